@@ -1,0 +1,1 @@
+"""A member of a broker group: services, use cases, admission, long polling."""

@@ -1,0 +1,1 @@
+"""Producers and consumers, asyncio and synchronous."""

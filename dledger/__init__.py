@@ -1,0 +1,1 @@
+"""dledger: a Raft-replicated message log. No server, no command line, no routes live here."""

@@ -1,0 +1,200 @@
+"""The file system as the log sees it: a small Protocol, and the real one.
+
+Everything durable goes through a `FileSystem`, so that the simulation can lose unsynced writes,
+tear them, fill up, hang or fail. Errors are OSError with the usual errno. `File` and `FileSystem`
+calls block; whoever must not wait runs them in a worker thread.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from dledger.types import Buffer
+
+IOV_MAX = 1024
+"""Linux's limit on buffers in one pwritev."""
+
+
+class File(Protocol):
+    """An open file, read and written by offset only."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write all buffers from `offset`, return their total size. Not durable before fdatasync."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Make all written bytes durable. After it failed it is never called again on this file."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the file's size. Durable only after fdatasync."""
+        ...
+
+    def allocate(self, offset: int, size: int) -> None:
+        """Reserve disk space, reading as zeros; raises ENOSPC before anything was promised."""
+        ...
+
+    def size(self) -> int:
+        """Return the file's size in bytes."""
+        ...
+
+    def close(self) -> None:
+        """Close; the file may not be used afterwards."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Folder operations. A name is durable only after `sync_folder` of the folder that holds it."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create`, make it when missing."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether the path names a file or a folder."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in a folder."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and the missing ones above it."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace `target` by `source`, atomically."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes may still be written below `path`."""
+        ...
+
+    def lock(self, path: str) -> object:
+        """Take the exclusive lock file at `path`; BlockingIOError when another process holds it."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See `File.pread`."""
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(self._fd, size - got, offset + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """See `File.pwritev`."""
+        start = offset
+        for first in range(0, len(buffers), IOV_MAX):
+            part = buffers[first : first + IOV_MAX]
+            size = sum(len(buffer) for buffer in part)
+            written = os.pwritev(self._fd, part, offset)
+            if written < size:
+                rest = memoryview(b"".join(part))[written:]
+                while rest:
+                    more = os.pwrite(self._fd, rest, offset + written)
+                    if more == 0:
+                        raise OSError(errno.EIO, "a write made no progress")
+                    written += more
+                    rest = rest[more:]
+            offset += size
+        return offset - start
+
+    def fdatasync(self) -> None:
+        """See `File.fdatasync`."""
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        """See `File.truncate`."""
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, offset: int, size: int) -> None:
+        """See `File.allocate`."""
+        os.posix_fallocate(self._fd, offset, size)
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        """See `File.close`."""
+        os.close(self._fd)
+
+
+class OsFileSystem:
+    """The file system of the operating system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See `FileSystem.open`."""
+        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def exists(self, path: str) -> bool:
+        """See `FileSystem.exists`."""
+        return os.path.exists(path)
+
+    def names(self, path: str) -> list[str]:
+        """See `FileSystem.names`."""
+        return sorted(os.listdir(path))
+
+    def make_folder(self, path: str) -> None:
+        """See `FileSystem.make_folder`."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `FileSystem.rename`."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """See `FileSystem.unlink`."""
+        os.unlink(path)
+
+    def sync_folder(self, path: str) -> None:
+        """See `FileSystem.sync_folder`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        """See `FileSystem.free_bytes`."""
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize
+
+    def lock(self, path: str) -> object:
+        """See `FileSystem.lock`. The lock ends with the process, or when the result is dropped."""
+        file = open(path, "a+b")  # noqa: SIM115 - held for the life of the process
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise
+        return file

@@ -1,0 +1,1 @@
+"""Segments, recovery, hard state, group commit."""

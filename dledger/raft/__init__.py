@@ -1,0 +1,1 @@
+"""One Raft group: the engine at its seams, the gate, formation, transport."""

@@ -1,0 +1,158 @@
+"""The boundary of a Raft group: what drives it, what it drives, what goes in and out.
+
+`dledger.raft.group.Group` does no I/O, starts no thread and asks no clock. A driver
+(`dledger.raft.host` with asyncio and worker threads, `tests.sim` on a virtual clock) feeds it and
+after *every* input drains `Group.outputs()`:
+
+- `messages` leave at once, in order per peer. What must wait for the disk is not in the list yet.
+- `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed; then
+  `Group.write_finished` or, with the OSError, `Group.write_failed`. At most one is in flight.
+- `apply_ready`: the driver calls `Group.apply_slice(now)` until it returns False, letting the
+  loop breathe between calls.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dledger.types import Durability, Entry, LogIndex, MemberId, Span, Term
+
+
+class Role(enum.Enum):
+    """What a member is to its group now."""
+
+    UNFORMED = "unformed"
+    QUARANTINED = "quarantined"
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a group is told by configuration. Times in seconds."""
+
+    cluster: str
+    group: str
+    member: MemberId
+    members: Sequence[MemberId]
+    """All configured voters, this one included; one to seven."""
+    heartbeat: float = 0.1
+    election_timeout_min: float = 0.5
+    election_timeout_max: float = 1.0
+    link_loss_redial: float = 0.05
+    campaign_jitter: float = 0.1
+    disk_hang_limit: float = 2.0
+    """A write round in flight for longer makes a leader hand over and a follower not campaign."""
+    durability: Durability = Durability.SYNC
+    inflight_bytes_max: int = 16 << 20
+    """Append bytes on the way to one follower."""
+    uncommitted_bytes_max: int = 64 << 20
+    """Of the leader's own tail; beyond it proposals are refused BUSY (L10)."""
+    waiting_bytes_max: int = 32 << 20
+    """Of proposals that no entry holds yet; beyond it they are refused BUSY."""
+
+
+class Machine(Protocol):
+    """The replicated state machine, as a group sees it. `apply` never raises on content (F17)."""
+
+    @property
+    def applied_index(self) -> LogIndex:
+        """The newest entry whose effects are visible."""
+        ...
+
+    @property
+    def saved_index(self) -> LogIndex:
+        """The newest applied entry that a synced state covers; the head is trimmed only below."""
+        ...
+
+    def apply(self, entry: Entry) -> Sequence[object]:
+        """Apply one committed entry, the successor of `applied_index`; one result per payload.
+
+        `machine.UnknownCommand` (a newer format level) stops the member, nothing else leaves.
+        """
+        ...
+
+    def head_needed(self) -> int:
+        """Return the lowest log position that the state still refers to."""
+        ...
+
+
+class PeerMessage(Protocol):
+    """A message between two members of one group; `dledger.raft.message` holds the closed list."""
+
+    def describe(self) -> str:
+        """Return one stable line for logs and tests."""
+        ...
+
+
+class WriteRound(Protocol):
+    """Everything one sync covers: hard state, truncation, appended bytes."""
+
+    def execute(self) -> None:
+        """Write and sync; OSError when the disk refuses. Called once, off the loop's thread."""
+        ...
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What the driver has to do now."""
+
+    messages: list[tuple[MemberId, PeerMessage]] = field(default_factory=list)
+    write: WriteRound | None = None
+    apply_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPayload:
+    """Entries of an append message: as bytes when the log's tail cache holds them, else as a span.
+
+    The transport loads a span with `CommitLog.read_span` just before sending and drops the message
+    when the log no longer holds it; `first` and `term_of_first` let it check the bytes it read.
+    """
+
+    first: LogIndex
+    last: LogIndex
+    term_of_first: Term
+    size: int
+    buffers: Sequence[memoryview | bytes] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """A leader's view of one other member."""
+
+    member: MemberId
+    connected: bool
+    match_index: LogIndex
+    next_index: LogIndex
+    inflight_bytes: int
+    incarnation: str
+    quarantined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A frozen picture of a group for people, metrics and tests."""
+
+    role: Role
+    term: Term
+    leader: MemberId | None
+    first_index: LogIndex
+    last_index: LogIndex
+    durable_index: LogIndex
+    commit_index: LogIndex
+    applied_index: LogIndex
+    group_id: bytes
+    incarnation: str
+    reason: str
+    """Why the member does not serve, in a sentence; empty when it does."""
+    peers: Sequence[PeerStatus]
+    clock_offset_ms: int
+
+
+OnBarrier = Callable[[LogIndex | None, str], None]
+"""Called with the confirmed read index, or None and the reason. Reads wait until it is applied."""

@@ -1,0 +1,1 @@
+"""The replicated state: commands in, rows and results out."""

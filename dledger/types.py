@@ -1,0 +1,84 @@
+"""The numbers and values that every layer passes on, each with a type of its own.
+
+An *index* is a place in the Raft log, an *offset* a place in a queue, a *position* the sum of the
+framed sizes of all entries before a byte. The three are never mixed.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from dledger_proto.errors import Code, Outcome
+
+MemberId = NewType("MemberId", str)
+Term = NewType("Term", int)
+LogIndex = NewType("LogIndex", int)
+Position = NewType("Position", int)
+QueueOffset = NewType("QueueOffset", int)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class EntryKind(enum.IntEnum):
+    """What the payloads of an entry are."""
+
+    NO_OP = 0
+    BATCHES = 1
+    COMMANDS = 2
+    GENESIS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRef:
+    """Where an entry lies, and what identifies it: equal on every member that holds it."""
+
+    index: LogIndex
+    term: Term
+    position: Position
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A decoded entry. `payloads` are views into one buffer; payload i starts at `starts[i]`."""
+
+    ref: EntryRef
+    kind: EntryKind
+    time_ms: int
+    """The leader's stamp, never lower than the one before (D8)."""
+    payloads: Sequence[memoryview]
+    starts: Sequence[Position]
+    """Position of the first byte of each payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of log bytes: from `position`, `size` bytes."""
+
+    position: Position
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How one proposal ended."""
+
+    outcome: Outcome
+    code: Code
+    detail: str = ""
+    index: LogIndex = LogIndex(0)
+    term: Term = Term(0)
+    results: Sequence[object] = ()
+    """One result of the state machine for each payload; only when stored."""
+
+
+OnSettled = Callable[[Settled], None]
+
+
+class Durability(enum.Enum):
+    """When an acknowledgement may leave: after fdatasync, or at once (`flush: async`, D4)."""
+
+    SYNC = "sync"
+    ASYNC = "async"

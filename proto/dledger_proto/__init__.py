@@ -1,0 +1,1 @@
+"""The shared contract: formats, error table, limits, hashes, generated code."""

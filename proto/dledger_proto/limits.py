@@ -1,0 +1,42 @@
+"""Every bound that both ends of a wire must agree on, with the relations between them.
+
+Sizes are bytes, times milliseconds. Bounds that only one process needs live in its own configuration.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# Names and records (RocketMQ's limits: Validators.java, MessageConst).
+TOPIC_NAME_LENGTH_MAX: Final = 127
+GROUP_NAME_LENGTH_MAX: Final = 120
+BODY_SIZE_MAX: Final = 4 * MIB
+PROPERTIES_SIZE_MAX: Final = 32_767
+KEYS_PER_RECORD_MAX: Final = 64
+QUEUES_PER_TOPIC_MAX: Final = 1_024
+
+# Batches and entries.
+BATCH_RECORDS_MAX: Final = 65_535
+BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB
+ENTRY_PAYLOADS_MAX: Final = 4_096
+ENTRY_SIZE_MAX: Final = 8 * MIB
+ENTRY_SIZE_TARGET: Final = 1 * MIB
+"""A leader closes an entry at this size; a larger one holds a single payload."""
+
+# Frames. A stream message carries as many batches as are waiting, up to the target (D12).
+FRAME_SIZE_TARGET: Final = 1 * MIB
+FRAME_SIZE_MAX: Final = 16 * MIB
+
+# Idempotent producers (D11).
+PRODUCER_BATCHES_IN_FLIGHT_MAX: Final = 256
+PRODUCER_EXPIRY_MS: Final = 7 * 24 * 3_600 * 1_000
+
+# Channels (D10).
+RECONNECT_BACKOFF_MIN_MS: Final = 50
+RECONNECT_BACKOFF_MAX_MS: Final = 1_000
+
+assert BODY_SIZE_MAX + PROPERTIES_SIZE_MAX < BATCH_SIZE_MAX, "the largest record must fit a batch"
+assert BATCH_SIZE_MAX + 64 * KIB < ENTRY_SIZE_MAX, "the largest batch must fit an entry"
+assert ENTRY_SIZE_MAX + FRAME_SIZE_TARGET < FRAME_SIZE_MAX, "the largest entry must fit a frame"
