@@ -25,7 +25,7 @@ class File(Protocol):
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write all buffers from `offset`, return their total size. Not durable before fdatasync."""
+        """Write all buffers from `offset`; return their size. Not durable before fdatasync."""
         ...
 
     def fdatasync(self) -> None:
@@ -154,7 +154,9 @@ class OsFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `FileSystem.open`."""
-        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        return OsFile(
+            os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        )
 
     def exists(self, path: str) -> bool:
         """See `FileSystem.exists`."""

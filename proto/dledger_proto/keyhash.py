@@ -7,7 +7,7 @@ def key_hash(key: bytes) -> int:
     """Return the 64-bit hash of a message key, as stored in batches and in the key index.
 
     Two CRC32Cs, of the key and of the key behind one byte: cheap, and the same in any language.
-    Readers compare the key itself after the lookup, so a collision costs time, never a wrong answer.
+    Readers compare the key itself afterwards: a collision costs time, never a wrong answer.
     """
     return crc32c(key) << 32 | crc32c(key, 0x9E3779B9)
 

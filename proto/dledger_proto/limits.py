@@ -1,6 +1,6 @@
 """Every bound that both ends of a wire must agree on, with the relations between them.
 
-Sizes are bytes, times milliseconds. Bounds that only one process needs live in its own configuration.
+Sizes are bytes, times milliseconds. Bounds of a single process live in its own configuration.
 """
 
 from typing import Final
