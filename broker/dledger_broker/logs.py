@@ -1,0 +1,49 @@
+"""Log lines of a process: structlog to standard error, for people or as JSON.
+
+Owns the processors and the level. Callers use `structlog.get_logger()` and bind group, member and
+term themselves. Lines never go to standard output, which belongs to a command's answer.
+"""
+
+import logging
+import sys
+from typing import Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from dledger_broker.config import LogConfig, LogFormat
+
+_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str) -> None:
+    """Send all log lines of this process to `stream` (standard error); `bound` goes on each."""
+    target = sys.stderr if stream is None else stream
+
+    def add_bound(_logger: object, _name: str, event: EventDict) -> EventDict:
+        return {**event, **{key: event.get(key, value) for key, value in bound.items()}}
+
+    processors: list[Processor] = [
+        add_bound,  # not contextvars: worker threads would not see them
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if config.format is LogFormat.JSON:
+        processors += [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(sort_keys=False),
+        ]
+    else:
+        processors.append(structlog.dev.ConsoleRenderer(colors=target.isatty()))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level.value]),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
+        cache_logger_on_first_use=True,
+    )
