@@ -312,7 +312,7 @@ def _fill_derived(config: MemberConfig) -> None:
     }
     for name, value in values.items():
         # A frozen model has no other way to complete itself in its own validator.
-        config.__dict__[name] = value
+        object.__setattr__(config, name, value)
 
 
 def _relations(config: MemberConfig) -> Iterator[Problem]:
