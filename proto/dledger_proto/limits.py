@@ -14,12 +14,17 @@ TOPIC_NAME_LENGTH_MAX: Final = 127
 GROUP_NAME_LENGTH_MAX: Final = 120
 BODY_SIZE_MAX: Final = 4 * MIB
 PROPERTIES_SIZE_MAX: Final = 32_767
+PROPERTY_NAME_SIZE_MAX: Final = 255
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999; whatever people or libraries do with a time works up to here."""
 KEYS_PER_RECORD_MAX: Final = 64
 QUEUES_PER_TOPIC_MAX: Final = 1_024
 
 # Batches and entries.
 BATCH_RECORDS_MAX: Final = 65_535
 BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB
+BATCH_HEADER_SIZE_MAX: Final = 4 * KIB
+"""Header with its tagged extensions."""
 ENTRY_PAYLOADS_MAX: Final = 4_096
 ENTRY_SIZE_MAX: Final = 8 * MIB
 ENTRY_SIZE_TARGET: Final = 1 * MIB
@@ -28,6 +33,10 @@ ENTRY_SIZE_TARGET: Final = 1 * MIB
 # Frames. A stream message carries as many batches as are waiting, up to the target (D12).
 FRAME_SIZE_TARGET: Final = 1 * MIB
 FRAME_SIZE_MAX: Final = 16 * MIB
+FRAME_ROWS_MAX: Final = 4_096
+"""Batches of an append frame, rows of an answer frame, spans of a fetch frame."""
+DETAIL_SIZE_MAX: Final = 1_024
+"""Sentence or hint of an answer; a longer one is cut."""
 
 # Idempotent producers (D11).
 PRODUCER_BATCHES_IN_FLIGHT_MAX: Final = 256
