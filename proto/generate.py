@@ -42,8 +42,8 @@ def generate(folder: Path) -> dict[str, str]:
         env=os.environ | {"PATH": path},
     )
     files = {"__init__.py": PACKAGE_INIT}
-    for path in sorted((folder / "dledger" / "v1").iterdir()):
-        files[path.name] = MODULE_NAME.sub("dledger_proto.v1", path.read_text())
+    for file in sorted((folder / "dledger" / "v1").iterdir()):
+        files[file.name] = MODULE_NAME.sub("dledger_proto.v1", file.read_text())
     return files
 
 

@@ -1,0 +1,255 @@
+"""Raw gRPC methods: byte strings in, byte strings out, registered by hand (D12).
+
+Owns: the names of these methods, the identity serializers, the types around `grpc.aio` and `grpc`.
+Not: what the bytes mean (`frames.py`, the peers' own messages). The service of a raw method may
+also have generated methods; gRPC asks all registered handlers in turn.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, cast
+
+import grpc
+import grpc.aio
+
+from dledger_proto.limits import FRAME_SIZE_MAX, KIB
+
+BROKER_SERVICE: Final = "dledger.v1.Broker"
+PEERS_SERVICE: Final = "dledger.v1.Peers"
+APPEND: Final = f"/{BROKER_SERVICE}/Append"
+APPEND_ONE: Final = f"/{BROKER_SERVICE}/AppendOne"
+FETCH: Final = f"/{BROKER_SERVICE}/Fetch"
+LINK: Final = f"/{PEERS_SERVICE}/Link"
+
+MESSAGE_SIZE_OPTIONS: Final = (
+    ("grpc.max_send_message_length", FRAME_SIZE_MAX + 64 * KIB),
+    ("grpc.max_receive_message_length", FRAME_SIZE_MAX + 64 * KIB),
+)
+"""Options of every channel and server that carries frames; gRPC's own limit is 4 MiB."""
+
+Metadata = Sequence[tuple[str, str]]
+RawHandler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
+RawService: TypeAlias = "grpc.GenericRpcHandler[bytes, bytes]"
+RawContext: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+RawStreamCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+RawReadCall: TypeAlias = "grpc.aio.UnaryStreamCall[bytes, bytes]"
+RawUnaryCall: TypeAlias = "grpc.aio.UnaryUnaryCall[bytes, bytes]"
+
+UnaryBehaviour = Callable[[bytes, RawContext], Awaitable[bytes]]
+ReadBehaviour = Callable[[bytes, RawContext], AsyncIterator[bytes]]
+StreamBehaviour = Callable[[AsyncIterator[bytes], RawContext], AsyncIterator[bytes]]
+StreamFunction = Callable[[AsyncIterator[bytes], RawContext], Awaitable[None]]
+"""Reads and writes through the context instead of being a generator."""
+ReadFunction = Callable[[bytes, RawContext], Awaitable[None]]
+
+
+class RawStream(Protocol):
+    """Opens a stream of messages in both directions; `write` and `read` on the result."""
+
+    def __call__(
+        self,
+        request_iterator: AsyncIterator[bytes] | None = None,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> RawStreamCall:
+        """Open the stream; `timeout` in seconds."""
+        ...
+
+
+class RawRead(Protocol):
+    """Sends one message and reads a stream of answers."""
+
+    def __call__(
+        self,
+        request: bytes,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> RawReadCall:
+        """Start the call; `timeout` in seconds."""
+        ...
+
+
+class RawUnary(Protocol):
+    """Sends one message and awaits one answer."""
+
+    def __call__(
+        self,
+        request: bytes,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> RawUnaryCall:
+        """Start the call; `timeout` in seconds."""
+        ...
+
+
+class SyncCall(Protocol):
+    """A call of the blocking API that yields answers; raises grpc.RpcError when it breaks."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def __next__(self) -> bytes: ...
+
+    def cancel(self) -> bool:
+        """End the call from this side."""
+        ...
+
+
+class SyncStream(Protocol):
+    """`RawStream` of a blocking channel: writes come from an iterator."""
+
+    def __call__(
+        self,
+        request_iterator: Iterator[bytes],
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> SyncCall:
+        """Open the stream; `timeout` in seconds."""
+        ...
+
+
+class SyncRead(Protocol):
+    """`RawRead` of a blocking channel."""
+
+    def __call__(
+        self,
+        request: bytes,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> SyncCall:
+        """Start the call; `timeout` in seconds."""
+        ...
+
+
+class SyncUnary(Protocol):
+    """`RawUnary` of a blocking channel."""
+
+    def __call__(
+        self,
+        request: bytes,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        *,
+        wait_for_ready: bool | None = None,
+    ) -> bytes:
+        """Call and wait; `timeout` in seconds."""
+        ...
+
+
+class _RawChannel(Protocol):
+    """The untyped edge: what a channel's factories return when no serializer is given."""
+
+    def stream_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> RawStream: ...
+
+    def unary_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> RawRead: ...
+
+    def unary_unary(self, method: str, to_bytes: None, from_bytes: None, /) -> RawUnary: ...
+
+
+class _SyncChannel(Protocol):
+    """The untyped edge: what a channel's factories return when no serializer is given."""
+
+    def stream_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> SyncStream: ...
+
+    def unary_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> SyncRead: ...
+
+    def unary_unary(self, method: str, to_bytes: None, from_bytes: None, /) -> SyncUnary: ...
+
+
+class _Handlers(Protocol):
+    """The untyped edge: the functions of the grpc module that make handlers."""
+
+    def unary_unary_rpc_method_handler(self, behavior: UnaryBehaviour) -> RawHandler: ...
+
+    def unary_stream_rpc_method_handler(
+        self, behavior: ReadBehaviour | ReadFunction
+    ) -> RawHandler: ...
+
+    def stream_stream_rpc_method_handler(
+        self, behavior: StreamBehaviour | StreamFunction
+    ) -> RawHandler: ...
+
+    def method_handlers_generic_handler(
+        self, service: str, method_handlers: dict[str, RawHandler]
+    ) -> RawService: ...
+
+
+def raw_stream(channel: grpc.aio.Channel, method: str) -> RawStream:
+    """Return the stream-stream method `method` ("/package.Service/Name") of a channel."""
+    return cast("_RawChannel", channel).stream_stream(method, None, None)
+
+
+def raw_read(channel: grpc.aio.Channel, method: str) -> RawRead:
+    """Return the unary-stream method `method` of a channel."""
+    return cast("_RawChannel", channel).unary_stream(method, None, None)
+
+
+def raw_unary(channel: grpc.aio.Channel, method: str) -> RawUnary:
+    """Return the unary-unary method `method` of a channel."""
+    return cast("_RawChannel", channel).unary_unary(method, None, None)
+
+
+def sync_stream(channel: grpc.Channel, method: str) -> SyncStream:
+    """Return the stream-stream method `method` of a blocking channel."""
+    return cast("_SyncChannel", channel).stream_stream(method, None, None)
+
+
+def sync_read(channel: grpc.Channel, method: str) -> SyncRead:
+    """Return the unary-stream method `method` of a blocking channel."""
+    return cast("_SyncChannel", channel).unary_stream(method, None, None)
+
+
+def sync_unary(channel: grpc.Channel, method: str) -> SyncUnary:
+    """Return the unary-unary method `method` of a blocking channel."""
+    return cast("_SyncChannel", channel).unary_unary(method, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryMethod:
+    """Server side: one message in, one out."""
+
+    behaviour: UnaryBehaviour
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMethod:
+    """Server side: one message in, a stream out."""
+
+    behaviour: ReadBehaviour | ReadFunction
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMethod:
+    """Server side: a stream in, a stream out."""
+
+    behaviour: StreamBehaviour | StreamFunction
+
+
+RawMethod = UnaryMethod | ReadMethod | StreamMethod
+
+
+def raw_handlers(service: str, methods: Mapping[str, RawMethod]) -> RawService:
+    """Return the handler of a service's raw methods, by short name, for a `grpc.aio` server.
+
+    Register it with `server.add_generic_rpc_handlers((handler,))`.
+    """
+    make = cast("_Handlers", grpc)
+    handlers: dict[str, RawHandler] = {}
+    for name, method in methods.items():
+        match method:
+            case UnaryMethod(behaviour):
+                handlers[name] = make.unary_unary_rpc_method_handler(behaviour)
+            case ReadMethod(behaviour):
+                handlers[name] = make.unary_stream_rpc_method_handler(behaviour)
+            case StreamMethod(behaviour):
+                handlers[name] = make.stream_stream_rpc_method_handler(behaviour)
+    return make.method_handlers_generic_handler(service, handlers)
