@@ -1,0 +1,1 @@
+"""The demo on real input: departures, faults, proof, report."""
