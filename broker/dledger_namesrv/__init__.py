@@ -1,1 +1,1 @@
-"""The name server: leases, routes, pushes."""
+"""The name server: where the members of every group are, who leads, which topics there are."""

@@ -1,0 +1,70 @@
+"""`python -m dledger_namesrv`: run a name server. Also what `dledger namesrv` calls.
+
+Exit codes: 0 ended by a signal, 2 bad arguments, 69 the address is taken.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+
+import structlog
+
+from dledger_namesrv.service import NameServerSettings, PortTaken, serve
+
+EXIT_PORT_TAKEN = 69
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, serve, return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dledger_namesrv", description=__doc__)
+    defaults = NameServerSettings()
+    parser.add_argument("--listen", default=defaults.listen, help="host:port (%(default)s)")
+    parser.add_argument("--cluster", default="", help="serve only this cluster")
+    parser.add_argument(
+        "--lease-seconds",
+        type=float,
+        default=defaults.lease_seconds,
+        help="a member silent for longer is dropped (%(default)s)",
+    )
+    parser.add_argument("--log-format", choices=("console", "json"), default="console")
+    given = parser.parse_args(arguments)
+    if not 0.1 <= given.lease_seconds <= 3600:
+        parser.error(f"--lease-seconds: {given.lease_seconds}, must be 0.1 to 3600")
+    set_up_logs(json=given.log_format == "json")
+    return run(NameServerSettings(given.listen, given.cluster, given.lease_seconds))
+
+
+def run(settings: NameServerSettings) -> int:
+    """Serve until a signal; return the exit code."""
+    try:
+        asyncio.run(serve(settings))
+    except PortTaken as error:
+        print(f"error: {error}; stop who has it or choose another --listen", file=sys.stderr)  # noqa: T201
+        return EXIT_PORT_TAKEN
+    return 0
+
+
+def set_up_logs(*, json: bool) -> None:
+    """Log to standard error. Not the broker's `logs`: a name server does not import the broker."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,356 @@
+"""The name server's table: members with leases, leaders, topics, and what changed. Pure.
+
+Owns every rule of registration (S4-S9). Knows no stream, no task and no clock: `now` is passed in,
+in seconds of any monotonic clock. `service` turns streams into calls.
+
+Rules
+- A registration stream is a *session* of one member. Its messages are numbered 1, 2, 3...; each is
+  a heartbeat and moves the lease. The first, and the one after a gap, must be full; until it is,
+  every answer says `send_full`, while leader and lease are taken all the same.
+- A full registration may be cut: the first message has full = true and the first topics, the next
+  ones carry the rest as deltas. So 100,000 topics never hold back a heartbeat (S6).
+- A closed session makes the member not alive at once; it stays listed until its lease would have
+  ended. A silent session ends with its lease. With its last member a group goes, and the topics
+  that only it told; nothing is sent for those topics but the group's removal.
+- One cluster per name server: named at start, or that of whoever registers first while the table
+  is empty.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from dledger_namesrv.changes import ChangeLog
+from dledger_namesrv.groups import Claim, Group, Member, Session
+from dledger_namesrv.topics import TopicTable
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FRAME_SIZE_TARGET, GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
+from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesReply
+
+LEASE_SECONDS: Final = 10.0
+GROUPS_MAX: Final = 1_000
+MEMBERS_PER_GROUP_MAX: Final = 16
+"""Above the seven voters, because a replaced member stays listed until its lease ends."""
+TOPICS_MAX: Final = 500_000
+ADDRESS_LENGTH_MAX: Final = 300
+TOPIC_ID_SIZE: Final = 16
+CHANGED_KEYS_MAX: Final = 2 * (TOPICS_MAX + GROUPS_MAX)
+
+Names = Collection[str]
+"""Topic names that somebody asks for; empty: all."""
+_Key = tuple[str, str | bytes]
+_GROUP: Final = "group"
+_TOPIC: Final = "topic"
+
+Note = Callable[[str, dict[str, object]], None]
+"""Told of what an operator wants to know: an event name and its fields."""
+
+
+def _no_note(_event: str, _fields: dict[str, object]) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class _Stream:
+    group: str = ""
+    member: str = ""
+    sequence: int = 0
+    needs_full: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryStatus:
+    """How much the table holds."""
+
+    cluster: str
+    groups: int
+    members_alive: int
+    members_listed: int
+    topics: int
+    version: int
+
+
+class Registry:
+    """Registrations in, routes out."""
+
+    def __init__(
+        self, cluster: str = "", *, lease: float = LEASE_SECONDS, note: Note = _no_note
+    ) -> None:
+        self._named_cluster = cluster
+        self._cluster = cluster
+        self._lease = lease
+        self._note = note
+        self._streams: dict[Session, _Stream] = {}
+        self._newest_session: Session = 0
+        self._groups: dict[str, Group] = {}
+        self._topics = TopicTable()
+        self._changes: ChangeLog[_Key] = ChangeLog(CHANGED_KEYS_MAX)
+
+    # Registration
+
+    def open_session(self) -> Session:
+        """Return the number of a new registration stream."""
+        self._newest_session += 1
+        self._streams[self._newest_session] = _Stream()
+        return self._newest_session
+
+    def register(
+        self, session: Session, registration: Registration, now: float
+    ) -> RegistrationAnswer:
+        """Take one message of a stream; DledgerError (the stream must end) when it is refused."""
+        stream = self._streams.get(session)
+        if stream is None:
+            raise DledgerError(Code.NOT_FOUND, "a newer stream of this member is registered")
+        self._check(stream, registration)
+        group = self._groups.get(registration.group)
+        if group is None:
+            group = self._add_group(registration.group)
+        member = self._renew(group, session, stream, registration, now)
+        self._cluster = registration.cluster
+        self._take_group_fields(group, member, registration)
+        gap = registration.sequence != stream.sequence + 1
+        stream.sequence = registration.sequence
+        stream.needs_full = not registration.full and (stream.needs_full or gap)
+        for topic in registration.topics:
+            if self._topics.merge(group.name, registration.applied_index, topic):
+                self._changes.mark((_TOPIC, topic.id))
+        return RegistrationAnswer(
+            sequence=registration.sequence,
+            send_full=stream.needs_full,
+            lease_ms=round(self._lease * 1000),
+        )
+
+    def close_session(self, session: Session) -> None:
+        """The stream ended: its member is not alive any more, at once."""
+        stream = self._streams.pop(session, None)
+        if stream is None or not stream.group:
+            return
+        group = self._groups.get(stream.group)
+        member = group.members.get(stream.member) if group else None
+        if group and member and member.session == session:
+            member.session = None
+            group.member_silent(member.name)
+            self._changes.mark((_GROUP, group.name))
+            self._note("member gone", {"group": group.name, "member": member.name})
+
+    def expire(self, now: float) -> None:
+        """End every lease that is over."""
+        for group in list(self._groups.values()):
+            over = [member for member in group.members.values() if member.lease_end <= now]
+            for member in over:
+                self._remove(group, member)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next lease ends; None without members."""
+        return min(
+            (
+                member.lease_end
+                for group in self._groups.values()
+                for member in group.members.values()
+            ),
+            default=None,
+        )
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which one message keeps a member listed."""
+        return self._lease
+
+    # Routes
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that a watcher wants to see."""
+        return self._changes.version
+
+    def snapshot(self, names: Names = ()) -> list[RoutesReply]:
+        """Return everything: a full reply and, when topics are many, deltas that complete it."""
+        topics = self._topics.living_of(names) if names else self._topics.living()
+        first = RoutesReply(
+            full=True,
+            cluster=self._cluster,
+            groups=(self._groups[name].route() for name in sorted(self._groups)),
+        )
+        replies = [first]
+        size = first.ByteSize()
+        for topic in topics:
+            topic_size = topic.ByteSize() + 8
+            if size + topic_size > FRAME_SIZE_TARGET:
+                replies.append(RoutesReply(cluster=self._cluster))
+                size = 0
+            replies[-1].topics.append(topic)
+            size += topic_size
+        return replies
+
+    def all_at_once(self, names: Names = ()) -> RoutesReply:
+        """Return everything as one full reply, whatever its size."""
+        first, *rest = self.snapshot(names)
+        for reply in rest:
+            first.topics.extend(reply.topics)
+        return first
+
+    def changes_since(self, version: int, names: Names = ()) -> RoutesReply | None:
+        """Return what changed after `version`; None when a snapshot is cheaper or needed."""
+        keys = self._changes.since(version)
+        if keys is None:
+            return None
+        reply = RoutesReply(cluster=self._cluster)
+        sent: set[str] = set()
+        size = 0
+        for kind, key in keys:
+            if kind == _GROUP:
+                assert isinstance(key, str)
+                group = self._groups.get(key)
+                if group is None:
+                    reply.removed_groups.append(key)
+                else:
+                    reply.groups.append(group.route())
+            else:
+                assert isinstance(key, bytes)
+                topic = self._topics.newest_of(key)
+                if topic is None or topic.name in sent or (names and topic.name not in names):
+                    continue
+                sent.add(topic.name)
+                reply.topics.append(topic)
+                size += topic.ByteSize() + 8
+        return reply if size <= FRAME_SIZE_TARGET else None
+
+    def status(self) -> RegistryStatus:
+        """Return the table's size."""
+        members = [member for group in self._groups.values() for member in group.members.values()]
+        return RegistryStatus(
+            cluster=self._cluster,
+            groups=len(self._groups),
+            members_alive=sum(member.alive for member in members),
+            members_listed=len(members),
+            topics=len(self._topics),
+            version=self.version,
+        )
+
+    # The steps of a registration
+
+    def _check(self, stream: _Stream, registration: Registration) -> None:
+        for name, value, limit in (
+            ("cluster", registration.cluster, GROUP_NAME_LENGTH_MAX),
+            ("group", registration.group, GROUP_NAME_LENGTH_MAX),
+            ("member", registration.member, GROUP_NAME_LENGTH_MAX),
+            ("address", registration.address, ADDRESS_LENGTH_MAX),
+        ):
+            if not 1 <= len(value) <= limit:
+                raise _illegal(name, f"length {len(value)}", f"1 to {limit} characters")
+        if self._cluster and registration.cluster != self._cluster:
+            raise DledgerError(
+                Code.WRONG_CLUSTER,
+                f"this name server serves cluster {self._cluster!r}, not {registration.cluster!r}",
+            )
+        if stream.group and (stream.group, stream.member) != (
+            registration.group,
+            registration.member,
+        ):
+            raise _illegal(
+                "member",
+                f"{registration.group}/{registration.member}",
+                f"one stream registers one member, this one {stream.group}/{stream.member}",
+            )
+        for topic in registration.topics:
+            if len(topic.id) != TOPIC_ID_SIZE:
+                raise _illegal("topic.id", f"{len(topic.id)} bytes", f"{TOPIC_ID_SIZE} bytes")
+            if not 1 <= len(topic.name) <= TOPIC_NAME_LENGTH_MAX:
+                raise _illegal("topic.name", f"length {len(topic.name)}", "1 to 127 characters")
+            name = self._topics.name_of(topic.id)
+            if name is not None and name != topic.name:
+                raise DledgerError(
+                    Code.INVALID_ARGUMENT,
+                    f"topic.id: {topic.id.hex()} is topic {name!r}, not {topic.name!r}",
+                )
+        room = TOPICS_MAX - len(self._topics)
+        if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
+            raise DledgerError(Code.BUSY, f"the table holds {TOPICS_MAX} topics, its limit")
+
+    def _add_group(self, name: str) -> Group:
+        if len(self._groups) >= GROUPS_MAX:
+            raise DledgerError(Code.BUSY, f"the table holds {GROUPS_MAX} groups, its limit")
+        group = Group(name)
+        self._groups[name] = group
+        self._changes.mark((_GROUP, name))
+        return group
+
+    def _renew(
+        self,
+        group: Group,
+        session: Session,
+        stream: _Stream,
+        registration: Registration,
+        now: float,
+    ) -> Member:
+        """Move the lease; a new member, address or stream is a change."""
+        member = group.members.get(registration.member)
+        if member is None:
+            if len(group.members) >= MEMBERS_PER_GROUP_MAX:
+                raise DledgerError(
+                    Code.BUSY,
+                    f"group {group.name} has {MEMBERS_PER_GROUP_MAX} members listed, its limit",
+                )
+            member = Member(registration.member, registration.address, now, None)
+            group.members[member.name] = member
+            # After a lease ended on an open stream, the topics may be gone with the group.
+            stream.needs_full = True
+        if member.session != session:
+            if member.session is not None:
+                if member.session > session:
+                    raise DledgerError(Code.NOT_FOUND, "a newer stream of this member exists")
+                self._streams.pop(member.session, None)
+            member.session = session
+            stream.group, stream.member = group.name, member.name
+            self._changes.mark((_GROUP, group.name))
+            self._note(
+                "member registered",
+                {"group": group.name, "member": member.name, "address": registration.address},
+            )
+        if member.address != registration.address:
+            member.address = registration.address
+            self._changes.mark((_GROUP, group.name))
+        member.lease_end = now + self._lease
+        member.term = registration.term
+        return member
+
+    def _take_group_fields(self, group: Group, member: Member, registration: Registration) -> None:
+        group.configured = tuple(registration.configured_members) or group.configured
+        changed = group.control_group != registration.control_group
+        group.control_group = registration.control_group
+        if registration.term < group.term and group.reborn():
+            self._note("group formed anew", {"group": group.name, "old_term": group.term})
+            group.forget_history()
+            self._drop_topics(group.name)
+            for other in group.members.values():
+                if other.session is not None:
+                    self._streams[other.session].needs_full = True
+            changed = True
+        claim = Claim(member.name, registration.term, registration.leader)
+        if group.take_claim(claim, self._newest_session):
+            changed = True
+            self._note(
+                "leader",
+                {"group": group.name, "leader": group.leader, "term": group.term},
+            )
+        if changed:
+            self._changes.mark((_GROUP, group.name))
+
+    def _remove(self, group: Group, member: Member) -> None:
+        del group.members[member.name]
+        group.member_silent(member.name)
+        self._changes.mark((_GROUP, group.name))
+        self._note("lease ended", {"group": group.name, "member": member.name})
+        if not group.members:
+            del self._groups[group.name]
+            self._drop_topics(group.name)
+            if not self._groups:
+                self._cluster = self._named_cluster
+
+    def _drop_topics(self, group: str) -> None:
+        for topic_id in self._topics.drop_group(group):
+            self._changes.forget((_TOPIC, topic_id))
+
+
+def _illegal(field: str, value: str, limit: str) -> DledgerError:
+    return DledgerError(Code.INVALID_ARGUMENT, f"{field}: {value}, must be {limit}")

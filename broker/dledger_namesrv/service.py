@@ -1,0 +1,292 @@
+"""The name server's gRPC services: registration streams in, routes out, pushed on change.
+
+Owns streams, tasks and the process's end. All rules are in `registry`. Replies are serialized once
+and shared by all watchers that are at the same version.
+"""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FRAME_SIZE_MAX
+from dledger_proto.raw import (
+    MESSAGE_SIZE_OPTIONS,
+    RawContext,
+    RawService,
+    ReadMethod,
+    StreamMethod,
+    UnaryMethod,
+    raw_handlers,
+)
+from dledger_proto.status import abort
+from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesRequest
+
+WATCHERS_MAX: Final = 10_000
+REGISTRATIONS_MAX: Final = 4_000
+NAMES_PER_REQUEST_MAX: Final = 10_000
+SHARED_DELTAS_MAX: Final = 64
+STOP_GRACE_SECONDS: Final = 0.2
+SNAPSHOT_AGE_KEYS_MAX: Final = 500
+"""A shared snapshot is brought up to date by a delta until so many keys have changed since."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("namesrv")
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerSettings:
+    """What a name server is told."""
+
+    listen: str = "0.0.0.0:9876"
+    cluster: str = ""
+    """The one cluster it serves; empty: that of whoever registers first."""
+    lease_seconds: float = LEASE_SECONDS
+
+
+class PortTaken(Exception):
+    """The address to listen on cannot be had; the message says which."""
+
+
+class NameServerService:
+    """Turns streams into calls of the registry, and its changes into pushes."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._told_version = registry.version
+        self._telling = False
+        self._watchers = 0
+        self._registrations = 0
+        self._snapshot: tuple[int, list[bytes]] | None = None
+        self._deltas: dict[tuple[int, int], bytes | None] = {}
+
+    # Registry
+
+    async def register(self, stream: AsyncIterator[bytes], context: RawContext) -> None:
+        """Serve /dledger.v1.Registry/Register until the stream ends."""
+        if self._registrations >= REGISTRATIONS_MAX:
+            await abort(context, DledgerError(Code.BUSY, f"{REGISTRATIONS_MAX} registrations"))
+        self._registrations += 1
+        session = self._registry.open_session()
+        try:
+            async for data in stream:
+                answer = self._take(session, _registration(data))
+                await context.write(answer.SerializeToString())
+        except DledgerError as error:
+            _log.warning("registration refused", reason=str(error), peer=context.peer())
+            await abort(context, error)
+        finally:
+            self._registrations -= 1
+            self._registry.close_session(session)
+            self._tell_soon()
+
+    def _take(self, session: int, registration: Registration) -> RegistrationAnswer:
+        try:
+            return self._registry.register(session, registration, self._clock())
+        finally:
+            self._tell_soon()
+
+    # Routes
+
+    async def get(self, data: bytes, context: RawContext) -> bytes:
+        """Serve /dledger.v1.Routes/Get."""
+        names = await self._names(data, context)
+        reply = self._registry.all_at_once(names)
+        if reply.ByteSize() > FRAME_SIZE_MAX:
+            await abort(
+                context,
+                DledgerError(
+                    Code.INVALID_ARGUMENT,
+                    f"{len(reply.topics)} topics exceed one answer of {FRAME_SIZE_MAX} bytes: "
+                    "name the topics, or use Watch",
+                ),
+            )
+        return reply.SerializeToString()
+
+    async def watch(self, data: bytes, context: RawContext) -> AsyncIterator[bytes]:
+        """Serve /dledger.v1.Routes/Watch: a snapshot, then every change.
+
+        A reader that is slow holds up only itself: it skips to the newest values of what changed.
+        """
+        names = await self._names(data, context)
+        if self._watchers >= WATCHERS_MAX:
+            await abort(context, DledgerError(Code.BUSY, f"{WATCHERS_MAX} watchers, the limit"))
+        self._watchers += 1
+        try:
+            seen, replies = self._snapshot_for(names)
+            while True:
+                for reply in replies:
+                    yield reply
+                while seen == self._registry.version:
+                    await self._changed.wait()
+                before, seen = seen, self._registry.version
+                delta = self._delta_for(before, names)
+                if delta is None:
+                    seen, replies = self._snapshot_for(names)
+                else:
+                    replies = [delta] if delta else []
+        finally:
+            self._watchers -= 1
+
+    async def _names(self, data: bytes, context: RawContext) -> Names:
+        try:
+            request = RoutesRequest.FromString(data)
+        except DecodeError as error:
+            await abort(
+                context, DledgerError(Code.INVALID_ARGUMENT, f"not a RoutesRequest: {error}")
+            )
+        if len(request.topics) > NAMES_PER_REQUEST_MAX:
+            await abort(
+                context,
+                DledgerError(
+                    Code.INVALID_ARGUMENT,
+                    f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}",
+                ),
+            )
+        return frozenset(request.topics)
+
+    def _snapshot_for(self, names: Names) -> tuple[int, list[bytes]]:
+        """Return a snapshot and its version; an unfiltered one is shared while it is young."""
+        registry = self._registry
+        if names:
+            return registry.version, [
+                reply.SerializeToString() for reply in registry.snapshot(names)
+            ]
+        if self._snapshot is not None:
+            age = registry.version - self._snapshot[0]
+            if age == 0 or (age <= SNAPSHOT_AGE_KEYS_MAX and len(self._snapshot[1]) > 1):
+                return self._snapshot
+        replies = [reply.SerializeToString() for reply in registry.snapshot()]
+        self._snapshot = registry.version, replies
+        return self._snapshot
+
+    def _delta_for(self, before: int, names: Names) -> bytes | None:
+        """Return the delta from a version to now; None: take a snapshot; empty: nothing to send."""
+        key = before, self._registry.version
+        if not names and key in self._deltas:
+            return self._deltas[key]
+        reply = self._registry.changes_since(before, names)
+        empty = reply is not None and not (reply.groups or reply.topics or reply.removed_groups)
+        delta = None if reply is None else b"" if empty else reply.SerializeToString()
+        if not names:
+            if len(self._deltas) >= SHARED_DELTAS_MAX:
+                self._deltas.clear()
+            self._deltas[key] = delta
+        return delta
+
+    # Telling watchers
+
+    def _tell_soon(self) -> None:
+        """Wake the watchers once for all that changes within this turn of the loop."""
+        if self._registry.version != self._told_version and not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        self._told_version = self._registry.version
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def expire_leases(self) -> None:
+        """End leases when they are over, until cancelled."""
+        while True:
+            now = self._clock()
+            self._registry.expire(now)
+            self._tell_soon()
+            deadline = self._registry.next_deadline()
+            # Leases only move later; a member that is new meanwhile has a whole one before it.
+            wait = self._registry.lease / 2 if deadline is None else deadline - now
+            await asyncio.sleep(min(max(wait, 0.01), self._registry.lease / 2))
+
+    def handlers(self) -> tuple[RawService, ...]:
+        """Return what a gRPC server serves."""
+        return (
+            raw_handlers("dledger.v1.Registry", {"Register": StreamMethod(self.register)}),
+            raw_handlers(
+                "dledger.v1.Routes",
+                {"Get": UnaryMethod(self.get), "Watch": ReadMethod(self.watch)},
+            ),
+        )
+
+
+def _registration(data: bytes) -> Registration:
+    try:
+        return Registration.FromString(data)
+    except DecodeError as error:
+        raise DledgerError(Code.INVALID_ARGUMENT, f"not a Registration: {error}") from error
+
+
+class NameServer:
+    """A name server that listens."""
+
+    def __init__(self, settings: NameServerSettings) -> None:
+        self._settings = settings
+        self._server: grpc.aio.Server | None = None
+        self._expiry: asyncio.Task[None] | None = None
+        self.registry = Registry(
+            settings.cluster,
+            lease=settings.lease_seconds,
+            note=lambda event, fields: _log.info(event, **fields),
+        )
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen; PortTaken when the address cannot be had."""
+        service = NameServerService(self.registry, time.monotonic)
+        server = grpc.aio.server(  # pyright: ignore[reportUnknownMemberType]
+            options=[
+                ("grpc.so_reuseport", 0),  # or a second process would take half of the calls
+                *MESSAGE_SIZE_OPTIONS,
+                ("grpc.keepalive_time_ms", 10_000),
+                ("grpc.keepalive_timeout_ms", 5_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+                ("grpc.http2.max_ping_strikes", 0),
+            ]
+        )
+        server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
+            service.handlers()
+        )
+        try:
+            self.port = server.add_insecure_port(self._settings.listen)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise PortTaken(f"{self._settings.listen} cannot be listened on: it is taken")
+        await server.start()
+        self._server = server
+        self._expiry = asyncio.create_task(service.expire_leases(), name="expire leases")
+
+    async def stop(self) -> None:
+        """End all streams and the listener. Nothing is lost: members register anew."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._expiry
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_SECONDS)
+
+
+async def serve(settings: NameServerSettings) -> None:
+    """Run until SIGTERM or SIGINT; PortTaken when the address cannot be had."""
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    server = NameServer(settings)
+    await server.start()
+    _log.info("serving", listen=settings.listen, cluster=settings.cluster or "(the first)")
+    await end.wait()
+    await server.stop()
+    _log.info("ended")
