@@ -257,11 +257,11 @@ class Registry:
                 raise _illegal("topic.id", f"{len(topic.id)} bytes", f"{TOPIC_ID_SIZE} bytes")
             if not 1 <= len(topic.name) <= TOPIC_NAME_LENGTH_MAX:
                 raise _illegal("topic.name", f"length {len(topic.name)}", "1 to 127 characters")
-            name = self._topics.name_of(topic.id)
-            if name is not None and name != topic.name:
+            known = self._topics.name_of(topic.id)
+            if known is not None and known != topic.name:
                 raise DledgerError(
                     Code.INVALID_ARGUMENT,
-                    f"topic.id: {topic.id.hex()} is topic {name!r}, not {topic.name!r}",
+                    f"topic.id: {topic.id.hex()} is topic {known!r}, not {topic.name!r}",
                 )
         room = TOPICS_MAX - len(self._topics)
         if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
