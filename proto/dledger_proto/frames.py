@@ -35,9 +35,10 @@ Fetch frame, member to client: a run of one queue.
      12  4  row_count, 0..FRAME_ROWS_MAX
      16  8  min_offset, signed          24  8  max_offset, signed: end of what is committed
      32  8  next_offset, signed: where the next frame of this assignment starts
-     40 ..  rows of 20 bytes, one per batch:
+     40 ..  rows of 28 bytes, one per batch:
               0  8  base_offset, signed: of record first_record
-              8  4  first_record         12  4  record_count        16  4  size of the batch
+              8  4  first_record         12  4  record_count
+             16  4  size of the batch    20  8  store_time_ms: the leader's stamp, signed
             then detail (UTF-8), then the batches
 
 A row addresses a span of its batch: record `first_record + k` has offset `base_offset + k`, for k
@@ -59,13 +60,13 @@ ANSWER_MAGIC: Final = b"DLFR"
 FETCH_MAGIC: Final = b"DLFF"
 APPEND_HEADER_SIZE: Final = 24
 FETCH_HEADER_SIZE: Final = 40
-FETCH_ROW_SIZE: Final = 20
+FETCH_ROW_SIZE: Final = 28
 
 _APPEND: Final = struct.Struct("<4sBBHIIQ")
 _ANSWERS: Final = struct.Struct("<4sBBH")
 _ANSWER_ROW: Final = struct.Struct("<QHBBHHqQQ")
 _FETCH: Final = struct.Struct("<4sBBHHHIqqq")
-_FETCH_ROW: Final = struct.Struct("<qIII")
+_FETCH_ROW: Final = struct.Struct("<qIIIq")
 _ONE_WAY: Final = 1
 _DUPLICATE: Final = 1
 _UNSYNCED: Final = 2
@@ -120,6 +121,8 @@ class FetchRow(NamedTuple):
     record_count: int
     size: int
     """Of the batch, bytes."""
+    store_time_ms: int = 0
+    """The leader's stamp on the entry that holds the batch; 0: not told."""
 
 
 @dataclass(frozen=True, slots=True)
