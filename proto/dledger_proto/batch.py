@@ -144,7 +144,7 @@ def encode_batch(
     count = len(records)
     if not 1 <= count <= BATCH_RECORDS_MAX:
         raise ValueError(f"{count} records, a batch has 1 to {BATCH_RECORDS_MAX}")
-    _check_arguments(topic_id, queue, stamp, base_number + count, base_time_ms)
+    _check_arguments(topic_id, queue, stamp, base_number, base_time_ms)
     bodies = [record.body for record in records]
     sizes = list(map(len, bodies))
     if max(sizes) > BODY_SIZE_MAX:
@@ -196,14 +196,14 @@ def _sealed(header: bytearray, columns: bytes, bodies: list[bytes], stored_size:
 
 
 def _check_arguments(
-    topic_id: bytes, queue: int, stamp: ProducerStamp | None, end_number: int, base_time_ms: int
+    topic_id: bytes, queue: int, stamp: ProducerStamp | None, base_number: int, base_time_ms: int
 ) -> None:
     if len(topic_id) != ID_SIZE or topic_id == NO_ID:
         raise ValueError(f"topic_id {topic_id.hex()!r}: must be {ID_SIZE} bytes, not all zero")
     if not 0 <= queue < QUEUES_PER_TOPIC_MAX:
         raise ValueError(f"queue {queue}, must be in 0..{QUEUES_PER_TOPIC_MAX - 1}")
-    if not 0 < end_number <= 1 << 64:
-        raise ValueError(f"numbers end at {end_number}, must be u64")
+    if not 0 <= base_number <= (1 << 64) - BATCH_RECORDS_MAX:
+        raise ValueError(f"base_number {base_number}, must be in 0..2^64-{BATCH_RECORDS_MAX}")
     if not 0 <= base_time_ms <= TIME_MS_MAX:
         raise ValueError(f"base_time_ms {base_time_ms}, must be in 0..{TIME_MS_MAX}")
     if stamp is not None:
