@@ -88,6 +88,14 @@ class RawUnary(Protocol):
         ...
 
 
+class Readable(Protocol):
+    """A stream of messages to read: a call of a client, or a server's context."""
+
+    async def read(self) -> object:
+        """Wait for the next message."""
+        ...
+
+
 class SyncCall(Protocol):
     """A call of the blocking API that yields answers; raises grpc.RpcError when it breaks."""
 
@@ -196,6 +204,13 @@ def raw_read(channel: grpc.aio.Channel, method: str) -> RawRead:
 def raw_unary(channel: grpc.aio.Channel, method: str) -> RawUnary:
     """Return the unary-unary method `method` of a channel."""
     return cast("_RawChannel", channel).unary_unary(method, None, None)
+
+
+async def read_frame(stream: Readable) -> bytes | None:
+    """Return the next message of a stream, None at its end; grpc.RpcError when it breaks."""
+    # At the end gRPC returns an object of its own (grpc.aio.EOF).
+    message = await stream.read()
+    return message if isinstance(message, bytes) else None
 
 
 def sync_stream(channel: grpc.Channel, method: str) -> SyncStream:

@@ -1,5 +1,6 @@
 """The record batch: golden bytes, round trips, refusals."""
 
+import contextlib
 import struct
 from typing import Any
 
@@ -66,7 +67,7 @@ GOLDEN_RICH = (
     "6e05000000656d7074796669727374746869726420626f6479"
 )
 
-text = st.text(st.characters(exclude_categories=("C",)), max_size=12)
+text = st.text(st.characters(exclude_categories=["C"]), max_size=12)
 names = text.filter(lambda name: name not in ("", "TAGS", "KEYS"))
 tags = text.filter(lambda tag: "|" not in tag and not tag.isspace())
 keys = text.filter(lambda key: key != "" and " " not in key)
@@ -169,11 +170,10 @@ def test_a_truncated_or_longer_batch_is_refused() -> None:
 def test_garbage_is_refused_and_nothing_else_happens(garbage: bytes) -> None:
     for prefix in (b"", b"DLB1", make_batch()[:BATCH_HEADER_SIZE]):
         refused(lambda prefix=prefix: check_batch(prefix + garbage))  # type: ignore[misc]
-        try:
+        with contextlib.suppress(DledgerError):
             split_batches(prefix + garbage)
+        with contextlib.suppress(DledgerError):
             parse_header(prefix + garbage)
-        except DledgerError:
-            pass
 
 
 @untimed
@@ -184,18 +184,14 @@ def test_a_lying_batch_with_a_right_crc_never_breaks_a_reader(data: st.DataObjec
         at = data.draw(st.integers(BATCH_HEADER_SIZE - 28, len(batch) - 1))
         batch[at] = data.draw(st.integers(0, 255))
     lying = sealed(batch)
-    try:
+    with contextlib.suppress(DledgerError):
         check_batch(lying)
-    except DledgerError:
-        pass
-    try:
+    with contextlib.suppress(DledgerError):
         view = BatchView(lying)
         list(view.records())
         view.columns()
         for i in range(len(view)):
             view.key_hashes(i)
-    except DledgerError:
-        pass
 
 
 LIES: list[tuple[dict[str, Any], Code]] = [
@@ -449,7 +445,7 @@ def test_properties_that_are_not_what_they_say_are_refused_on_reading(broken: by
     batch = make_batch([Record(b"", properties={"n": "v" * (len(broken) - 5)})])
     lying = sealed(batch[: len(batch) - len(broken)] + broken)
     check_batch(lying)
-    assert BatchView(lying).body(0) == b"", "a body is read without its properties"
+    assert bytes(BatchView(lying).body(0)) == b"", "a body is read without its properties"
     refused(lambda: BatchView(lying).record(0), Code.CORRUPT_BATCH)
 
 

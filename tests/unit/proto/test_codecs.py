@@ -1,4 +1,4 @@
-"""Compression of bodies: round trips, bounds on what decompression may produce, missing packages."""
+"""Compression of bodies: round trips, bounds on what comes out, missing packages."""
 
 import builtins
 import importlib
@@ -140,7 +140,7 @@ def test_a_missing_package_is_named(
     real = importlib.import_module
 
     def without(name: str, *rest: Any) -> ModuleType:
-        if name.split(".")[0] == package:
+        if name.partition(".")[0] == package:
             raise ImportError(name)
         return real(name, *rest)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def three_segments() -> Log:
     return log
 
 
-def indexes(reader: SegmentReader, **arguments: int) -> list[int]:
+def indexes(reader: SegmentReader, **arguments: Any) -> list[int]:
     return [entry.header.index for entry in reader.entries(**arguments)]
 
 
