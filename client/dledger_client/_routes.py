@@ -1,0 +1,271 @@
+"""The route table: which group holds a queue, who leads it, where its members are. Pure.
+
+Owns: what is believed and when a newer answer replaces it (D14):
+- a leader of a lower term never replaces one of a higher term, from whatever source it comes;
+- a topic decided at a lower index of the control log never replaces one decided at a higher;
+- a full answer adds and renews. It drops a topic only if its source knows every group of the
+  topic's layout: a member answers for its own group alone, and a name server that was just
+  started knows nothing yet; neither is evidence that a topic is gone;
+- an ordering key maps over the layout's configured total, whether its groups are known or not.
+Not: fetching (`_cluster.py`), choosing a queue (`selectors.py`, `_producer_core.py`).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from dledger_proto.v1 import broker_pb2, routes_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group."""
+
+    name: str
+    address: str
+    """"host:port"."""
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRoute:
+    """One broker group. `leader` and `leader_address` are empty while none is known."""
+
+    name: str
+    term: int
+    leader: str
+    leader_address: str
+    members: tuple[Member, ...]
+    control: bool
+
+    @property
+    def has_leader(self) -> bool:
+        """True: somebody is known to lead."""
+        return bool(self.leader_address)
+
+    def addresses(self) -> list[str]:
+        """Return all addresses, those of members known to live first."""
+        living = [member.address for member in self.members if member.alive]
+        return living + [member.address for member in self.members if not member.alive]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """One topic's whole layout. Queues are numbered through `parts`."""
+
+    name: str
+    id: bytes
+    layout_version: int
+    parts: tuple[tuple[str, int], ...]
+    """(group, write queues) in order."""
+    read_queues: int
+    permission: int
+    control_index: int
+    kind: int = 0
+    """`broker_pb2.TopicType`."""
+
+    @property
+    def write_queues(self) -> int:
+        """The layout's configured total, the divisor of ordering keys."""
+        return sum(queues for _, queues in self.parts)
+
+    def group_of(self, queue: int) -> str | None:
+        """Return the group that holds `queue`; None when the topic has no such queue.
+
+        Queues that are only read any more (above the write total) lie in the last part's group.
+        """
+        if not 0 <= queue < max(self.read_queues, self.write_queues) or not self.parts:
+            return None
+        for group, queues in self.parts:
+            if queue < queues:
+                return group
+            queue -= queues
+        return self.parts[-1][0]
+
+
+@dataclass(slots=True)
+class RouteChange:
+    """What one answer changed; names of groups and topics."""
+
+    new_leaders: set[str] = field(default_factory=set)
+    """A leader of a higher term than known before."""
+    lost_leaders: set[str] = field(default_factory=set)
+    members: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    dropped_topics: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.new_leaders
+            or self.lost_leaders
+            or self.members
+            or self.topics
+            or self.dropped_topics
+        )
+
+
+def _topic_route(topic: broker_pb2.Topic) -> TopicRoute:
+    parts = tuple((part.group, part.write_queues) for part in topic.layout)
+    return TopicRoute(
+        name=topic.name,
+        id=topic.id,
+        layout_version=topic.layout_version,
+        parts=parts,
+        read_queues=topic.read_queues,
+        permission=topic.permission,
+        control_index=topic.control_index,
+        kind=topic.type,
+    )
+
+
+class RouteTable:
+    """Everything known about groups and topics of one cluster."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupRoute] = {}
+        self._topics: dict[str, TopicRoute] = {}
+        self._topics_by_id: dict[bytes, TopicRoute] = {}
+        self._topic_floors: dict[str, int] = {}
+        self.cluster = ""
+        """Name of the cluster; empty before the first answer."""
+        self.is_loaded = False
+        """True after the first full answer."""
+
+    def group(self, name: str) -> GroupRoute | None:
+        """Return the route of a group."""
+        return self._groups.get(name)
+
+    def groups(self) -> list[GroupRoute]:
+        """Return all groups."""
+        return list(self._groups.values())
+
+    def topic(self, name: str) -> TopicRoute | None:
+        """Return the route of a topic."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicRoute | None:
+        """Return the route of the topic with this id."""
+        return self._topics_by_id.get(topic_id)
+
+    def topics(self) -> list[TopicRoute]:
+        """Return all topics."""
+        return list(self._topics.values())
+
+    def control_group(self) -> GroupRoute | None:
+        """Return the group that decides about topics: the one marked so, or the only one."""
+        for group in self._groups.values():
+            if group.control:
+                return group
+        return next(iter(self._groups.values())) if len(self._groups) == 1 else None
+
+    def is_complete(self, topic: str) -> bool:
+        """Return whether every group of the topic's layout is known (D14)."""
+        route = self._topics.get(topic)
+        return route is not None and all(group in self._groups for group, _ in route.parts)
+
+    def addresses(self) -> Iterator[str]:
+        """Iterate over the addresses of all members of all groups."""
+        for group in self._groups.values():
+            yield from group.addresses()
+
+    def apply(self, reply: routes_pb2.RoutesReply) -> RouteChange:
+        """Take in an answer of `Routes.Get` or `Routes.Watch`; return what it changed."""
+        change = RouteChange()
+        self.cluster = reply.cluster or self.cluster
+        for incoming in reply.groups:
+            self._apply_group(incoming, change)
+        for name in reply.removed_groups:
+            if self._groups.pop(name, None) is not None:
+                change.lost_leaders.add(name)
+                change.members.add(name)
+        self.apply_topics(reply.topics, change)
+        if reply.full:
+            self.is_loaded = True
+            self._drop_missing(reply, change)
+        return change
+
+    def _apply_group(self, incoming: routes_pb2.GroupRoute, change: RouteChange) -> None:
+        known = self._groups.get(incoming.group)
+        members = tuple(Member(m.member, m.address, m.alive) for m in incoming.members)
+        if not members and known is not None:
+            members = known.members
+        address = next((m.address for m in members if m.name == incoming.leader), "")
+        route = GroupRoute(
+            name=incoming.group,
+            term=incoming.term,
+            leader=incoming.leader if address else "",
+            leader_address=address,
+            members=members,
+            control=incoming.control_group,
+        )
+        if known is not None and incoming.term < known.term:
+            route = replace(
+                route, term=known.term, leader=known.leader, leader_address=known.leader_address
+            )
+        self._replace_group(known, route, change)
+
+    def _replace_group(
+        self, known: GroupRoute | None, route: GroupRoute, change: RouteChange
+    ) -> None:
+        self._groups[route.name] = route
+        if known is None or known.members != route.members:
+            change.members.add(route.name)
+        old = (0, "") if known is None else (known.term, known.leader_address)
+        if route.has_leader and (route.term, route.leader_address) != old:
+            change.new_leaders.add(route.name)
+        elif not route.has_leader and old[1]:
+            change.lost_leaders.add(route.name)
+
+    def heard_leader(self, group: str, address: str, term: int) -> RouteChange:
+        """Take in a member's word about who leads; ignored when its term is not news."""
+        change = RouteChange()
+        known = self._groups.get(group)
+        if known is None or not address:
+            return change
+        if term > known.term or (term == known.term and not known.has_leader):
+            leader = next((m.name for m in known.members if m.address == address), address)
+            route = replace(known, term=term, leader=leader, leader_address=address)
+            self._replace_group(known, route, change)
+        return change
+
+    def leader_gone(self, group: str, term: int) -> RouteChange:
+        """Take in evidence that the leader of `term` leads no more, before a new one is known."""
+        change = RouteChange()
+        known = self._groups.get(group)
+        if known is not None and known.term == term and known.has_leader:
+            self._replace_group(known, replace(known, leader="", leader_address=""), change)
+        return change
+
+    def apply_topics(self, topics: Iterable[broker_pb2.Topic], change: RouteChange) -> None:
+        """Take in topics, from routes or from an answer of administration."""
+        for incoming in topics:
+            floor = self._topic_floors.get(incoming.name, 0)
+            if incoming.control_index < floor:
+                continue
+            self._topic_floors[incoming.name] = incoming.control_index
+            if incoming.deleted:
+                self.drop_topic(incoming.name, change)
+                continue
+            known = self._topics.get(incoming.name)
+            route = _topic_route(incoming)
+            if known is not None:
+                if known == route or (
+                    known.id == route.id and route.layout_version < known.layout_version
+                ):
+                    continue
+                self._topics_by_id.pop(known.id, None)
+            self._topics[route.name] = self._topics_by_id[route.id] = route
+            change.topics.add(route.name)
+
+    def drop_topic(self, name: str, change: RouteChange) -> None:
+        """Forget a topic that is known to be deleted."""
+        route = self._topics.pop(name, None)
+        if route is not None:
+            self._topics_by_id.pop(route.id, None)
+            change.dropped_topics.add(name)
+
+    def _drop_missing(self, reply: routes_pb2.RoutesReply, change: RouteChange) -> None:
+        source_groups = {group.group for group in reply.groups}
+        source_topics = {topic.name for topic in reply.topics}
+        for name in self._topics.keys() - source_topics:
+            if all(group in source_groups for group, _ in self._topics[name].parts):
+                self.drop_topic(name, change)

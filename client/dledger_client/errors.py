@@ -1,0 +1,204 @@
+"""What users of this package catch. Every class says what is known and what helps.
+
+```
+DledgerError                        dledger_proto.errors: .code .detail .hint .definite .retriable
+└── ClientError                     everything this package raises about a cluster
+    ├── UnknownOutcome              the write may or may not be stored; repeating may store it twice
+    ├── ServerBug                   a member met a bug of its own; nothing is known
+    └── NotStored                   definite: nothing happened
+        ├── Unavailable             nobody could take the call now; a retry helps
+        │   ├── DeadlineExpired     its time was over before anybody could take it
+        │   └── ClientClosed        this producer, consumer or admin was closed
+        ├── Overloaded              a bound on waiting work is reached; slow down
+        │   └── BufferFull          the bound is this producer's own buffer
+        ├── MessageIllegal          a field breaks a rule; the text names field, value and limit
+        │   └── MessageTooLarge
+        ├── CorruptData             bytes do not match their checksum
+        ├── InvalidRequest          an argument is wrong, unknown to the cluster or switched off
+        ├── TopicNotFound
+        ├── TopicExists             with another configuration
+        ├── QueueNotFound
+        ├── NoPermission            the topic does not permit it
+        ├── NothingFound            a lookup found nothing
+        ├── OffsetOutOfRange        below the queue's minimum or above its maximum
+        ├── OffsetBehind            a commit below the stored offset, without reset
+        ├── Held                    a hold keeps this part of the log
+        └── ProducerRejected        the cluster does not take this producer's sequence
+            └── ProducerFenced      a newer producer of the same name took over; stop this one
+```
+
+`definite` and `retriable` come from the one table in `dledger_proto.errors`. After `UnknownOutcome`
+the producer has already repeated the send as long as its time budget allowed (a repeat with the
+same sequence is stored once); what is left to the caller is a repeat that may store it twice.
+"""
+
+from typing import Self
+
+from dledger_proto.errors import MEANINGS, Code, DledgerError
+
+
+class ClientError(DledgerError):
+    """Base of all errors about a cluster that this package raises."""
+
+    def again(self) -> Self:
+        """Return a copy without traceback, so that each waiter of one batch raises its own."""
+        copy = type(self)(self.code, self.detail, hint=self.hint)
+        copy.__cause__ = self.__cause__
+        return copy
+
+
+class UnknownOutcome(ClientError):
+    """The write may or may not be stored. Not definite; repeating it may store it twice."""
+
+
+class ServerBug(ClientError):
+    """A member met a bug of its own (INTERNAL). Not definite, not retriable."""
+
+
+class NotStored(ClientError):
+    """Definite: the write is not stored and will not be, the call changed nothing."""
+
+
+class CorruptData(NotStored):
+    """Bytes do not match their checksum: a batch that was refused, or read from every member."""
+
+
+class Unavailable(NotStored):
+    """Nobody could take the call now: no leader, not formed, draining, unreachable. Retriable."""
+
+
+class DeadlineExpired(Unavailable):
+    """The time budget was over before anybody could take the call (NOT_PROPOSED)."""
+
+
+class ClientClosed(Unavailable):
+    """You closed this client; what was waiting was not sent (SHUTTING_DOWN)."""
+
+
+class Overloaded(NotStored):
+    """A bound on waiting work, in flight batches or disk space is reached. Retriable, later."""
+
+
+class BufferFull(Overloaded):
+    """This producer's own buffer is full (BUSY). Wait with `wait_for_room`, then repeat."""
+
+
+class MessageIllegal(NotStored):
+    """A field of the message breaks a rule; the text names field, value and limit."""
+
+
+class MessageTooLarge(MessageIllegal):
+    """The message is above a size limit; the text names it."""
+
+
+class InvalidRequest(NotStored):
+    """An argument is wrong, not known to the cluster, not implemented or switched off."""
+
+
+class TopicNotFound(NotStored):
+    """No such topic, and it was not created by itself."""
+
+
+class TopicExists(NotStored):
+    """A topic of this name exists with another configuration."""
+
+
+class QueueNotFound(NotStored):
+    """The topic has no such queue."""
+
+
+class NoPermission(NotStored):
+    """The topic does not permit reading, or writing."""
+
+
+class NothingFound(NotStored):
+    """Nothing is stored under this key, id or offset."""
+
+
+class OffsetOutOfRange(NotStored):
+    """The offset is below the queue's minimum or above its maximum."""
+
+
+class OffsetBehind(NotStored):
+    """The committed offset is higher; only an explicit reset goes back."""
+
+
+class Held(NotStored):
+    """A hold keeps this part of the log; the text names its owner."""
+
+
+class ProducerRejected(NotStored):
+    """The cluster does not know this producer or its sequence, also after it registered again."""
+
+
+class ProducerFenced(ProducerRejected):
+    """A newer producer of the same name took over (STALE_EPOCH). Close this one."""
+
+
+_CLASSES: dict[Code, type[ClientError]] = {
+    Code.NOT_LEADER: Unavailable,
+    Code.NO_LEADER: Unavailable,
+    Code.WRONG_GROUP: Unavailable,
+    Code.BUSY: Overloaded,
+    Code.SHUTTING_DOWN: Unavailable,
+    Code.NOT_FORMED: Unavailable,
+    Code.DISK_FULL: Overloaded,
+    Code.NOT_PROPOSED: DeadlineExpired,
+    Code.STORAGE_FAILED: Unavailable,
+    Code.HEAD_TRIMMED: OffsetOutOfRange,
+    Code.UNAVAILABLE: Unavailable,
+    Code.UNKNOWN_OUTCOME: UnknownOutcome,
+    Code.INVALID_ARGUMENT: InvalidRequest,
+    Code.CORRUPT_BATCH: CorruptData,
+    Code.UNSUPPORTED_FORMAT: InvalidRequest,
+    Code.MESSAGE_ILLEGAL: MessageIllegal,
+    Code.MESSAGE_TOO_LARGE: MessageTooLarge,
+    Code.TOPIC_NOT_FOUND: TopicNotFound,
+    Code.TOPIC_EXISTS: TopicExists,
+    Code.QUEUE_NOT_FOUND: QueueNotFound,
+    Code.NO_PERMISSION: NoPermission,
+    Code.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
+    Code.OFFSET_BEHIND: OffsetBehind,
+    Code.NOT_FOUND: NothingFound,
+    Code.WRONG_CLUSTER: InvalidRequest,
+    Code.UNIMPLEMENTED: InvalidRequest,
+    Code.SWITCHED_OFF: InvalidRequest,
+    Code.STALE_LAYOUT: Unavailable,
+    Code.HELD: Held,
+    Code.UNKNOWN_PRODUCER: ProducerRejected,
+    Code.STALE_EPOCH: ProducerFenced,
+    Code.SEQUENCE_GAP: ProducerRejected,
+    Code.DUPLICATE: ProducerRejected,
+    Code.TOO_MANY_IN_FLIGHT: Overloaded,
+    Code.INTERNAL: ServerBug,
+}
+
+assert set(_CLASSES) == set(Code) - {Code.OK}, "every code but OK has a class"
+assert all(
+    MEANINGS[code].definite == issubclass(kind, NotStored) for code, kind in _CLASSES.items()
+), "NotStored is the definite branch"
+
+
+def error_of(code: Code, detail: str = "", *, hint: str = "") -> ClientError:
+    """Return the exception of a code, unraised."""
+    return _CLASSES[code](code, detail, hint=hint)
+
+
+def client_error(error: DledgerError) -> ClientError:
+    """Return `error` as an exception of this package's tree, with the original as its cause."""
+    if isinstance(error, ClientError):
+        return error
+    translated = error_of(error.code, error.detail, hint=error.hint)
+    translated.__cause__ = error
+    return translated
+
+
+def code_of(number: int) -> Code:
+    """Return the code of a wire number; one from a newer version counts as UNKNOWN_OUTCOME.
+
+    Of a code that is not known nothing is known, so it must not count as definite.
+    """
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNKNOWN_OUTCOME
