@@ -120,6 +120,10 @@ class BatchView:
         return self.buffer[at : at + self.header.properties_size]
 
     @cached_property
+    def _properties_bytes(self) -> bytes:
+        return bytes(self.properties_area)
+
+    @cached_property
     def bodies(self) -> memoryview:
         """All bodies, decompressed; at most BATCH_SIZE_MAX bytes."""
         header = self.header
@@ -141,7 +145,7 @@ class BatchView:
     def properties(self, i: int) -> dict[str, str]:
         """Return record i's properties, TAGS and KEYS among them."""
         starts = self._property_starts
-        return decode_properties(bytes(self.properties_area[starts[i] : starts[i + 1]]))
+        return decode_properties(self._properties_bytes, starts[i], starts[i + 1])
 
     def message_id(self, i: int) -> bytes:
         """Return record i's id, 24 bytes."""
@@ -167,8 +171,11 @@ class BatchView:
             for i in range(first, end):
                 yield Record(bytes(bodies[starts[i] : starts[i + 1]]), time_ms=times[i])
             return
+        area = self._properties_bytes
+        places = self._property_starts
         for i in range(first, end):
-            yield _record(bodies[starts[i] : starts[i + 1]], self.properties(i), times[i])
+            properties = decode_properties(area, places[i], places[i + 1])
+            yield _record(bodies[starts[i] : starts[i + 1]], properties, times[i])
 
     def columns(self) -> BatchColumns:
         """Return the columns as numpy arrays; UNSUPPORTED_FORMAT when numpy is not installed."""

@@ -110,23 +110,25 @@ def check_properties_size(size: int) -> None:
         raise _too_large(size)
 
 
-def decode_properties(encoded: bytes) -> dict[str, str]:
-    """Return all properties of one record, TAGS and KEYS among them; of equal names the last wins.
+def decode_properties(area: bytes, start: int, end: int) -> dict[str, str]:
+    """Return all properties of the record whose encoding is `area[start:end]`, TAGS and KEYS too.
 
-    Raises CORRUPT_BATCH when the sizes do not add up or the text is not UTF-8.
+    Of equal names the last wins. Raises CORRUPT_BATCH when the sizes do not add up or the text is
+    not UTF-8.
     """
     properties: dict[str, str] = {}
-    end = len(encoded)
-    at = 0
+    at = start
     try:
         while at < end:
-            name_size, value_size = _SIZES.unpack_from(encoded, at)
+            name_size, value_size = _SIZES.unpack_from(area, at)
             value_at = at + 4 + name_size
-            name = encoded[at + 4 : value_at].decode()
+            name = area[at + 4 : value_at].decode()
             at = value_at + value_size
-            properties[name] = encoded[value_at:at].decode()
+            properties[name] = area[value_at:at].decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise DledgerError(Code.CORRUPT_BATCH, f"properties at byte {at}: {error}") from error
     if at != end:
-        raise DledgerError(Code.CORRUPT_BATCH, f"properties need {at} bytes of {end}")
+        raise DledgerError(
+            Code.CORRUPT_BATCH, f"properties of {end - start} bytes need {at - start}"
+        )
     return properties

@@ -250,6 +250,13 @@ def test_columns_that_do_not_add_up_are_refused(place: int, name: str) -> None:
     refused(lambda: BatchView(lying).columns(), Code.CORRUPT_BATCH)
 
 
+def test_bodies_longer_than_what_is_stored_are_refused() -> None:
+    batch = bytearray(make_batch())
+    batch[columns_at(0)] += 1
+    lying = with_fields(bytes(batch), bodies_size=16)
+    refused(lambda: check_batch(lying), Code.CORRUPT_BATCH)
+
+
 def test_key_counts_without_keys_are_refused() -> None:
     batch = bytearray(make_batch([Record(b"x")]))
     batch[columns_at(4, count=1)] = 1

@@ -4,6 +4,7 @@ import builtins
 import importlib
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -87,7 +88,12 @@ def test_a_bomb_is_refused_by_its_bound(
     assert len(bomb) < BATCH_SIZE_MAX
     batch = packed(b"x" * 1000, bomb, compression)
     check_batch(batch)
-    refused(lambda: BatchView(batch).record(0), Code.CORRUPT_BATCH)
+    tracemalloc.start()
+    try:
+        refused(lambda: BatchView(batch).record(0), Code.CORRUPT_BATCH)
+        assert tracemalloc.get_traced_memory()[1] < MIB, "nothing of that size is ever made"
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("compression", "pack"), BOMBS)

@@ -282,7 +282,9 @@ def test_a_segment_that_does_not_follow_is_damage() -> None:
     base = sorted(log.segments)[2]
     header = SegmentHeader(GROUP_ID, base, 7, 2, 12345, b"salt0002").encode()
     log.segments[base][:SEGMENT_HEADER_SIZE] = header
-    assert damage_of(log.reader()).position == base
+    damage = damage_of(log.reader())
+    assert damage.position == base
+    assert damage.reason.startswith("the segment before ends at")
     other.segments[base][16] ^= 1
     with pytest.raises(DamagedSegment, match="crc"):
         other.reader()
