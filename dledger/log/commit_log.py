@@ -1,0 +1,451 @@
+"""The commit log of one group on one member: appending, cutting, reading, and its write rounds.
+
+Owns: the log's public face. What is where: `log_state` (memory), `planning` and `write_round`
+(making it durable), `recovery` (start), `lookup` and `span_reader` (reading), `tail` (the newest
+bytes), `space` (a full disk). It knows nothing of votes, commit or apply.
+
+One thread, the loop's, calls everything here except `read_span`, `check_disk` and `Round.execute`,
+which any thread may call. Appending and cutting change memory only; `take_round` hands out what is
+dirty, `Round.execute` makes it durable elsewhere, `round_finished` moves `durable_index`. After a
+failed write or sync the log has failed: everything that could promise anything raises LogFailed,
+reading goes on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from dledger.files import FileSystem
+from dledger.log.errors import SpanGone
+from dledger.log.file_pool import FilePool
+from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState
+from dledger.log.log_state import LogState
+from dledger.log.lookup import Lookup
+from dledger.log.planning import Planner
+from dledger.log.recovery import recover
+from dledger.log.scan import NO_INDEX, NO_TERM, Chain
+from dledger.log.settings import LogSettings
+from dledger.log.space import DiskSpace, is_full
+from dledger.log.span_reader import SpanReader
+from dledger.log.tail import Tail, TailEntry
+from dledger.log.write_round import LogDisk, Round
+from dledger.raft.api import AppendPayload
+from dledger.types import Buffer, Entry, EntryKind, EntryRef, LogIndex, Position, Span, Term
+from dledger_proto.entry import (
+    CorruptEntry,
+    EntryHeader,
+    decode_entry,
+    frame_entry,
+    parse_genesis,
+)
+
+JOIN_PAYLOADS_MIN = 16
+JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
+"""Many small payloads are joined once: a view of each costs more than the copy, three times."""
+
+
+class CommitLog:
+    """The log. Indexes start at 1, and the entry at 1 is the group's genesis."""
+
+    def __init__(
+        self, fs: FileSystem, folder: DataFolder, settings: LogSettings, random: Random
+    ) -> None:
+        """Use `CommitLog.open`."""
+        self._folder = folder
+        self._pool = FilePool(fs)
+        self._space = DiskSpace(
+            fs,
+            folder.path,
+            reserve_bytes=settings.reserve_bytes,
+            low_water_bytes=settings.low_water_bytes,
+        )
+        self._space.open()
+        self._disk = LogDisk(fs, folder.log_path, self._pool, self._space, settings)
+        found = recover(folder, self._pool)
+        self.recovery_notes: Sequence[str] = tuple(found.notes)
+        """What recovery changed on disk, a line each, with the label of the table's row."""
+        self._state = LogState(
+            tail=Tail(settings.tail_cache_bytes),
+            random=random,
+            segment_size=settings.segment_size,
+            group_id=found.group_id if found.segments else b"",
+            segments=found.segments,
+            terms=found.terms,
+            end=found.end,
+            taken=found.end,
+            durable=found.end,
+            checkpoint_position=found.checkpoint.end.position,
+        )
+        self._lookup = Lookup(self._state, folder.log_path, self._pool)
+        self._planner = Planner(
+            self._state, folder, self._lookup, self._disk, settings.checkpoint_bytes
+        )
+        self._reader = SpanReader(folder.log_path, self._pool)
+        self._publish(cut=False)
+        self._hard_state = folder.load_hard_state().encode()
+        self._in_flight: Round | None = None
+        self._cut_in_flight: Chain | None = None
+
+    @classmethod
+    def open(
+        cls, fs: FileSystem, folder: DataFolder, settings: LogSettings, random: Random
+    ) -> "CommitLog":
+        """Recover the log of a folder.
+
+        `DamagedLog`, `DamagedHardState`: acknowledged data or the vote may be lost; nothing was
+        changed. OSError: the disk refused.
+        """
+        return cls(fs, folder, settings, random)
+
+    # What the log holds.
+
+    @property
+    def group_id(self) -> bytes:
+        """What the genesis entry fixed, 16 bytes; empty before it."""
+        return self._state.group_id
+
+    @property
+    def is_empty(self) -> bool:
+        """True: there is no entry at all."""
+        return self._state.end.index == 0
+
+    @property
+    def first_index(self) -> LogIndex:
+        """Index of the first entry that was not trimmed."""
+        return self._state.first_index
+
+    @property
+    def last_index(self) -> LogIndex:
+        """Index of the last entry, durable or not; 0 when empty."""
+        return self._state.end.index
+
+    @property
+    def last_term(self) -> Term:
+        """Term of the last entry; 0 when empty."""
+        return self._state.end.term
+
+    @property
+    def last_time_ms(self) -> int:
+        """The leader's stamp of the last entry; 0 when empty."""
+        return self._state.end.time_ms
+
+    @property
+    def last_crc(self) -> int:
+        """The chain's value: the last entry's header CRC; 0 when empty."""
+        return self._state.end.crc
+
+    @property
+    def durable_index(self) -> LogIndex:
+        """Everything up to here is synced."""
+        return self._state.durable.index
+
+    @property
+    def durable_position(self) -> Position:
+        """Everything below is synced."""
+        return self._state.durable.position
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the first entry that was not trimmed."""
+        return self._state.first_position
+
+    @property
+    def last_position(self) -> Position:
+        """Position behind the last entry."""
+        return self._state.end.position
+
+    @property
+    def failed(self) -> bool:
+        """True: a write or sync failed; the member must end."""
+        return self._disk.failure is not None
+
+    def term_at(self, index: LogIndex) -> Term | None:
+        """Return an entry's term; None below the head and above the end. Never reads the disk.
+
+        The entry just before the first one still has its term (0 for index 0).
+        """
+        return self._state.term_at(index)
+
+    def ref(self, index: LogIndex) -> EntryRef:
+        """Return what identifies an entry. An old one costs a short read. SpanGone: not held."""
+        self._check_held(index, index)
+        return self._lookup.locate(index).ref
+
+    def size_between(self, first: LogIndex, last: LogIndex) -> int:
+        """Return the size in bytes of the entries from `first` to `last`; 0 when there are none."""
+        if first > last:
+            return 0
+        self._check_held(first, last)
+        end = self._lookup.position_of(LogIndex(last + 1))
+        return end - self._lookup.position_of(first)
+
+    # Appending and cutting: memory only.
+
+    def write_genesis(
+        self, payload: bytes, group_id: bytes, *, term: Term = NO_TERM, time_ms: int = 0
+    ) -> EntryRef:
+        """Append the first entry: it fixes the group's id."""
+        if parse_genesis(payload).group_id != group_id:
+            raise ValueError(f"the genesis payload is not of group id {group_id.hex()}")
+        return self.append_new(EntryKind.GENESIS, [payload], term, time_ms)
+
+    def append_new(
+        self, kind: EntryKind, payloads: Sequence[Buffer], term: Term, time_ms: int
+    ) -> EntryRef:
+        """Append an entry of this leader. The payloads must not change afterwards.
+
+        ValueError for our own misuse: a term or time that goes back, an entry out of its limits.
+        """
+        self._disk.check()
+        end = self._state.end
+        if term < end.term or time_ms < end.time_ms:
+            raise ValueError(
+                f"term {term}, time_ms {time_ms} behind {end.term}, {end.time_ms} of {end.index}"
+            )
+        self._check_genesis(kind, payloads)
+        index = LogIndex(end.index + 1)
+        header, crc = frame_entry(
+            kind, payloads, index=index, term=term, time_ms=time_ms,
+            position=end.position, previous_crc=end.crc,
+        )  # fmt: skip
+        body_size = sum(map(len, payloads))
+        count = len(payloads)
+        if count >= JOIN_PAYLOADS_MIN and body_size <= count * JOIN_PAYLOAD_SIZE_MAX:
+            payloads = (b"".join(payloads),)
+        ref = EntryRef(index, term, end.position, len(header) + body_size, crc)
+        entry = TailEntry(ref, kind, time_ms, header, [memoryview(part) for part in payloads])
+        after = Chain(index, Position(end.position + ref.size), crc, term, time_ms)
+        self._state.add(entry, after)
+        return ref
+
+    def append_frames(self, buffer: Buffer, entries: Sequence[tuple[EntryHeader, int]]) -> None:
+        """Append entries of the leader, as it framed them: (header, offset in `buffer`) each.
+
+        CorruptEntry when any of them is damaged or does not follow: then nothing is kept.
+        The buffer must not change afterwards.
+        """
+        self._disk.check()
+        chain = self._state.end
+        view = memoryview(buffer)
+        kept: list[tuple[TailEntry, Chain]] = []
+        for given, offset in entries:
+            decoded = decode_entry(view, offset, check_payloads=True)
+            header = decoded.header
+            mismatch = chain.mismatch(header)
+            if mismatch is not None or header != given:
+                raise CorruptEntry(mismatch or f"at {offset} lies {header.describe()}")
+            kind = EntryKind(header.kind)
+            if (kind is EntryKind.GENESIS) != (header.index == 1):
+                raise CorruptEntry(f"entry {header.index} is a {kind.name}")
+            if kind is EntryKind.GENESIS:
+                parse_genesis(decoded.payloads[0] if decoded.payloads else b"")
+            chain = chain.after(header)
+            ref = EntryRef(
+                chain.index, chain.term, Position(header.position), header.size, chain.crc
+            )
+            body_at = offset + header.header_size
+            body = [view[body_at : offset + header.size]] if header.payload_count else []
+            kept.append((
+                TailEntry(ref, kind, header.time_ms, bytes(view[offset:body_at]), body), chain,
+            ))  # fmt: skip
+        for entry, end in kept:
+            if entry.kind is EntryKind.GENESIS:
+                self._state.group_id = parse_genesis(entry.body[0]).group_id
+            self._state.add(entry, end)
+
+    def _check_genesis(self, kind: EntryKind, payloads: Sequence[Buffer]) -> None:
+        if (kind is EntryKind.GENESIS) != self.is_empty:
+            raise ValueError(f"a {kind.name} entry at index {self.last_index + 1}")
+        if kind is EntryKind.GENESIS:
+            self._state.group_id = parse_genesis(payloads[0]).group_id
+
+    def truncate_from(self, index: LogIndex, committed: LogIndex = NO_INDEX) -> None:
+        """Forget the entry at `index` and all behind it; the disk follows with the next round.
+
+        `committed` is the highest index that is known to be committed; it is never reached (I7).
+        """
+        self._disk.check()
+        assert index > committed, f"entry {index} is committed, up to {committed}: never cut"
+        if index > self.last_index:
+            return
+        first = self.first_index
+        assert index > first or index == 1, f"cutting from {index} leaves a log trimmed to {first}"
+        end = Chain()
+        if index > 1:
+            kept = self._lookup.locate(LogIndex(index - 1))
+            position = Position(kept.ref.position + kept.ref.size)
+            end = Chain(kept.ref.index, position, kept.ref.crc, kept.ref.term, kept.time_ms)
+        self._state.cut_behind(end, self._lookup.samples_up_to(end.position))
+        self._lookup.forget_behind(end)
+        if self._in_flight is not None:
+            lowest = self._cut_in_flight
+            if lowest is None or end.position < lowest.position:
+                self._cut_in_flight = end
+        self._publish(cut=True)
+
+    def trim_head(self, position_needed: Position, index_limit: LogIndex) -> list[str]:
+        """Plan to remove whole segments below a position, none with an index above the limit.
+
+        Returns the files that the next round removes; `first_index` moves when it is finished.
+        Empty while an earlier trim is not finished. The last segment always stays.
+        """
+        self._disk.check()
+        state = self._state
+        if state.trim_base is not None:
+            return []
+        bound = min(position_needed, state.durable.position)
+        names: list[str] = []
+        for place, segment in enumerate(state.segments[:-1]):
+            if state.end_of(place) > bound or state.last_index_of(place) > index_limit:
+                break
+            names.append(segment.name)
+            state.trim_base = state.end_of(place)
+        return names
+
+    # Write rounds.
+
+    def take_round(self, hard_state: HardState | None) -> Round | None:
+        """Return a round that makes everything durable that is not, or None when nothing is dirty.
+
+        `hard_state` is given when it changed. At most one round is in flight.
+        """
+        self._disk.check()
+        assert self._in_flight is None, "a round is in flight"
+        content = hard_state.encode() if hard_state is not None else self._hard_state
+        changed = content != self._hard_state
+        self._in_flight = self._planner.plan(content if changed else None)
+        self._hard_state = content
+        self._cut_in_flight = None
+        if self._state.trim_base is not None:
+            self._publish(cut=False)
+        return self._in_flight
+
+    def round_finished(self, finished: Round) -> None:
+        """Learn that a round was executed without an error."""
+        self._disk.check()
+        assert finished is self._in_flight, "not the round in flight"
+        assert finished.executed, "the round was not executed"
+        self._in_flight = None
+        state = self._state
+        cut = self._cut_in_flight
+        state.durable = cut if cut is not None and cut.position < finished.end.position else (
+            finished.end
+        )  # fmt: skip
+        if finished.group_id != self._folder.identity.group_id:
+            self._folder.identity = replace(self._folder.identity, group_id=finished.group_id)
+        state.sealed_on_disk()
+        if finished.trimmed is not None:
+            state.drop_head(finished.trimmed)
+            state.trim_base = None
+        state.tail.evict(state.durable.index)
+        self._publish(cut=False)
+
+    def _publish(self, *, cut: bool) -> None:
+        head = self._state.trim_base or self._state.first_position
+        bases = [segment.base for segment in self._state.segments if segment.base >= head]
+        self._reader.publish(bases, self._state.durable.position, cut=cut)
+
+    # Reading.
+
+    def payload(self, first: LogIndex, max_bytes: int) -> AppendPayload:
+        """Return the entries from `first` on for an append message: at least one, if there is one.
+
+        Bytes when the tail cache holds them, else a span for `read_span`. SpanGone: not held.
+        """
+        self._check_held(first, first)
+        term = self._state.term_at(first)
+        assert term is not None, f"entry {first} has no term"
+        tail = self._state.tail
+        position = self._lookup.position_of(first)
+        held = tail.get(first)
+        if held is None:
+            following, end = self._lookup.boundary(first, position, max_bytes)
+            size = end - position
+            span = Span(position, size)
+            return AppendPayload(first, LogIndex(following - 1), term, size, None, span)
+        buffers: list[memoryview | bytes] = []
+        last, size = first, 0
+        while held is not None and (not buffers or size + held.ref.size <= max_bytes):
+            buffers.append(held.header)
+            buffers.extend(held.body)
+            size += held.ref.size
+            last = held.ref.index
+            held = tail.get(LogIndex(last + 1))
+        return AppendPayload(first, last, term, size, buffers, Span(position, size))
+
+    def entries(self, first: LogIndex, last: LogIndex, max_bytes: int) -> list[Entry]:
+        """Return entries from `first`: at least one, at most to `last` or about `max_bytes`.
+
+        The answer may be shorter. Read from the tail or the disk; every byte is checked.
+        DamagedLog: the disk holds something else; SpanGone: the log does not hold `first`.
+        """
+        self._check_held(first, first)
+        return self._lookup.entries(first, min(last, self.last_index), max_bytes)
+
+    def tail_span(self, span: Span) -> list[memoryview] | None:
+        """Return the bytes of a span in order, or None when not all are in memory. No I/O.
+
+        The local bytes of entry headers are not this member's.
+        """
+        if span.position < self._state.first_position:
+            return None
+        return self._state.tail.bytes_of(span.position, span.size)
+
+    def read_span(self, span: Span) -> bytes:
+        """Return the bytes of a span from the disk. Any thread; blocks. The caller checks CRCs.
+
+        SpanGone: trimmed, cut off or not durable. Between the making of a span and this call a
+        suffix may have been replaced: the caller checks index and term of what it gets.
+        """
+        return self._reader.read(span)
+
+    def read_batch_run(self, position: Position, size: int) -> bytes:
+        """Return `size` bytes from `position`; see `read_span`."""
+        return self._reader.read(Span(position, size))
+
+    def _check_held(self, first: LogIndex, last: LogIndex) -> None:
+        if first < self.first_index or last > self.last_index:
+            held = f"{self.first_index}..{self.last_index}"
+            raise SpanGone(f"entries {first}..{last} are not in the log, which has {held}")
+
+    # Disk space, and the end.
+
+    @property
+    def disk_low(self) -> bool:
+        """True: free space is below the low-water mark; refuse what nothing promised yet (I16)."""
+        return self._space.low
+
+    def check_disk(self) -> bool:
+        """Measure free space, restore the reserve when there is room; return `disk_low`.
+
+        Any thread; blocks shortly. Call it about once a second, or a full disk stays refused.
+        """
+        return self._space.check()
+
+    def close(self) -> None:
+        """Write a last checkpoint and close all files. What no round has written is forgotten."""
+        state = self._state
+        if not self.failed and self._in_flight is None:
+            checkpoint = state.checkpoint(state.durable)
+            if checkpoint.end.position != state.checkpoint_position:
+                self._store_checkpoint(checkpoint.encode())
+        self._disk.close()
+        self._pool.close()
+
+    def _store_checkpoint(self, content: bytes) -> None:
+        path = self._folder.checkpoint_path
+        try:
+            self._disk.store(self._folder.path, path, content, sync_name=True)
+        except OSError as error:
+            if not is_full(error):  # without it the next start only reads more
+                raise
+
+    def describe(self) -> str:
+        """Return one stable line for logs and tests."""
+        state = self._state
+        return (
+            f"log {state.first_index}..{state.end.index} durable={state.durable.index} "
+            f"term={state.end.term} positions={state.first_position}..{state.end.position} "
+            f"crc={state.end.crc:08x} segments={len(state.segments)}"
+        )

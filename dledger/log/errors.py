@@ -1,0 +1,71 @@
+"""What can be wrong with a data folder or a log, as exceptions that name file and place.
+
+A disk that refuses is an OSError and passes through; these classes are for what we conclude from
+bytes that we could read, and for calls that come after a failure.
+"""
+
+from dledger.types import Position
+from dledger_proto.errors import Code, DledgerError
+
+
+class FolderInUse(DledgerError):
+    """Another process holds the lock of the data folder."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            Code.INVALID_ARGUMENT, f"data folder {folder} is in use by another process"
+        )
+        self.folder = folder
+
+
+class WrongFolder(DledgerError):
+    """The data folder belongs to another cluster, group or member; `detail` names both."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.WRONG_CLUSTER, detail)
+
+
+class DamagedFile(DledgerError):
+    """A file of the data folder is missing or does not hold what was written to it."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(Code.STORAGE_FAILED, f"{file}: {reason}")
+        self.file = file
+        self.reason = reason
+
+
+class DamagedIdentity(DamagedFile):
+    """The identity file is unreadable, or missing beside a log."""
+
+
+class DamagedHardState(DamagedFile):
+    """Term and vote cannot be known. Never read as "no vote": the member must not go on."""
+
+
+class DamagedLog(DamagedFile):
+    """Bytes that were acknowledged cannot be read back.
+
+    `row` is the label of the recovery table's row that decided so, or "READ" for damage found
+    later, by a checksum on reading (I15).
+    """
+
+    def __init__(self, file: str, position: Position, row: str, reason: str) -> None:
+        super().__init__(file, f"damaged at position {position} [{row}]: {reason}")
+        self.position = position
+        self.row = row
+        self.why = reason
+
+
+class LogFailed(DledgerError):
+    """An earlier write or sync failed; nothing may be promised any more by this process."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(Code.STORAGE_FAILED, f"an earlier write or sync failed: {cause}")
+        self.cause = cause
+
+
+class SpanGone(DledgerError):
+    """The log does not hold these bytes (any more): trimmed, cut off, or not yet durable."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.HEAD_TRIMMED, detail)

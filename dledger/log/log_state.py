@@ -1,0 +1,196 @@
+"""What the log holds, as the loop's thread sees it: ahead of the disk by what no round has written.
+
+Owns: segments, chain, terms, tail and the marks (taken, durable, cut) that say which part of it is
+on disk. No I/O: rounds are planned from it (`planning`), bytes are found with it (`lookup`).
+
+    first ......... durable ......... taken ......... end
+          on disk, synced   in a round     in memory only
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from dledger.log.checkpoint import Checkpoint
+from dledger.log.samples import Samples, TermStarts
+from dledger.log.scan import START, Chain
+from dledger.log.segment import Segment
+from dledger.log.tail import Tail, TailEntry
+from dledger.types import LogIndex, Position, Term
+from dledger_proto.entry import GROUP_ID_SIZE, SALT_SIZE, SEGMENT_HEADER_SIZE, SegmentHeader
+
+
+@dataclass(slots=True)
+class LogState:
+    """The log in memory. Only the loop's thread touches it."""
+
+    tail: Tail
+    random: Random
+    segment_size: int
+    group_id: bytes = b""
+    segments: list[Segment] = field(default_factory=list[Segment])
+    terms: TermStarts = field(default_factory=TermStarts)
+    end: Chain = field(default_factory=Chain)
+    taken: Chain = field(default_factory=Chain)
+    """Where the newest taken round ends, or the pending cut if that is lower."""
+    durable: Chain = field(default_factory=Chain)
+    cut: Chain | None = None
+    """The lowest cut that no round was taken for; only when it concerns the disk."""
+    doomed: list[str] = field(default_factory=list[str])
+    """Files behind the cut, newest first."""
+    checkpoint_position: Position = START
+    """What the newest checkpoint that a round was taken for claims."""
+    trim_base: Position | None = None
+    """The first segment to keep, when a trim is waiting for or in a round."""
+
+    @property
+    def first_index(self) -> LogIndex:
+        """Index of the first entry; of the one to come when the log is empty."""
+        return self.segments[0].base_index if self.segments else LogIndex(1)
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the first entry."""
+        return self.segments[0].base if self.segments else Position(0)
+
+    def term_at(self, index: LogIndex) -> Term | None:
+        """Return an entry's term; also that of the one before the first, known from its segment."""
+        if self.first_index <= index <= self.end.index:
+            return self.terms.at(index)
+        if index == self.first_index - 1:
+            return Term(self.segments[0].header.previous_term) if self.segments else Term(0)
+        return None
+
+    def place_of_index(self, index: LogIndex) -> int:
+        """Return which segment holds an index."""
+        place = bisect_right(self.segments, index, key=lambda segment: segment.base_index) - 1
+        assert place >= 0, f"index {index} is before the first, {self.first_index}"
+        return place
+
+    def place_of_position(self, position: Position) -> int:
+        """Return which segment holds a position."""
+        place = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
+        assert place >= 0, f"position {position} is before the first, {self.first_position}"
+        return place
+
+    def end_of(self, place: int) -> Position:
+        """Return where the entries of a segment end."""
+        following = self.segments[place + 1 : place + 2]
+        return following[0].base if following else self.end.position
+
+    def last_index_of(self, place: int) -> LogIndex:
+        """Return the last index of a segment."""
+        following = self.segments[place + 1 : place + 2]
+        return LogIndex(following[0].base_index - 1) if following else self.end.index
+
+    def file_end_of(self, place: int) -> tuple[LogIndex, Position]:
+        """Return where to stop reading a segment's file: index and position of the first entry
+        that lies in memory, or of the one behind the segment.
+
+        What the tail holds may not be in the file yet, and a cut suffix may still be there.
+        """
+        index, position = LogIndex(self.last_index_of(place) + 1), self.end_of(place)
+        if len(self.tail) and self.tail.first_index < index:
+            index = self.tail.first_index
+            position = self.tail.at(index).ref.position
+        return index, position
+
+    def add(self, entry: TailEntry, end: Chain) -> None:
+        """Put an entry behind the last one; `end` is the chain with it."""
+        segment = self._segment_for(entry.ref.size)
+        segment.note(entry.ref.index, entry.ref.position, entry.time_ms)
+        self.terms.note(entry.ref.index, entry.ref.term)
+        self.tail.add(entry)
+        self.end = end
+
+    def _segment_for(self, size: int) -> Segment:
+        """Return the active segment, a new one when the entry does not fit."""
+        end = self.end
+        if self.segments:
+            active = self.segments[-1]
+            used = active.file_offset(end.position)
+            if used == SEGMENT_HEADER_SIZE or used + size <= self.segment_size:
+                return active
+        header = SegmentHeader(
+            self.group_id or bytes(GROUP_ID_SIZE),
+            end.position,
+            end.index + 1,
+            end.term,
+            end.crc,
+            self.random.randbytes(SALT_SIZE),
+        )
+        self.segments.append(Segment(header))
+        return self.segments[-1]
+
+    def cut_behind(self, end: Chain, samples: Samples) -> None:
+        """Forget every entry behind `end`.
+
+        `samples` are those of the segment that becomes the last one.
+        """
+        while self.segments and (self.segments[-1].base > end.position or end.position == 0):
+            gone = self.segments.pop()
+            if gone.on_disk:
+                self.doomed.append(gone.name)
+        if self.segments:
+            active = self.segments[-1]
+            active.samples = samples
+            active.samples.cut(end.position)
+            active.sealed = False
+            active.time_max_ms = min(active.time_max_ms, end.time_ms)
+        if end.position == 0:
+            self.group_id = b""
+        self.terms.cut(LogIndex(end.index + 1))
+        self.tail.cut(LogIndex(end.index + 1))
+        self.end = end
+        if end.position < self.taken.position:
+            self.taken = end
+            if self.cut is None or end.position < self.cut.position:
+                self.cut = end
+        if end.position < self.durable.position:
+            self.durable = end
+
+    def checkpoint(self, end: Chain, first: Segment | None = None) -> Checkpoint:
+        """Return the checkpoint of the log up to `end`, with the head at `first` when given."""
+        kept = [s for s in self.segments if s.on_disk and s.base <= end.position]
+        if first is not None:
+            kept = [segment for segment in kept if segment.base >= first.base]
+        if not kept:
+            return Checkpoint()
+        head, active = kept[0], kept[-1]
+        samples = active.samples.pairs(end.position) if active.samples is not None else []
+        return Checkpoint(
+            group_id=self.group_id,
+            first_index=head.base_index,
+            first_position=head.base,
+            previous_term=Term(head.header.previous_term),
+            previous_crc=head.header.previous_crc,
+            end=end,
+            time_min_ms=active.time_min_ms,
+            time_max_ms=min(active.time_max_ms, end.time_ms),
+            segments=[(segment.base, segment.base_index) for segment in kept],
+            term_starts=self.terms.pairs(head.base_index, end.index),
+            samples=samples,
+        )
+
+    def sealed_on_disk(self) -> None:
+        """A round has finished: the samples of sealed segments lie in their index files."""
+        for segment in reversed(self.segments):
+            if segment.sealed:
+                if segment.samples is None:
+                    return
+                segment.samples = None
+
+    def drop_head(self, base: Position) -> None:
+        """The files before `base` are gone: forget their entries."""
+        place = self.place_of_position(base)
+        del self.segments[:place]
+        self.terms.trim(self.first_index)
+        self.tail.trim(self.first_index)
+
+    def unwritten(self, place: int) -> Sequence[TailEntry]:
+        """Return the entries of a segment that no round was taken for."""
+        first = max(self.segments[place].base_index, self.taken.index + 1)
+        return [
+            self.tail.at(LogIndex(index)) for index in range(first, self.last_index_of(place) + 1)
+        ]

@@ -1,0 +1,165 @@
+"""Planning a write round: from what changed in memory to the steps that make it durable.
+
+Owns: the order of the steps, on which recovery's tables lean:
+
+1. *Hard state first.* A term or vote that is durable without the entries of the same round is
+   always safe: it only forbids. Entries of a term that the hard state does not know yet are not:
+   after a power cut between the two this member could vote again in a term it took part in (I5).
+2. *The cut of a suffix* before any byte that replaces it, and before that a checkpoint that
+   claims no more than what stays. A cut of everything clears the group id in the identity first.
+3. *Entries*, segment by segment: write, sync; a full segment is sealed and its index written
+   before its successor is made.
+4. *The identity* with the group id, once the genesis entry is durable.
+5. *The head*: a checkpoint with the new head, durably, then the old files.
+6. *A checkpoint*, when enough was written since the last or a segment was sealed. Its name is not
+   synced: a power cut then brings back the one before, which claims less.
+"""
+
+from dataclasses import replace
+
+from dledger.log.folder import DataFolder
+from dledger.log.log_state import LogState
+from dledger.log.lookup import Lookup
+from dledger.log.scan import Chain
+from dledger.log.segment import Segment, SegmentIndex, index_name
+from dledger.log.write_round import (
+    CreateSegment,
+    CutSuffix,
+    LogDisk,
+    RemoveHead,
+    Round,
+    Step,
+    StoreFile,
+    WriteEntries,
+)
+from dledger.types import LogIndex
+
+
+class Planner:
+    """Takes what is dirty out of a `LogState` and turns it into a round."""
+
+    def __init__(
+        self,
+        state: LogState,
+        folder: DataFolder,
+        lookup: Lookup,
+        disk: LogDisk,
+        checkpoint_bytes: int,
+    ) -> None:
+        self._state = state
+        self._folder = folder
+        self._lookup = lookup
+        self._disk = disk
+        self._checkpoint_bytes = checkpoint_bytes
+        self._group_id = folder.identity.group_id
+        """What the identity file says after all rounds taken so far."""
+
+    def plan(self, hard_state: bytes | None) -> Round | None:
+        """Return the next round; None when nothing is dirty. Marks everything as taken."""
+        state = self._state
+        steps: list[Step] = []
+        if hard_state is not None:
+            steps.append(StoreFile(self._folder.path, self._folder.hard_state_path, hard_state))
+        if state.cut is not None:
+            self._plan_cut(state.cut, steps)
+        rolled = self._plan_entries(steps)
+        for name, content in self._lookup.rebuilt.items():
+            path = f"{self._folder.log_path}/{name}"
+            steps.append(StoreFile(self._folder.log_path, path, content))
+        self._lookup.rebuilt.clear()
+        if state.group_id != self._group_id:
+            self._plan_identity(state.group_id, steps)
+        state.taken = state.end
+        trimmed = state.trim_base
+        if trimmed is not None:
+            self._plan_trim(steps)
+        elif rolled or state.end.position - state.checkpoint_position >= self._checkpoint_bytes:
+            self._plan_checkpoint(state.end, steps, sync_name=False)
+        if not steps:
+            return None
+        return Round(self._disk, steps, state.end, self._group_id, trimmed)
+
+    def _plan_cut(self, cut: Chain, steps: list[Step]) -> None:
+        state = self._state
+        if cut.position == 0 and self._group_id:
+            self._plan_identity(b"", steps)
+        if state.checkpoint_position > cut.position:
+            self._plan_checkpoint(cut, steps, sync_name=True)
+        kept = [s for s in state.segments if s.on_disk and s.base <= cut.position]
+        name = kept[-1].name if kept else None
+        size = kept[-1].file_offset(cut.position) if kept else 0
+        steps.append(CutSuffix(tuple(state.doomed), name, size))
+        state.cut = None
+        state.doomed.clear()
+
+    def _plan_entries(self, steps: list[Step]) -> bool:
+        """Plan writes, seals and new files; return whether a segment was sealed."""
+        state = self._state
+        sealed = False
+        for place in range(self._first_dirty(), len(state.segments)):
+            segment = state.segments[place]
+            if not segment.on_disk:
+                steps.append(CreateSegment(segment.name, segment.header.encode()))
+                segment.on_disk = True
+            entries = state.unwritten(place)
+            seal = place < len(state.segments) - 1 and not segment.sealed
+            if not entries and not seal:
+                continue
+            start = entries[0].ref.position if entries else state.end_of(place)
+            steps.append(
+                WriteEntries(
+                    segment.name,
+                    segment.header.salt,
+                    segment.file_offset(start),
+                    state.durable.position,
+                    entries,
+                    segment.file_offset(state.end_of(place)) if seal else None,
+                )
+            )
+            if seal:
+                steps.append(self._seal(place))
+                sealed = True
+        return sealed
+
+    def _first_dirty(self) -> int:
+        """Return the first segment that may have to be written, sealed or made."""
+        segments = self._state.segments
+        place = len(segments)
+        while place > 0 and not segments[place - 1].sealed:
+            place -= 1
+        return place
+
+    def _seal(self, place: int) -> Step:
+        state = self._state
+        segment, following = state.segments[place], state.segments[place + 1]
+        assert segment.samples is not None, f"{segment.name} is sealed twice"
+        last = LogIndex(following.base_index - 1)
+        index = SegmentIndex(
+            segment.base, following.base, segment.base_index, last, following.header.previous_crc,
+            segment.time_min_ms, segment.time_max_ms, segment.header.salt,
+            state.terms.pairs(segment.base_index, last), segment.samples,
+        )  # fmt: skip
+        segment.sealed = True
+        path = f"{self._folder.log_path}/{index_name(segment.base)}"
+        # The name becomes durable with that of the next segment, which follows.
+        return StoreFile(self._folder.log_path, path, index.encode(), sync_name=False)
+
+    def _plan_identity(self, group_id: bytes, steps: list[Step]) -> None:
+        identity = replace(self._folder.identity, group_id=group_id)
+        steps.append(StoreFile(self._folder.path, self._folder.identity_path, identity.encode()))
+        self._group_id = group_id
+
+    def _plan_trim(self, steps: list[Step]) -> None:
+        state = self._state
+        first = next(s for s in state.segments if s.base == state.trim_base)
+        removed = [segment.name for segment in state.segments if segment.base < first.base]
+        self._plan_checkpoint(state.end, steps, sync_name=True, first=first)
+        steps.append(RemoveHead(removed))
+
+    def _plan_checkpoint(
+        self, end: Chain, steps: list[Step], *, sync_name: bool, first: Segment | None = None
+    ) -> None:
+        content = self._state.checkpoint(end, first).encode()
+        path = self._folder.checkpoint_path
+        steps.append(StoreFile(self._folder.path, path, content, sync_name))
+        self._state.checkpoint_position = end.position

@@ -1,0 +1,198 @@
+"""What recovery does with what it finds, as three tables. Pure data and a look-up.
+
+Owns: the decisions. Not: how the facts are found (`recovery`). Each row says which facts it is
+for (a fact that is not named may be anything), what is done, and why that loses nothing that was
+acknowledged. Exactly one row of a table fits any combination of facts; a test proves it, and the
+look-up asserts it. Labels appear in `DamagedLog`, in logs and in tests.
+
+What the tables lean on, because write rounds keep to it (`write_round`):
+- the checkpoint never claims more than is synced, and is lowered before a suffix is cut;
+- a file is sealed (exact size, synced) before the next file's name exists;
+- a file's header is synced, and its name too, before its first entry is written;
+- a suffix is cut durably before anything is written behind the cut;
+- the head moves in the checkpoint before old files are removed, oldest first.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final, TypeVar
+
+
+class Action(enum.Enum):
+    """What recovery does."""
+
+    START_EMPTY = "start with an empty log"
+    RECOVER = "look at the files"
+    USE = "use the file"
+    REMOVE = "remove the file"
+    KEEP = "the log ends here"
+    CUT = "cut what lies behind, durably, before anything is appended"
+    REFUSE = "refuse to start, naming file and position"
+
+
+class FoundCheckpoint(enum.Enum):
+    """What lies in the place of the checkpoint file."""
+
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    EMPTY = "of an empty log"
+    COVERS = "of a log with entries"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFacts:
+    """A data folder with a sound identity."""
+
+    checkpoint: FoundCheckpoint
+    segments: bool
+    """There are segment files."""
+
+
+class Place(enum.Enum):
+    """Where a segment file lies, as the checkpoint knows it."""
+
+    TRIMMED = "before the head"
+    COVERED = "listed in the checkpoint"
+    LATER = "behind the last one listed"
+    STRAY = "between those listed"
+
+
+class FoundHeader(enum.Enum):
+    """What the first 128 bytes of a segment file are."""
+
+    SOUND = "sound"
+    FOREIGN = "sound, but of another place or group"
+    BAD = "torn or damaged"
+    MISSING = "the file is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One segment file that is there, or that the checkpoint lists."""
+
+    place: Place
+    header: FoundHeader
+    last: bool
+    """No file lies behind it."""
+    written: bool
+    """A byte behind the header is not zero."""
+
+
+class Ending(enum.Enum):
+    """Why no further entry could be read."""
+
+    NOTHING = "only zeros, or the end of the file"
+    TORN = "bytes that are no sound entry"
+    STALE = "a sound entry that does not follow the one before"
+
+
+@dataclass(frozen=True, slots=True)
+class TailFacts:
+    """The place at which reading forward from the checkpoint stopped."""
+
+    ending: Ending
+    last: bool
+    """It lies in the last file."""
+    synced: bool
+    """The checkpoint, the name of a later file, or a later entry's stamp says it was synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One decision."""
+
+    label: str
+    facts: Mapping[str, object]
+    action: Action
+    why: str
+
+
+FOLDER_ROWS: Final[Sequence[Row]] = (
+    Row("F1", {"checkpoint": FoundCheckpoint.MISSING}, Action.REFUSE,
+        "The checkpoint is made with the folder, before any entry, and only replaced by rename. "
+        "Without it files were lost. Entries could be scanned from the first file on, but how far "
+        "the log was synced, and whether its newest files are still there, nobody would know: "
+        "an acknowledged suffix could be missing without a trace, and this member would vote."),
+    Row("F2", {"checkpoint": FoundCheckpoint.DAMAGED}, Action.REFUSE,
+        "The file is synced before it is renamed into place, so it is never torn by a power cut: "
+        "this is damage, and the same as F1."),
+    Row("F3", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False}, Action.START_EMPTY,
+        "Nothing was synced yet, or all of it was cut durably."),
+    Row("F4", {"checkpoint": FoundCheckpoint.EMPTY, "segments": True}, Action.RECOVER,
+        "Entries were written since the folder was made, before the first checkpoint; or a cut of "
+        "the whole log had not reached the files."),
+    Row("F5", {"checkpoint": FoundCheckpoint.COVERS, "segments": False}, Action.REFUSE,
+        "Synced entries existed and their files are gone."),
+    Row("F6", {"checkpoint": FoundCheckpoint.COVERS, "segments": True}, Action.RECOVER,
+        "The ordinary start."),
+)  # fmt: skip
+
+FILE_ROWS: Final[Sequence[Row]] = (
+    Row("S1", {"place": Place.TRIMMED}, Action.REMOVE,
+        "The head was moved durably; the power failed before this file was removed."),
+    Row("S2", {"place": Place.STRAY}, Action.REFUSE,
+        "The checkpoint lists every file below its position. One that it does not know is not part "
+        "of this log; something else wrote into the folder."),
+    Row("S3", {"place": Place.COVERED, "header": FoundHeader.SOUND}, Action.USE,
+        "The ordinary case. Its entries are not read now; damage is found on reading (I15)."),
+    Row("S4", {"place": Place.COVERED, "header": FoundHeader.FOREIGN}, Action.REFUSE,
+        "The file was replaced by one that belongs elsewhere: its entries are lost."),
+    Row("S5", {"place": Place.COVERED, "header": FoundHeader.BAD}, Action.REFUSE,
+        "The header was synced before the first entry, so this is damage. The salt is lost with "
+        "it, and the stamps of its entries prove nothing any more."),
+    Row("S6", {"place": Place.COVERED, "header": FoundHeader.MISSING}, Action.REFUSE,
+        "A file whose entries were synced is gone."),
+    Row("S7", {"place": Place.LATER, "header": FoundHeader.SOUND}, Action.USE,
+        "It was made since the checkpoint and follows what was read: its entries come next."),
+    Row("S8", {"place": Place.LATER, "header": FoundHeader.FOREIGN}, Action.REFUSE,
+        "It does not follow what was read so far: a file between is missing or was exchanged."),
+    Row("S9", {"place": Place.LATER, "header": FoundHeader.BAD, "last": True, "written": False},
+        Action.REMOVE,
+        "The power failed while the file was made. Header and name are synced before its first "
+        "entry, and there is none, so nothing was ever promised in it. Its name still proves that "
+        "the file before is sealed."),
+    Row("S10", {"place": Place.LATER, "header": FoundHeader.BAD, "last": True, "written": True},
+        Action.REFUSE,
+        "Something was written behind the header, so the header was synced: this is damage."),
+    Row("S11", {"place": Place.LATER, "header": FoundHeader.BAD, "last": False}, Action.REFUSE,
+        "A later file exists, so this one was sealed and its header synced: this is damage."),
+    Row("S12", {"place": Place.LATER, "header": FoundHeader.MISSING}, Action.REFUSE,
+        "Only listed files can be found missing by name; a gap behind them shows as S8 or T2. "
+        "The row makes the table total."),
+)  # fmt: skip
+
+TAIL_ROWS: Final[Sequence[Row]] = (
+    Row("T1", {"synced": True}, Action.REFUSE,
+        "Bytes at or behind this place were synced, and perhaps acknowledged. Cutting them would "
+        "lose entries without a trace; the operator sets the folder aside and the group refills "
+        "this member."),
+    Row("T2", {"synced": False, "last": False}, Action.REFUSE,
+        "A later file exists, so this one was sealed and synced to its end: this is damage."),
+    Row("T3", {"synced": False, "last": True, "ending": Ending.NOTHING}, Action.KEEP,
+        "The clean end of the log: preallocated zeros, or the end of the file."),
+    Row("T4", {"synced": False, "last": True, "ending": Ending.TORN}, Action.CUT,
+        "A torn tail: the power failed before the sync of the last round ended, so nothing in it "
+        "was promised. Entries behind the tear may be sound; they belong to the same round and "
+        "may not be kept without what is before them."),
+    Row("T5", {"synced": False, "last": True, "ending": Ending.STALE}, Action.CUT,
+        "Bytes from before a truncation of the suffix, or of a misdirected write, that nothing "
+        "says were synced in this place: the log ends before them."),
+)  # fmt: skip
+
+_Facts = TypeVar("_Facts", FolderFacts, FileFacts, TailFacts)
+
+
+def fitting(rows: Sequence[Row], facts: _Facts) -> list[Row]:
+    """Return all rows that fit the facts."""
+    found = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    for row in rows:
+        assert row.facts.keys() <= found.keys(), f"{row.label} names facts that do not exist"
+    return [row for row in rows if all(found[name] == value for name, value in row.facts.items())]
+
+
+def decide(rows: Sequence[Row], facts: _Facts) -> Row:
+    """Return the one row that fits the facts."""
+    matches = fitting(rows, facts)
+    assert len(matches) == 1, f"{facts} fits {[row.label for row in matches]}"
+    return matches[0]

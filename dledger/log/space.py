@@ -1,0 +1,134 @@
+"""Disk space: a reserve that is kept, and the mark below which writes are refused (I16).
+
+Owns: the reserve file, the low-water mark, and what happens when the disk says ENOSPC. A call that
+needs space runs through `DiskSpace.run`: when the disk is full it gets part of the reserve and
+runs again. So what has been admitted (the unsynced tail, hard state, checkpoint) is still written,
+while `low` makes a leader refuse new writes before anything is promised. Past the reserve the
+OSError passes on, and the member ends.
+
+`run` is called by the round's thread, `check` by any; a lock keeps them apart.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from dledger.files import FileSystem
+
+RESERVE_FILE: Final = "reserve"
+RESERVE_STEP_BYTES: Final = 1 << 20
+"""The least part of the reserve that is given at once."""
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether the disk refused for want of space."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskSpace:
+    """The space of one data folder."""
+
+    def __init__(
+        self, fs: FileSystem, folder: str, *, reserve_bytes: int, low_water_bytes: int
+    ) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._path = f"{folder}/{RESERVE_FILE}"
+        self._reserve_bytes = reserve_bytes
+        self._low_water_bytes = low_water_bytes
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._low = False
+
+    @property
+    def low(self) -> bool:
+        """True: writes that nothing promised yet are to be refused. Any thread."""
+        return self._low
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of the reserve is there."""
+        return self._held_bytes
+
+    def open(self) -> None:
+        """Make or adopt the reserve file. A disk without room for it is low, which is no error."""
+        with self._lock:
+            self._held_bytes = 0
+            if self._fs.exists(self._path):
+                file = self._fs.open(self._path)
+                try:
+                    if file.size() > self._reserve_bytes:
+                        file.truncate(self._reserve_bytes)
+                    self._held_bytes = file.size()
+                finally:
+                    file.close()
+            self._measure()
+
+    def check(self) -> bool:
+        """Measure, restore the reserve when there is room again; return `low`. Blocks shortly."""
+        with self._lock:
+            self._measure()
+            return self._low
+
+    def note_full(self, error: OSError) -> None:
+        """Remember that the disk is full; raise any other error again."""
+        if not is_full(error):
+            raise error
+        self._low = True
+
+    def run(self, action: Callable[[], None], needed_bytes: int) -> None:
+        """Run an action that needs space; give it parts of the reserve while the disk is full.
+
+        The action may run again from its start after ENOSPC, so it holds no fdatasync. The loop
+        ends: each further run takes at least `RESERVE_STEP_BYTES` from the reserve.
+        """
+        while True:
+            try:
+                action()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                with self._lock:
+                    self._low = True
+                    if not self._give(needed_bytes):
+                        raise
+            else:
+                return
+
+    def _give(self, needed_bytes: int) -> bool:
+        """Free a part of the reserve; False when there is none."""
+        if not self._held_bytes:
+            return False
+        left = max(0, self._held_bytes - max(2 * needed_bytes, RESERVE_STEP_BYTES))
+        file = self._fs.open(self._path)
+        try:
+            file.truncate(left)
+        finally:
+            file.close()
+        self._held_bytes = left
+        return True
+
+    def _measure(self) -> None:
+        free = self._fs.free_bytes(self._folder)
+        missing = self._reserve_bytes - self._held_bytes
+        if missing > 0 and free >= missing and self._restore():
+            free = self._fs.free_bytes(self._folder)
+            missing = 0
+        # Above the mark by a quarter before it counts as enough again, or the answer would flap.
+        mark = self._low_water_bytes + (self._low_water_bytes // 4 if self._low else 0)
+        self._low = missing > 0 or free < mark
+
+    def _restore(self) -> bool:
+        try:
+            file = self._fs.open(self._path, create=True)
+            try:
+                file.allocate(0, self._reserve_bytes)
+                self._held_bytes = file.size()
+            finally:
+                file.close()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
