@@ -46,7 +46,7 @@ NAME_SERVERS_MAX: Final = 16
 HEARTBEATS_PER_ELECTION_TIMEOUT_MIN: Final = 3
 """An election timeout must outlast this many heartbeats, or a healthy leader is deposed."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _HOST = re.compile(
     r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+(?:%\w+)?\])\Z"
 )
@@ -82,7 +82,7 @@ def check_name(name: str) -> str:
     """Return the name of a cluster, group or member; ValueError when it breaks the rule."""
     if not _NAME.match(name) or len(name) > GROUP_NAME_LENGTH_MAX:
         raise ValueError(
-            f"must be 1 to {GROUP_NAME_LENGTH_MAX} letters, digits, '_', '.' or '-', "
+            f"must be 1 to {GROUP_NAME_LENGTH_MAX} letters, digits, '_' or '-', "
             "and begin with a letter or digit"
         )
     return name

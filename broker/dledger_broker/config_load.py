@@ -26,8 +26,6 @@ from dledger_broker.config import ConfigError, GroupConfig, MemberConfig, Proble
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
 
-_OTHER_VARIABLES: Final = frozenset({"DLEDGER_NAME_SERVER"})
-"""Read by the command, not part of a member's configuration."""
 _KUBERNETES: Final = re.compile(r"DLEDGER_(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT.*|PORT(?:_\d+_.*)?)")
 """Kubernetes sets these for a service called "dledger..."; nobody wrote them."""
 
@@ -123,6 +121,18 @@ def environment_name(key: str) -> str:
     return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
+def type_name(kind: type[Any]) -> str:
+    """Return what a key holds, in words."""
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return "list of addresses"
+    if origin is not None:
+        return "table of addresses by member id"
+    if issubclass(kind, enum.Enum):
+        return " or ".join(str(choice.value) for choice in kind)
+    return {bool: "true or false", int: "whole number", Path: "folder"}.get(kind, "text")
+
+
 def nearest_key(unknown: str, known: Sequence[str]) -> str:
     """Return the known key that the writer most likely meant; empty when none is near."""
     last = unknown.rpartition(".")[2]
@@ -188,12 +198,12 @@ def _unknown_keys(raw: Raw) -> list[Problem]:
     def visit(key: str, value: object) -> None:
         if key in known:
             return
+        if isinstance(value, dict) and (value or key in sections):
+            for name, inner in typing.cast("Raw", value).items():
+                visit(f"{key}.{name}", inner)
+            return
         if key in sections:
-            if isinstance(value, dict):
-                for name, inner in typing.cast("Raw", value).items():
-                    visit(f"{key}.{name}", inner)
-            else:
-                problems.append(Problem(key, _shown(value), "must be a table"))
+            problems.append(Problem(key, _shown(value), "must be a table"))
             return
         near = nearest_key(key, list(known))
         remedy = f'did you mean "{near}"?' if near else "see the list of keys: dledger config keys"
@@ -218,7 +228,7 @@ def _overlay_environment(
     by_variable[ENVIRONMENT_PREFIX + "MEMBERS"] = "group.members"
     problems: list[Problem] = []
     for variable, text in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES:
+        if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         key = by_variable.get(variable)
         if key is None:

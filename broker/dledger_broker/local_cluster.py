@@ -9,6 +9,8 @@ Owns the folder layout, the ports, the configuration files and the processes; us
     folder/<process>.log          what it printed
 """
 
+import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -23,11 +25,27 @@ NAME_SERVER = "namesrv"
 STOP_SECONDS = 10.0
 """How long a process may take to end after SIGTERM before it is killed."""
 
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
 Setting = str | int | float | bool
 
 
 class PortTaken(Exception):
     """A port that the cluster was told to use belongs to somebody else."""
+
+
+class FolderInUse(Exception):
+    """Another owner runs a cluster in the folder; `owner` is its process id, 0 when it is gone."""
+
+    def __init__(self, folder: Path, owner: int) -> None:
+        self.owner = owner
+        who = f"process {owner}" if owner else "processes of an earlier start that are still ending"
+        super().__init__(f"the cluster in {folder} is in use by {who}")
+
+
+class OtherCluster(Exception):
+    """The folder holds a cluster that was made with other settings; the message names them."""
 
 
 def free_port() -> int:
@@ -59,11 +77,35 @@ class LocalCluster:
     base_port: int = 0
     """Port of the name server, the members follow; 0: any free ports."""
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
-    """Further keys of every member's configuration."""
+    """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
+    die_with_owner: bool = False
+    """Processes get SIGTERM when the thread that started them ends, however it ends (Linux)."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
     processes: dict[str, subprocess.Popen[bytes]] = field(
         default_factory=dict[str, subprocess.Popen[bytes]]
     )
+    lock_fd: int = -1
+    """Inherited by the processes, so that the folder is free only when the last one has ended."""
+
+    def take_folder(self) -> None:
+        """Become the folder's only owner; FolderInUse when there is one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock_fd = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = int(os.pread(lock_fd, 20, 0) or b"0")
+            os.close(lock_fd)
+            raise FolderInUse(self.folder, owner if owner and _exists(owner) else 0) from None
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
+        self.lock_fd = lock_fd
+
+    def give_folder(self) -> None:
+        """Stop being the owner, after all processes have ended."""
+        if self.lock_fd >= 0:
+            os.close(self.lock_fd)
+            self.lock_fd = -1
 
     def prepare(self) -> None:
         """Make the folder and the configuration files, or read what an earlier start left."""
@@ -74,6 +116,11 @@ class LocalCluster:
             self.cluster, self.group = known["cluster"], known["group"]
             self.ports = {str(name): int(port) for name, port in known["ports"].items()}
             self.members = len(self.ports) - 1
+            if self.base_port and self.base_port != self.ports[NAME_SERVER]:
+                raise OtherCluster(
+                    f"the cluster in {self.folder} has its name server on port "
+                    f"{self.ports[NAME_SERVER]}, not {self.base_port}"
+                )
         else:
             names = [NAME_SERVER, *(f"n{number}" for number in range(1, self.members + 1))]
             self.ports = {
@@ -116,6 +163,10 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C reaches the cluster's owner, who stops it in order
+                # The files say everything; a variable of the user's shell must not reach in.
+                env={key: value for key, value in os.environ.items() if key[:8] != "DLEDGER_"},
+                pass_fds=(self.lock_fd,) if self.lock_fd >= 0 else (),
+                preexec_fn=_die_with_parent if self.die_with_owner else None,  # noqa: PLW1509 - one system call
             )
 
     def start_all(self) -> None:
@@ -194,6 +245,20 @@ class LocalCluster:
             *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.member_names),
         ]
         return "\n".join(lines) + "\n"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
