@@ -1,0 +1,116 @@
+"""Appending committed batches to their queues: which are void, which are repeats (D6, D11).
+
+Owns: the order of the checks. Not: the checks' own rules, which their tables keep.
+
+A repeat is recognised before anything is asked about the queue: it was stored, whatever the topic
+permits by now, and an answer "not stored" would make its sender store it a second time elsewhere.
+"""
+
+from dledger.state.key_index import KeyIndex
+from dledger.state.message_ids import MessageIdIndex
+from dledger.state.producers import ProducerQueue, ProducerTable
+from dledger.state.queues import QueueTable
+from dledger.state.results import Appended, Refused
+from dledger.state.topics import TopicTable
+from dledger.state.values import PERMISSION_WRITE, Topic
+from dledger.types import Entry
+from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.errors import Code, DledgerError
+
+
+class Appender:
+    """Applies the batches of an entry."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: TopicTable,
+        queues: QueueTable,
+        producers: ProducerTable,
+        message_ids: MessageIdIndex,
+        keys: KeyIndex,
+    ) -> None:
+        self._group = group
+        self._topics = topics
+        self._queues = queues
+        self._producers = producers
+        self._message_ids = message_ids
+        self._keys = keys
+        self._open: dict[bytes, tuple[Topic, frozenset[int]]] = {}
+        """Topics that take messages, with the queues that this group holds; a cache."""
+
+    def apply(self, entry: Entry) -> list[Appended | Refused]:
+        """Apply every batch; one result for each."""
+        results: list[Appended | Refused] = []
+        time_ms = entry.time_ms
+        for payload, position in zip(entry.payloads, entry.starts, strict=True):
+            try:
+                header = parse_header(payload)
+            except DledgerError as error:
+                results.append(Refused(error.code, error.detail))
+                continue
+            results.append(self._append(header, payload, position, time_ms))
+        return results
+
+    def _append(
+        self, header: BatchHeader, payload: memoryview, position: int, time_ms: int
+    ) -> Appended | Refused:
+        if header.size != len(payload) or header.required_flags:
+            return _unreadable(header, len(payload))
+        topic = self._topics.find(header.topic_id)
+        if topic is None or topic.deleted:
+            return Refused(Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}")
+        progress: ProducerQueue | None = None
+        if header.base_sequence >= 0:
+            verdict = self._producers.check(header)
+            if not isinstance(verdict, ProducerQueue):
+                return verdict
+            progress = verdict
+        opened = self._open.get(header.topic_id)
+        if opened is None or opened[0] is not topic:
+            opened = self._open_queues(topic)
+        if header.queue not in opened[1]:
+            return self._closed(topic, header.queue)
+        queue = self._queues.find((header.topic_id, header.queue))
+        count = header.record_count
+        base_offset = self._queues.append(queue, position, count, header.size, time_ms)
+        if progress is not None:
+            self._producers.record(progress, header, base_offset, time_ms)
+            self._message_ids.record(header, base_offset)
+        if header.key_count:
+            self._keys.record(header, payload, base_offset, position, time_ms)
+        return Appended(base_offset, count)
+
+    def _open_queues(self, topic: Topic) -> tuple[Topic, frozenset[int]]:
+        mine = frozenset(
+            number
+            for number in range(topic.write_queues)
+            if topic.permission & PERMISSION_WRITE and topic.owner_of(number) == self._group
+        )
+        if len(self._open) >= 4_096:
+            self._open.clear()
+        opened = self._open[topic.topic_id] = topic, mine
+        return opened
+
+    def _closed(self, topic: Topic, queue: int) -> Refused:
+        if not topic.permission & PERMISSION_WRITE:
+            return Refused(Code.NO_PERMISSION, f"topic {topic.name} does not permit writing")
+        if queue >= topic.write_queues:
+            return Refused(
+                Code.QUEUE_NOT_FOUND,
+                f"topic {topic.name}: queue {queue}, {topic.write_queues} take messages",
+            )
+        return Refused(
+            Code.WRONG_GROUP,
+            f"topic {topic.name}: queue {queue} is held by group {topic.owner_of(queue)}",
+        )
+
+
+def _unreadable(header: BatchHeader, found_size: int) -> Refused:
+    if header.size != found_size:
+        return Refused(
+            Code.CORRUPT_BATCH, f"size is {header.size}, but there are {found_size} bytes"
+        )
+    return Refused(
+        Code.UNSUPPORTED_FORMAT, f"required_flags {header.required_flags:#x}: not known here"
+    )

@@ -1,0 +1,404 @@
+"""The key index: from a key's hash to the batches that hold it (S52).
+
+Owns: its tables, lookup, and merging. Not: reading batches (a hit's batch is compared with the key
+itself, hashes collide), nor the hash (`dledger_proto.keyhash`).
+
+    31 topic_id, 0, block u64                 -> level 0: one record for each batch, in log order:
+         count u32, queue u32, store_time_ms i64, base_offset i64, position u64   little-endian
+         count hashes, u64 big-endian, ascending, distinct
+    31 topic_id, 1, run u64, entry 24         -> a block of a sorted run; the key ends in the first
+         of its entries of 24 bytes:  hash u64, position u64, queue u16, base_offset u48  big-endian
+    30 topic_id                               -> the directory (`_runs.py`): level-0 blocks, runs,
+                                                 merges under way
+
+A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes, then becomes a
+sorted run of level 1; RUNS_PER_MERGE runs of a level become one of the next. With n hashes there
+are about log16(n / 4096) levels of fewer than 32 runs, and a lookup is one seek in each: it never
+walks through batches. Entries of a hash are in log order, so newest first is a walk backwards.
+
+Merging is part of apply, not of a background thread, and paced: each time MERGE_PACE hashes came
+in, every merge moves on by about as many entries. So its rows are in the digest and equal on all
+members, a crash in the middle of a merge needs no care of its own, and no apply does more than a
+bounded amount of it. A merge under way has a cursor: entries below it are in the run it writes,
+entries at or above it still in the runs it reads, whose blocks go as the cursor passes them.
+
+A merge leaves out entries below their queue's minimum; a run that lies wholly below the topic's
+oldest needed position is dropped whole.
+"""
+
+import heapq
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dledger.state._runs import (
+    ENTRY_SIZE,
+    Directory,
+    Merge,
+    Run,
+    decode_directory,
+    encode_directory,
+)
+from dledger.state.queues import QueueTable
+from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, after
+from dledger.state.trim import Garbage
+from dledger_proto.batch import BatchHeader
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+
+LEVEL_0_ENTRIES: Final = 4_096
+MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
+"""Merges move each time this many hashes came in..."""
+MERGE_STEP: Final = MERGE_PACE * 5 // 4
+"""...by at least this many entries each, so that a merge ends before the next of its level."""
+RUNS_PER_MERGE: Final = 16
+ENTRIES_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ENTRY_SIZE
+LEVEL_0_BLOCK_SIZE: Final = 3_400
+"""A level-0 block is closed above this."""
+CACHED_TOPICS_MAX: Final = 4_096
+_BLOCKS_AHEAD: Final = 2
+_MERGE_ROUNDS_MAX: Final = 64
+"""Bound on one move; a merge that lags after a huge batch catches up with the next moves."""
+_RECORD: Final = struct.Struct("<IIqqQ")
+_ENTRY: Final = struct.Struct(">QQQ")
+_LEVEL_0: Final = b"\0"
+_RUNS: Final = b"\1"
+_OFFSET_BITS: Final = 48
+_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
+_END: Final = b"\xff" * (ENTRY_SIZE + 1)
+
+assert _ENTRY.size == ENTRY_SIZE
+assert QUEUES_PER_TOPIC_MAX <= 1 << (64 - _OFFSET_BITS), "a queue number fits an entry"
+
+
+class KeyPlace(NamedTuple):
+    """Where a batch lies that holds the hash; ordered by position."""
+
+    position: int
+    queue: int
+    base_offset: int
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The directory of a topic and what its level 0 holds."""
+
+    topic_id: bytes
+    directory: Directory
+    entries: int
+    """Hashes in level 0."""
+    block: int
+    """Number of the newest level-0 block."""
+    block_size: int
+
+
+class KeyIndex:
+    """The keys of all topics."""
+
+    def __init__(self, writer: Writer, queues: QueueTable, garbage: Garbage) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._queues = queues
+        self._garbage = garbage
+        self._topics: dict[bytes, _Topic] = {}
+
+    def record(
+        self,
+        header: BatchHeader,
+        batch: memoryview,
+        base_offset: int,
+        position: int,
+        time_ms: int,
+    ) -> None:
+        """Index the keys of an appended batch."""
+        topic = self._topics.get(header.topic_id)
+        if topic is None:
+            topic = self._load(header.topic_id)
+        at = header.header_size + 20 * header.record_count
+        hashes = sorted(set(struct.unpack_from(f"<{header.key_count}Q", batch, at)))
+        count = len(hashes)
+        if topic.block_size >= LEVEL_0_BLOCK_SIZE:
+            topic.block += 1
+            topic.block_size = 0
+        record = _RECORD.pack(count, header.queue, time_ms, base_offset, position)
+        record += struct.pack(f">{count}Q", *hashes)
+        self._writer.append(_level_0_prefix(topic.topic_id) + U64.pack(topic.block), record)
+        topic.block_size += len(record)
+        before, topic.entries = topic.entries, topic.entries + count
+        if topic.entries // MERGE_PACE == before // MERGE_PACE:
+            return
+        if topic.entries >= LEVEL_0_ENTRIES:
+            self._close_level_0(topic)
+        for merge in list(topic.directory.merges):
+            self._move(topic, merge, max(MERGE_STEP, count * 5 // 4))
+        self._save(topic)
+
+    def _load(self, topic_id: bytes) -> _Topic:
+        value = self._store.get(PREFIX[Table.KEY_DIRECTORY] + topic_id)
+        directory = Directory() if value is None else decode_directory(value)
+        topic = _Topic(topic_id, directory, 0, directory.first_block, 0)
+        for block, data in self._level_0_blocks(topic_id):
+            topic.block, topic.block_size = block, len(data)
+            topic.entries += sum(len(hashes) // 8 for _, hashes in _records(data))
+        if len(self._topics) >= CACHED_TOPICS_MAX:
+            self._topics.clear()
+        self._topics[topic_id] = topic
+        return topic
+
+    def _level_0_blocks(self, topic_id: bytes) -> Iterator[tuple[int, bytes]]:
+        prefix = _level_0_prefix(topic_id)
+        start, stop = prefix, after(prefix)
+        while rows := self._store.scan(start, stop, 64):
+            for key, data in rows:
+                yield U64.unpack(key[-8:])[0], data
+            start = rows[-1][0] + b"\0"
+
+    def _save(self, topic: _Topic) -> None:
+        key = PREFIX[Table.KEY_DIRECTORY] + topic.topic_id
+        self._writer.put(key, encode_directory(topic.directory))
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """A topic is deleted: its rows are garbage."""
+        self._topics.pop(topic_id, None)
+        self._writer.delete(PREFIX[Table.KEY_DIRECTORY] + topic_id)
+        prefix = PREFIX[Table.KEY_HASHES] + topic_id
+        self._garbage.add(prefix, after(prefix))
+
+    # Merging.
+
+    def _close_level_0(self, topic: _Topic) -> None:
+        """Make level 0 a run of level 1, drop dead runs, begin merges of full levels."""
+        entries: list[bytes] = []
+        times: list[int] = []
+        last_position = 0
+        for block, data in list(self._level_0_blocks(topic.topic_id)):
+            for place, hashes in _records(data):
+                times.append(place.time_ms)
+                last_position = max(last_position, place.position)
+                entries += place.entries(hashes)
+            self._writer.delete(_level_0_prefix(topic.topic_id) + U64.pack(block))
+        entries.sort()
+        directory = topic.directory
+        run = Run(1, directory.take_run(), len(entries), min(times), max(times), last_position)
+        self._write_entries(topic, run.number, entries, None)
+        self._drop_dead_runs(topic)
+        directory.runs.append(run)
+        topic.entries = topic.block_size = 0
+        topic.block = directory.first_block = topic.block + 1
+        self._begin_merges(topic)
+
+    def _drop_dead_runs(self, topic: _Topic) -> None:
+        firsts = [queue.first_position for queue in self._queues.of_topic(topic.topic_id)]
+        head = min(firsts)
+        directory = topic.directory
+        merging = directory.merging()
+        for run in directory.runs:
+            if run.last_position < head and run.number not in merging:
+                prefix = _run_prefix(topic.topic_id, run.number)
+                self._garbage.add(prefix, after(prefix))
+        directory.runs = [
+            run for run in directory.runs if run.last_position >= head or run.number in merging
+        ]
+
+    def _begin_merges(self, topic: _Topic) -> None:
+        directory = topic.directory
+        busy = {merge.level for merge in directory.merges}
+        merging = directory.merging()
+        for level in sorted({run.level for run in directory.runs} - busy):
+            ready = [
+                run.number
+                for run in directory.runs
+                if run.level == level and run.number not in merging
+            ]
+            if len(ready) >= RUNS_PER_MERGE:
+                inputs = tuple(ready[:RUNS_PER_MERGE])
+                directory.merges.append(Merge(level, inputs, directory.take_run()))
+
+    def _move(self, topic: _Topic, merge: Merge, step: int) -> None:
+        """Move a merge by at least `step` entries, or to its end."""
+        moved = 0
+        for _ in range(_MERGE_ROUNDS_MAX):
+            count = self._move_once(topic, merge)
+            if count is None:
+                self._end_merge(topic, merge)
+                return
+            moved += count
+            if moved >= step:
+                return
+
+    def _move_once(self, topic: _Topic, merge: Merge) -> int | None:
+        """Move the next blocks' entries; return how many, or None when nothing was left."""
+        blocks: list[tuple[bytes, bytes]] = []
+        boundary = _END
+        for number in merge.inputs:
+            prefix = _run_prefix(topic.topic_id, number)
+            rows = self._store.scan(prefix, after(prefix), _BLOCKS_AHEAD)
+            blocks += rows
+            if len(rows) == _BLOCKS_AHEAD:
+                boundary = min(boundary, rows[-1][1][-ENTRY_SIZE:])
+        if not blocks:
+            return None
+        entries: list[bytes] = []
+        for key, data in blocks:
+            first, stop = _search(data, merge.cursor), _search(data, boundary + b"\0")
+            entries += _split(data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
+            if stop * ENTRY_SIZE == len(data):
+                self._writer.delete(key)
+        entries.sort()
+        live = self._without_trimmed(topic.topic_id, entries)
+        open_block, in_block = self._write_entries(
+            topic, merge.output, live, (merge.open_block, merge.in_block)
+        )
+        merge.open_block, merge.in_block = open_block, in_block
+        merge.entries += len(live)
+        merge.cursor = (boundary + b"\0")[: ENTRY_SIZE + 1]
+        return len(entries)
+
+    def _without_trimmed(self, topic_id: bytes, entries: list[bytes]) -> list[bytes]:
+        minimums = {queue.id[1]: queue.minimum for queue in self._queues.of_topic(topic_id)}
+        if not any(minimums.values()):
+            return entries
+        kept: list[bytes] = []
+        for entry in entries:
+            place = _place(entry)
+            if place.base_offset >= minimums.get(place.queue, 0):
+                kept.append(entry)
+        return kept
+
+    def _write_entries(
+        self, topic: _Topic, run: int, entries: list[bytes], opened: tuple[bytes, int] | None
+    ) -> tuple[bytes, int]:
+        """Add sorted entries to the end of a run; return its open block's name and its entries."""
+        prefix = _run_prefix(topic.topic_id, run)
+        name, count = opened or (b"", 0)
+        at = 0
+        while at < len(entries):
+            if not name or count == ENTRIES_PER_BLOCK:
+                name, count = entries[at], 0
+            part = entries[at : at + ENTRIES_PER_BLOCK - count]
+            self._writer.append(prefix + name, b"".join(part))
+            at += len(part)
+            count += len(part)
+        return name, count
+
+    def _end_merge(self, topic: _Topic, merge: Merge) -> None:
+        directory = topic.directory
+        inputs = [run for run in directory.runs if run.number in merge.inputs]
+        directory.runs = [run for run in directory.runs if run.number not in merge.inputs]
+        directory.merges.remove(merge)
+        if merge.entries:
+            directory.runs.append(
+                Run(
+                    merge.level + 1, merge.output, merge.entries,
+                    min(run.first_time_ms for run in inputs),
+                    max(run.last_time_ms for run in inputs),
+                    max(run.last_position for run in inputs),
+                )
+            )  # fmt: skip
+
+    # Lookup.
+
+    def find(
+        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int
+    ) -> Iterator[KeyPlace]:
+        """Iterate over the batches that hold a hash, newest first.
+
+        Places may lie outside the time window or below a minimum: a run is skipped when no batch
+        of it can lie inside the window. Valid until the next write.
+        """
+        topic = self._topics.get(topic_id) or self._load(topic_id)
+        wanted = key_hash.to_bytes(8, "big")
+        sources: list[Iterable[KeyPlace]] = [self._find_in_level_0(topic_id, wanted)]
+        low, high = wanted, wanted + _END
+        directory = topic.directory
+        for merge in directory.merges:
+            part = self._find_in_run(topic_id, merge.output, low, min(high, merge.cursor))
+            sources.append(part)
+        cursors = {run: merge.cursor for merge in directory.merges for run in merge.inputs}
+        for run in directory.runs:
+            if run.first_time_ms < end_ms and run.last_time_ms >= begin_ms:
+                start = max(low, cursors.get(run.number, b""))
+                sources.append(self._find_in_run(topic_id, run.number, start, high))
+        return heapq.merge(*sources, reverse=True)
+
+    def _find_in_level_0(self, topic_id: bytes, wanted: bytes) -> list[KeyPlace]:
+        found: list[KeyPlace] = []
+        for _, data in self._level_0_blocks(topic_id):
+            if wanted in data:
+                for place, hashes in _records(data):
+                    at = hashes.find(wanted)
+                    while at % 8 > 0:
+                        at = hashes.find(wanted, at + 1)
+                    if at >= 0:
+                        found.append(KeyPlace(place.position, place.queue, place.base_offset))
+        found.reverse()
+        return found
+
+    def _find_in_run(
+        self, topic_id: bytes, run: int, low: bytes, high: bytes
+    ) -> Iterator[KeyPlace]:
+        """Iterate backwards over the places of entries with low <= entry < high."""
+        if low >= high:
+            return
+        prefix = _run_prefix(topic_id, run)
+        stop = prefix + high
+        while rows := self._store.scan(prefix, stop, 1, reverse=True):
+            key, data = rows[0]
+            first, last = _search(data, low), _search(data, high)
+            for entry in reversed(_split(data[first * ENTRY_SIZE : last * ENTRY_SIZE])):
+                yield _place(entry)
+            if first > 0:
+                return
+            stop = key
+
+
+class _RecordPlace(NamedTuple):
+    """The head of a level-0 record."""
+
+    hash_count: int
+    queue: int
+    time_ms: int
+    base_offset: int
+    position: int
+
+    def entries(self, hashes: bytes) -> list[bytes]:
+        """Return the record as entries of a run."""
+        tail = U64.pack(self.position) + U64.pack(self.queue << _OFFSET_BITS | self.base_offset)
+        return [hashes[at : at + 8] + tail for at in range(0, len(hashes), 8)]
+
+
+def _records(data: bytes) -> Iterator[tuple[_RecordPlace, bytes]]:
+    """Iterate over a level-0 block: the head of a record, and its hashes."""
+    at = 0
+    while at < len(data):
+        place = _RecordPlace._make(_RECORD.unpack_from(data, at))
+        at += _RECORD.size
+        yield place, data[at : at + 8 * place.hash_count]
+        at += 8 * place.hash_count
+
+
+def _place(entry: bytes) -> KeyPlace:
+    _, position, queue_offset = _ENTRY.unpack(entry)
+    return KeyPlace(position, queue_offset >> _OFFSET_BITS, queue_offset & _OFFSET_MASK)
+
+
+def _split(data: bytes) -> list[bytes]:
+    return [data[at : at + ENTRY_SIZE] for at in range(0, len(data), ENTRY_SIZE)]
+
+
+def _search(data: bytes, bound: bytes) -> int:
+    """Return how many entries of a block are below `bound`."""
+    return bisect_left(
+        range(len(data) // ENTRY_SIZE),
+        bound,
+        key=lambda at: data[at * ENTRY_SIZE : (at + 1) * ENTRY_SIZE],
+    )
+
+
+def _level_0_prefix(topic_id: bytes) -> bytes:
+    return PREFIX[Table.KEY_HASHES] + topic_id + _LEVEL_0
+
+
+def _run_prefix(topic_id: bytes, run: int) -> bytes:
+    return PREFIX[Table.KEY_HASHES] + topic_id + _RUNS + U64.pack(run)

@@ -1,0 +1,321 @@
+"""The replicated state machine: committed entries in, rows and results out (D6, D8).
+
+Owns: dispatch of entries to the tables, the applied index and the digest, saving, and the queries.
+Not: any rule of a table. `apply` sees no clock, no randomness, no I/O but the store, and refuses by
+results; only `UnknownCommand` and the store's `StoreFailed` leave it, and both stop the member.
+
+    00 "applied"   -> index u64, term u64, time_ms i64, end position u64, digest 32   (this member)
+    01 "level"     -> format_level u32
+
+Everything runs on one thread but `Flush.execute`. Saving: `freeze` between entries, `execute` in
+the dedicated thread, `flush_finished` back here. `saved_index` and `head_needed` are those of the
+last flush that ended: the log's head is trimmed only below what a power cut leaves.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.state.append import Appender
+from dledger.state.command import (
+    FORMAT_LEVEL_MAX,
+    Command,
+    CommitOffsets,
+    CreateTopic,
+    DeleteTopic,
+    ExpireProducers,
+    Hold,
+    ImportTopic,
+    RegisterProducer,
+    ReleaseHold,
+    SetFormatLevel,
+    Trim,
+    UnknownCommand,
+    UpdateTopic,
+    decode,
+)
+from dledger.state.key_index import KeyIndex
+from dledger.state.message_ids import MessageIdIndex
+from dledger.state.offsets import OffsetTable, check_consumer_group
+from dledger.state.producers import ProducerTable
+from dledger.state.queries import Queries
+from dledger.state.queues import NO_POSITION, QueueTable
+from dledger.state.results import (
+    Appended,
+    FormatLevelSet,
+    OffsetsCommitted,
+    Refused,
+    Result,
+    Trimmed,
+)
+from dledger.state.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
+from dledger.state.tables import NO_DIGEST, PREFIX, Table, Writer, after
+from dledger.state.topics import TopicTable
+from dledger.state.trim import Garbage, HoldTable, trim
+from dledger.state.values import QueueSpan
+from dledger.types import Entry, EntryKind, LogIndex, Term
+from dledger_proto.errors import Code, DledgerError
+
+__all__ = [
+    "Appended",
+    "QueueSpan",
+    "Refused",
+    "StateFlush",
+    "StateMachine",
+    "StateSettings",
+    "UnknownCommand",
+]
+
+OnAppend = Callable[[bytes, int, int], None]
+"""Called with topic id, queue and its new maximum."""
+
+_APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
+_LEVEL_KEY: Final = PREFIX[Table.META] + b"level"
+_APPLIED: Final = struct.Struct("<QQqQ32s")
+_LEVEL: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class StateSettings:
+    """What the state is told by configuration; equal on all members of a group."""
+
+    group: str
+
+
+class StateFlush:
+    """A flush with the place in the log that it saves."""
+
+    def __init__(self, flush: Flush, applied_index: LogIndex, head: int) -> None:
+        self.flush = flush
+        self.applied_index = applied_index
+        self.head = head
+
+    def execute(self) -> None:
+        """See `store.Flush.execute`."""
+        self.flush.execute()
+
+
+class StateMachine(Queries):
+    """One group's state on one member. Implements `dledger.raft.api.Machine`."""
+
+    def __init__(self, store: StateStore, settings: StateSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._writer = writer = Writer(store)
+        topics = TopicTable(writer)
+        live = frozenset(topic.topic_id for topic in topics.since(-1, with_deleted=False))
+        queues = QueueTable(writer, live)
+        self._garbage = Garbage(writer)
+        self._holds = HoldTable(writer)
+        producers = ProducerTable(writer)
+        message_ids = MessageIdIndex(writer, topics, queues)
+        keys = KeyIndex(writer, queues, self._garbage)
+        super().__init__(
+            settings.group, topics, queues, OffsetTable(writer), producers, message_ids, keys
+        )
+        self._appender = Appender(settings.group, topics, queues, producers, message_ids, keys)
+        self._watchers: list[OnAppend] = []
+        value = store.get(_APPLIED_KEY)
+        self._index = self._term = self._time_ms = self._end = 0
+        self._digest = NO_DIGEST
+        if value is not None:
+            fields = _APPLIED.unpack(value)
+            self._index, self._term, self._time_ms, self._end, self._digest = fields
+        level = store.get(_LEVEL_KEY)
+        self._level: int = 1 if level is None else _LEVEL.unpack(level)[0]
+        if self._level > FORMAT_LEVEL_MAX:
+            raise UnknownCommand(
+                f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
+            )
+        self._saved_index = self._index
+        self._saved_head = self._head()
+
+    # What a group drives (`raft.api.Machine`).
+
+    @property
+    def applied_index(self) -> LogIndex:
+        """The newest entry whose effects are visible; 0 before the first."""
+        return LogIndex(self._index)
+
+    @property
+    def applied_term(self) -> Term:
+        """The term of that entry."""
+        return Term(self._term)
+
+    @property
+    def applied_time_ms(self) -> int:
+        """The leader's stamp of that entry."""
+        return self._time_ms
+
+    @property
+    def saved_index(self) -> LogIndex:
+        """The newest entry that a synced state covers."""
+        return LogIndex(self._saved_index)
+
+    @property
+    def digest(self) -> bytes:
+        """Chained over every write up to `applied_index`: equal on all members at one index."""
+        return self._digest
+
+    @property
+    def format_level(self) -> int:
+        """A leader proposes no command above this level."""
+        return self._level
+
+    def head_needed(self) -> int:
+        """Return the lowest log position that the last saved state refers to."""
+        return self._saved_head
+
+    def apply(self, entry: Entry) -> Sequence[Result]:
+        """Apply one committed entry, the successor of `applied_index`; one result per payload.
+
+        `UnknownCommand` leaves before anything of the entry took effect.
+        """
+        ref = entry.ref
+        assert ref.index == self._index + 1, f"entry {ref.index} after {self._index}"
+        results: Sequence[Result] = ()
+        if entry.kind == EntryKind.BATCHES:
+            results = self._appender.apply(entry)
+        elif entry.kind == EntryKind.COMMANDS:
+            commands = [decode(payload) for payload in entry.payloads]
+            results = [self._run(command, entry) for command in commands]
+        self._garbage.collect()
+        self._producers.write_changed()
+        changed = self._queues.write_changed()
+        self._digest = self._writer.digest(self._digest, ref, entry.time_ms)
+        self._index, self._term, self._time_ms = ref.index, ref.term, entry.time_ms
+        self._end = ref.position + ref.size
+        self._store.put(
+            _APPLIED_KEY,
+            _APPLIED.pack(self._index, self._term, self._time_ms, self._end, self._digest),
+        )
+        if self._watchers and entry.kind == EntryKind.BATCHES:
+            for queue in changed:
+                for watcher in self._watchers:
+                    watcher(queue.id[0], queue.id[1], queue.maximum)
+        return results
+
+    def on_append(self, watcher: OnAppend) -> None:
+        """Call `watcher` at the end of each apply for every queue that it appended to."""
+        self._watchers.append(watcher)
+
+    # Saving.
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Memory held by rows that no ended flush covers."""
+        return self._store.unsaved_bytes
+
+    @property
+    def needs_flush(self) -> bool:
+        """True: begin a flush now, before its time."""
+        return self._store.unsaved_bytes > SOFT_LIMIT_BYTES
+
+    @property
+    def is_backlogged(self) -> bool:
+        """True: apply nothing until a flush ended."""
+        return self._store.unsaved_bytes > HARD_LIMIT_BYTES
+
+    def freeze(self) -> StateFlush | None:
+        """Return the flush of everything applied so far; None when nothing is new."""
+        flush = self._store.freeze()
+        return None if flush is None else StateFlush(flush, self.applied_index, self._head())
+
+    def flush_finished(self, flush: StateFlush) -> None:
+        """`flush.execute` returned: what it covers survives a power cut."""
+        self._store.flush_finished(flush.flush)
+        self._saved_index = flush.applied_index
+        self._saved_head = flush.head
+
+    def close(self) -> None:
+        """Close the store; what is unsaved comes back from the log."""
+        self._store.close()
+
+    def _head(self) -> int:
+        head = self._queues.head
+        return self._end if head == NO_POSITION else head
+
+    # Commands.
+
+    def _run(self, command: Command, entry: Entry) -> Result:
+        try:
+            return self._execute(command, entry.ref.index, entry.time_ms)
+        except DledgerError as error:
+            # Raised before anything was written: tables check first.
+            return Refused(error.code, error.detail)
+
+    def _execute(self, command: Command, index: int, time_ms: int) -> Result:
+        match command:
+            case RegisterProducer():
+                return self._producers.register(command, time_ms)
+            case ExpireProducers():
+                return self._producers.expire(command)
+            case CreateTopic():
+                return self._topics.create(command, index)
+            case UpdateTopic():
+                return self._topics.update(command, index)
+            case ImportTopic() | DeleteTopic():
+                return self._import_or_delete(command, index)
+            case CommitOffsets():
+                return self._commit_offsets(command, time_ms)
+            case Trim():
+                return self._trim(command, time_ms)
+            case Hold():
+                queue = self._queue(command.topic_id, command.queue)
+                return self._holds.hold(command, queue, time_ms)
+            case ReleaseHold():
+                return self._holds.release(command, self._queue(command.topic_id, command.queue))
+            case SetFormatLevel():
+                return self._set_format_level(command)
+
+    def _import_or_delete(self, command: ImportTopic | DeleteTopic, index: int) -> Result:
+        if isinstance(command, DeleteTopic):
+            result: Result = self._topics.delete(command, index)
+        else:
+            result = self._topics.import_(command)
+        for topic_id in self._topics.take_deleted():
+            self._queues.forget_topic(topic_id)
+            self._keys.forget_topic(topic_id)
+            self._message_ids.start_sweeping()
+            for table in (Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.HOLD):
+                prefix = PREFIX[table] + topic_id
+                self._garbage.add(prefix, after(prefix))
+        return result
+
+    def _commit_offsets(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted:
+        consumer_group = check_consumer_group(command.consumer_group)
+        codes: list[Code] = []
+        stored: list[int] = []
+        for item in command.offsets:
+            try:
+                queue = self._queue(item.topic_id, item.queue)
+            except DledgerError as error:
+                code, offset = error.code, -1
+            else:
+                code, offset = self._offsets.commit(
+                    consumer_group, item, queue, time_ms, reset=command.reset
+                )
+            codes.append(code)
+            stored.append(offset)
+        return OffsetsCommitted(tuple(codes), tuple(stored))
+
+    def _trim(self, command: Trim, time_ms: int) -> Trimmed | Refused:
+        queue = self._queue(command.topic_id, command.queue)
+        found = trim(command, queue, time_ms, self._holds)
+        if isinstance(found, Refused):
+            return found
+        minimum, answer = found
+        if minimum > queue.minimum:
+            self._garbage.add(*self._queues.raise_minimum(queue, minimum))
+            self._message_ids.start_sweeping()
+        return answer
+
+    def _set_format_level(self, command: SetFormatLevel) -> FormatLevelSet | Refused:
+        if command.level < self._level:
+            return Refused(
+                Code.INVALID_ARGUMENT, f"format level {command.level}, it is {self._level}"
+            )
+        self._level = command.level
+        self._writer.put(_LEVEL_KEY, _LEVEL.pack(command.level))
+        return FormatLevelSet(command.level)

@@ -1,0 +1,164 @@
+"""The message id index: from producer id and running number to a place in a queue.
+
+Owns: its table, lookup, and sweeping out what points below the queues' minimums. Not: who may
+write. A record's id is its producer's id and a number; a batch holds consecutive numbers.
+
+    38 producer_id                 -> records_max u32: the largest batch of this producer so far
+    38 producer_id, bucket u64     -> rows: base_number u64, record_count u32, queue u32,
+                                      base_offset i64, topic_id 16
+
+A batch's row lies in the bucket of its first number, BUCKET_NUMBERS numbers wide. So senders of
+single messages fill a bucket with many rows and senders of large batches make one bucket each. The
+row of a number is in its own bucket or, in a large batch, in one that starts up to `records_max`
+before: a seek and a bounded walk back. Numbers of one producer reach a queue in order, but not the
+log, which is why rows are not simply appended in order.
+
+Rows whose records are all trimmed are swept out in the order of apply: each new bucket pays for
+looking at SWEEP_BUCKETS old ones, so the table stays below twice its live size.
+
+    01 "sweep"                     -> the key at which the sweep goes on; absent: nothing to sweep
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from dledger.state.queues import QueueTable
+from dledger.state.tables import PREFIX, U64, Table, Writer, after
+from dledger.state.topics import TopicTable
+from dledger_proto.batch import BatchHeader
+from dledger_proto.limits import BATCH_RECORDS_MAX
+
+BUCKET_NUMBERS: Final = 64
+ROWS_PER_BUCKET_MAX: Final = 2 * BUCKET_NUMBERS
+"""Numbers are unique, so a bucket has at most BUCKET_NUMBERS rows; those of a client that breaks
+this are not indexed beyond here."""
+SWEEP_BUCKETS: Final = 2
+CACHED_PRODUCERS_MAX: Final = 16_384
+_WALK_BUCKETS: Final = 16
+_RECORDS_MAX: Final = struct.Struct("<I")
+_ROW: Final = struct.Struct("<QIIq16s")
+_START: Final = PREFIX[Table.MESSAGE_IDS]
+_STOP: Final = after(_START)
+_SWEEP_KEY: Final = PREFIX[Table.META] + b"sweep"
+_PRODUCER_KEY_SIZE: Final = 17
+
+
+class MessagePlace(NamedTuple):
+    """Where the record of an id lies."""
+
+    topic_id: bytes
+    queue: int
+    offset: int
+    record: int
+
+
+class _Open:
+    """The bucket that a producer wrote last."""
+
+    __slots__ = ("bucket", "key", "records_max", "rows")
+
+    def __init__(self, records_max: int) -> None:
+        self.records_max = records_max
+        self.bucket = -1
+        self.rows = 0
+        self.key = b""
+
+
+class MessageIdIndex:
+    """The message ids of all batches that carry a producer id."""
+
+    def __init__(self, writer: Writer, topics: TopicTable, queues: QueueTable) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._topics = topics
+        self._queues = queues
+        self._open: dict[bytes, _Open] = {}
+        self._sweep = self._store.get(_SWEEP_KEY)
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """Index an appended batch."""
+        producer_id, number = header.producer_id, header.base_number
+        opened = self._open.get(producer_id)
+        if opened is None:
+            opened = self._load(producer_id)
+        bucket = number // BUCKET_NUMBERS
+        if bucket != opened.bucket:
+            self._enter(opened, producer_id, bucket)
+        if opened.rows >= ROWS_PER_BUCKET_MAX:
+            return
+        is_new_bucket = not opened.rows
+        count = header.record_count
+        self._writer.append(
+            opened.key, _ROW.pack(number, count, header.queue, base_offset, header.topic_id)
+        )
+        opened.rows += 1
+        if count > opened.records_max:
+            opened.records_max = count
+            self._writer.put(_START + producer_id, _RECORDS_MAX.pack(count))
+        if is_new_bucket and self._sweep is not None:
+            self._sweep_some(self._sweep)
+
+    def _load(self, producer_id: bytes) -> _Open:
+        value = self._store.get(_START + producer_id)
+        opened = _Open(0 if value is None else _RECORDS_MAX.unpack(value)[0])
+        if len(self._open) >= CACHED_PRODUCERS_MAX:
+            self._open.clear()
+        self._open[producer_id] = opened
+        return opened
+
+    def _enter(self, opened: _Open, producer_id: bytes, bucket: int) -> None:
+        opened.bucket = bucket
+        opened.key = _START + producer_id + U64.pack(bucket)
+        opened.rows = len(self._store.get(opened.key) or b"") // _ROW.size
+
+    def find(self, producer_id: bytes, number: int) -> MessagePlace | None:
+        """Return where a message lies, or None; it may lie below its queue's minimum by now."""
+        value = self._store.get(_START + producer_id)
+        if value is None:
+            return None
+        records_max: int = _RECORDS_MAX.unpack(value)[0]
+        assert records_max <= BATCH_RECORDS_MAX, f"records_max {records_max}"
+        prefix = _START + producer_id
+        first = max(number - records_max + 1, 0) // BUCKET_NUMBERS
+        start = prefix + U64.pack(first)
+        stop = prefix + U64.pack(number // BUCKET_NUMBERS) + b"\0"
+        while rows := self._store.scan(start, stop, _WALK_BUCKETS, reverse=True):
+            for _, bucket in rows:
+                for base, count, queue, base_offset, topic_id in _ROW.iter_unpack(bucket):
+                    if base <= number < base + count:
+                        record = number - base
+                        return MessagePlace(topic_id, queue, base_offset + record, record)
+            stop = rows[-1][0]
+        return None
+
+    # Sweeping.
+
+    def start_sweeping(self) -> None:
+        """Something was trimmed: from here on new buckets pay for a look at old ones."""
+        if self._sweep is None:
+            self._move_sweep(_START)
+
+    def _move_sweep(self, key: bytes) -> None:
+        self._sweep = key
+        self._writer.put(_SWEEP_KEY, key)
+
+    def _sweep_some(self, start: bytes) -> None:
+        rows = self._store.scan(start, _STOP, SWEEP_BUCKETS + 1)
+        for key, value in rows[:SWEEP_BUCKETS]:
+            if len(key) == _PRODUCER_KEY_SIZE:
+                is_dead = not self._store.scan(key + b"\0", after(key), 1)
+            else:
+                is_dead = all(
+                    self._is_trimmed(topic_id, queue, base_offset + count)
+                    for _, count, queue, base_offset, topic_id in _ROW.iter_unpack(value)
+                )
+            if is_dead:
+                self._writer.delete(key)
+                self._open.pop(key[1:_PRODUCER_KEY_SIZE], None)
+        self._move_sweep(rows[SWEEP_BUCKETS][0] if len(rows) > SWEEP_BUCKETS else _START)
+
+    def _is_trimmed(self, topic_id: bytes, queue: int, end_offset: int) -> bool:
+        topic = self._topics.find(topic_id)
+        if topic is None or topic.deleted:
+            return True
+        return end_offset <= self._queues.find((topic_id, queue)).minimum

@@ -1,0 +1,70 @@
+"""What consumer groups have consumed: the next offset of each queue (S99, I14).
+
+Owns: the offset table and the rule that an offset goes back only by an explicit reset. Not: who is
+a member of a group.
+
+    40 topic_id, queue u32, consumer group  -> offset i64, time_ms i64, metadata, UTF-8
+"""
+
+import struct
+from typing import Final
+
+from dledger.state.command import CommitOffset
+from dledger.state.queues import Queue
+from dledger.state.tables import PREFIX, U32, Table, Writer
+from dledger.state.values import StoredOffset
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
+
+METADATA_SIZE_MAX: Final = 4_096
+_ROW: Final = struct.Struct("<qq")
+
+
+def check_consumer_group(consumer_group: str) -> bytes:
+    """Return the name's bytes; INVALID_ARGUMENT when it is empty or too long."""
+    name = consumer_group.encode()
+    if not 1 <= len(name) <= GROUP_NAME_LENGTH_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"consumer_group has {len(name)} bytes, 1 to {GROUP_NAME_LENGTH_MAX}",
+        )
+    return name
+
+
+class OffsetTable:
+    """The offsets of all consumer groups for this group's queues."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+
+    def read(self, consumer_group: bytes, topic_id: bytes, queue: int) -> StoredOffset | None:
+        """Return what is stored, or None."""
+        value = self._store.get(_key(consumer_group, topic_id, queue))
+        if value is None:
+            return None
+        offset, time_ms = _ROW.unpack_from(value)
+        return StoredOffset(offset, value[_ROW.size :].decode(), time_ms)
+
+    def commit(
+        self, consumer_group: bytes, item: CommitOffset, queue: Queue, time_ms: int, *, reset: bool
+    ) -> tuple[Code, int]:
+        """Store an offset; return OK or why not, and what is stored now (-1: nothing)."""
+        stored = self.read(consumer_group, item.topic_id, item.queue)
+        now = -1 if stored is None else stored.offset
+        metadata = item.metadata.encode()
+        if len(metadata) > METADATA_SIZE_MAX:
+            return Code.INVALID_ARGUMENT, now
+        if not 0 <= item.offset <= queue.maximum:
+            return Code.OFFSET_OUT_OF_RANGE, now
+        if item.offset < now and not reset:
+            return Code.OFFSET_BEHIND, now
+        self._writer.put(
+            _key(consumer_group, item.topic_id, item.queue),
+            _ROW.pack(item.offset, time_ms) + metadata,
+        )
+        return Code.OK, item.offset
+
+
+def _key(consumer_group: bytes, topic_id: bytes, queue: int) -> bytes:
+    return PREFIX[Table.GROUP_OFFSET] + topic_id + U32.pack(queue) + consumer_group

@@ -1,0 +1,295 @@
+"""Idempotent producers: epochs, sequences, and the memory of the last batches (D11, S116).
+
+Owns: the producer tables; registering, expiring, and the verdict on a batch's epoch and sequence.
+Not: topics and queues of the batch (`append.py`), message ids (`message_ids.py`).
+
+    50 producer_id                            -> epoch u32, active_step u64
+    51 active_step u64, producer_id           -> empty: producers in the order of their last write
+    52 producer_id, topic_id, queue u32       -> epoch u32, next_sequence i64, block u64, rows u32
+    53 producer_id, topic_id, queue, block u64 -> up to WINDOW_ROWS_PER_BLOCK rows:
+                                               base_sequence i64, base_offset i64, count u32
+
+A step is ACTIVITY_STEP_MS of leader time; rows 50 and 51 change at most once a step.
+
+    epoch of the batch       sequence of its first record          verdict
+    -----------------------  ------------------------------------  ------------------------------
+    producer not registered  any                                   UNKNOWN_PRODUCER
+    below the producer's     any                                   STALE_EPOCH
+    above the producer's     any                                   UNKNOWN_PRODUCER: register here
+    the producer's           the next of its queue (0 at first)    appended
+                             above that                            SEQUENCE_GAP
+                             of one of the last 256 batches, and   the original offset, duplicate
+                             as long as that one
+                             below the oldest of these             DUPLICATE
+                             else: cuts across batches             SEQUENCE_GAP
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from dledger.state.command import ExpireProducers, RegisterProducer
+from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Registered
+from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
+from dledger.state.values import ProducerInfo
+from dledger_proto.batch import NO_ID, BatchHeader
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import PRODUCER_BATCHES_IN_FLIGHT_MAX
+
+ACTIVITY_STEP_MS: Final = 600_000
+EPOCH_MAX: Final = (1 << 32) - 1
+WINDOW_BATCHES: Final = PRODUCER_BATCHES_IN_FLIGHT_MAX
+WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
+WINDOW_BLOCKS: Final = 3
+"""The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
+EXPIRED_AT_ONCE_MAX: Final = 64
+"""Producers that one ExpireProducers forgets."""
+LAST_SEQUENCES_MAX: Final = 4_096
+"""Queues that a registration lists."""
+CACHED_PRODUCERS_MAX: Final = 16_384
+CACHED_QUEUES_MAX: Final = 32_768
+
+_PRODUCER: Final = struct.Struct("<IQ")
+_QUEUE: Final = struct.Struct("<IqQI")
+_ROW: Final = struct.Struct("<qqI")
+
+ProducerQueueId = tuple[bytes, bytes, int]
+"""Producer id, topic id, queue number."""
+
+
+class Producer:
+    """A registered producer."""
+
+    __slots__ = ("active_step", "epoch")
+
+    def __init__(self, epoch: int, active_step: int) -> None:
+        self.epoch = epoch
+        self.active_step = active_step
+
+
+class ProducerQueue:
+    """Where a producer stands in one queue."""
+
+    __slots__ = ("block", "epoch", "id", "next_sequence", "rows", "window_key", "window_prefix")
+
+    def __init__(self, queue_id: ProducerQueueId, value: bytes | None) -> None:
+        producer_id, topic_id, queue = queue_id
+        self.id = queue_id
+        self.window_prefix = (
+            PREFIX[Table.PRODUCER_WINDOW] + producer_id + topic_id + U32.pack(queue)
+        )
+        self.epoch = self.next_sequence = self.block = self.rows = 0
+        if value is not None:
+            self.epoch, self.next_sequence, self.block, self.rows = _QUEUE.unpack(value)
+        self.window_key = self.window_prefix + U64.pack(self.block)
+
+    def encode(self) -> bytes:
+        """Return the value of the row."""
+        return _QUEUE.pack(self.epoch, self.next_sequence, self.block, self.rows)
+
+
+class ProducerTable:
+    """All producers of a group. Rows of table 52 are written by `write_changed`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._producers: dict[bytes, Producer] = {}
+        self._queues: dict[ProducerQueueId, ProducerQueue] = {}
+        self._changed: dict[ProducerQueueId, ProducerQueue] = {}
+
+    def find(self, producer_id: bytes) -> Producer | None:
+        """Return the producer, or None when it is not registered."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            value = self._store.get(PREFIX[Table.PRODUCER] + producer_id)
+            if value is None:
+                return None
+            producer = Producer(*_PRODUCER.unpack(value))
+            if len(self._producers) >= CACHED_PRODUCERS_MAX:
+                self._producers.clear()
+            self._producers[producer_id] = producer
+        return producer
+
+    def info(self, producer_id: bytes) -> ProducerInfo | None:
+        """Return what is known of a producer, or None."""
+        producer = self.find(producer_id)
+        if producer is None:
+            return None
+        return ProducerInfo(producer.epoch, producer.active_step * ACTIVITY_STEP_MS)
+
+    # Batches.
+
+    def check(self, header: BatchHeader) -> ProducerQueue | Appended | Refused:
+        """Return where the batch's sequence continues, or its verdict: a repeat or a refusal."""
+        producer = self.find(header.producer_id)
+        if producer is None:
+            return Refused(
+                Code.UNKNOWN_PRODUCER, f"producer {header.producer_id.hex()} is not registered"
+            )
+        epoch = header.producer_epoch
+        if epoch != producer.epoch:
+            if epoch < producer.epoch:
+                return Refused(Code.STALE_EPOCH, f"epoch {epoch}, the newest is {producer.epoch}")
+            return Refused(
+                Code.UNKNOWN_PRODUCER, f"epoch {epoch} is not registered, {producer.epoch} is"
+            )
+        queue = self._queue((header.producer_id, header.topic_id, header.queue))
+        expected = queue.next_sequence if queue.epoch == epoch else 0
+        if header.base_sequence == expected:
+            return queue
+        if header.base_sequence > expected:
+            return Refused(
+                Code.SEQUENCE_GAP, f"sequence {header.base_sequence}, the next is {expected}"
+            )
+        return self._repeat(queue, header.base_sequence, header.record_count)
+
+    def _queue(self, queue_id: ProducerQueueId) -> ProducerQueue:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            queue = ProducerQueue(queue_id, self._store.get(_queue_key(queue_id)))
+            if len(self._queues) >= CACHED_QUEUES_MAX:
+                self._queues = dict(self._changed)
+            self._queues[queue_id] = queue
+        return queue
+
+    def _repeat(self, queue: ProducerQueue, sequence: int, count: int) -> Appended | Refused:
+        oldest = queue.next_sequence
+        for base_sequence, base_offset, row_count in self._newest_rows(queue):
+            if base_sequence == sequence and row_count == count:
+                return Appended(base_offset, count, duplicate=True)
+            oldest = base_sequence
+        if sequence < oldest:
+            return Refused(
+                Code.DUPLICATE,
+                f"sequence {sequence} is stored; of the last {WINDOW_BATCHES} batches, whose "
+                f"offsets are remembered, the oldest is {oldest}",
+            )
+        return Refused(
+            Code.SEQUENCE_GAP,
+            f"sequences {sequence} to {sequence + count - 1} cut across stored batches",
+        )
+
+    def _newest_rows(self, queue: ProducerQueue) -> Iterator[tuple[int, int, int]]:
+        left = WINDOW_BATCHES
+        for block in range(queue.block, max(queue.block - WINDOW_BLOCKS, -1), -1):
+            value = self._store.get(queue.window_prefix + U64.pack(block)) or b""
+            for at in range(len(value) - _ROW.size, -1, -_ROW.size):
+                yield _ROW.unpack_from(value, at)
+                left -= 1
+                if left == 0:
+                    return
+
+    def record(
+        self, queue: ProducerQueue, header: BatchHeader, base_offset: int, time_ms: int
+    ) -> None:
+        """Remember an appended batch that `check` let pass."""
+        producer = self._producers[header.producer_id]
+        if queue.epoch != header.producer_epoch:
+            self._start_epoch(queue, header.producer_epoch)
+        elif queue.rows == WINDOW_ROWS_PER_BLOCK:
+            queue.block += 1
+            queue.rows = 0
+            queue.window_key = queue.window_prefix + U64.pack(queue.block)
+            if queue.block >= WINDOW_BLOCKS:
+                oldest = queue.block - WINDOW_BLOCKS
+                self._writer.delete(queue.window_prefix + U64.pack(oldest))
+        self._writer.append(
+            queue.window_key, _ROW.pack(header.base_sequence, base_offset, header.record_count)
+        )
+        queue.rows += 1
+        queue.next_sequence = header.base_sequence + header.record_count
+        self._changed[queue.id] = queue
+        step = time_ms // ACTIVITY_STEP_MS
+        if step != producer.active_step:
+            self._store_producer(header.producer_id, producer, producer.epoch, step)
+
+    def _start_epoch(self, queue: ProducerQueue, epoch: int) -> None:
+        if queue.rows:
+            for block in range(max(queue.block - WINDOW_BLOCKS + 1, 0), queue.block + 1):
+                self._writer.delete(queue.window_prefix + U64.pack(block))
+        queue.epoch = epoch
+        queue.block = queue.rows = queue.next_sequence = 0
+        queue.window_key = queue.window_prefix + U64.pack(0)
+
+    def write_changed(self) -> None:
+        """Write the rows that changed since the last call."""
+        if self._changed:
+            for queue in self._changed.values():
+                self._writer.put(_queue_key(queue.id), queue.encode())
+            self._changed.clear()
+
+    # Commands.
+
+    def register(self, command: RegisterProducer, time_ms: int) -> Registered | Refused:
+        """Give the producer an epoch: a new one when it is new or fences, else the one it has."""
+        producer_id, wanted = command.producer_id, command.epoch
+        if producer_id == NO_ID:
+            raise DledgerError(Code.INVALID_ARGUMENT, "producer_id is all zero")
+        known = self.find(producer_id)
+        last_epoch = known.epoch if known is not None else 0
+        if wanted and wanted < last_epoch:
+            return Refused(Code.STALE_EPOCH, f"epoch {wanted}, the newest is {last_epoch}")
+        epoch = max(wanted, last_epoch)
+        if epoch == 0 or (command.fence and epoch == last_epoch):
+            epoch += 1
+        if epoch > EPOCH_MAX:
+            raise DledgerError(Code.INVALID_ARGUMENT, f"epoch {epoch}, at most {EPOCH_MAX}")
+        producer = known or Producer(epoch, -1)
+        step = time_ms // ACTIVITY_STEP_MS
+        if epoch != last_epoch or step != producer.active_step:
+            self._store_producer(producer_id, producer, epoch, step)
+        return Registered(epoch, tuple(self._last_sequences(producer_id, epoch)))
+
+    def _store_producer(
+        self, producer_id: bytes, producer: Producer, epoch: int, active_step: int
+    ) -> None:
+        if producer.active_step >= 0:
+            self._writer.delete(_activity_key(producer.active_step, producer_id))
+        producer.epoch, producer.active_step = epoch, active_step
+        self._writer.put(PREFIX[Table.PRODUCER] + producer_id, _PRODUCER.pack(epoch, active_step))
+        self._writer.put(_activity_key(active_step, producer_id), b"")
+        self._producers[producer_id] = producer
+
+    def _last_sequences(self, producer_id: bytes, epoch: int) -> Iterator[LastSequence]:
+        assert not self._changed, "commands and batches share no entry"
+        start = PREFIX[Table.PRODUCER_QUEUE] + producer_id
+        stop = after(start)
+        for key, value in self._store.scan(start, stop, LAST_SEQUENCES_MAX):
+            queue_epoch, next_sequence, _, _ = _QUEUE.unpack(value)
+            if queue_epoch == epoch and next_sequence:
+                yield LastSequence(key[17:33], U32.unpack(key[33:])[0], next_sequence - 1)
+
+    def expire(self, command: ExpireProducers) -> ProducersExpired:
+        """Forget producers whose last write is certainly before the time, oldest first."""
+        assert not self._changed, "commands and batches share no entry"
+        stop_step = max(command.before_time_ms // ACTIVITY_STEP_MS, 0)
+        prefix = PREFIX[Table.PRODUCER_ACTIVITY]
+        rows = self._store.scan(prefix, prefix + U64.pack(stop_step), EXPIRED_AT_ONCE_MAX + 1)
+        expired = {key[9:]: key for key, _ in rows[:EXPIRED_AT_ONCE_MAX]}
+        for producer_id, key in expired.items():
+            for table in (Table.PRODUCER_QUEUE, Table.PRODUCER_WINDOW):
+                self._delete_all(PREFIX[table] + producer_id)
+            self._writer.delete(PREFIX[Table.PRODUCER] + producer_id)
+            self._writer.delete(key)
+            self._producers.pop(producer_id, None)
+        self._queues = {
+            queue_id: queue
+            for queue_id, queue in self._queues.items()
+            if queue_id[0] not in expired
+        }
+        return ProducersExpired(len(expired), len(rows) > EXPIRED_AT_ONCE_MAX)
+
+    def _delete_all(self, prefix: bytes) -> None:
+        stop = after(prefix)
+        while rows := self._store.scan(prefix, stop, 256):
+            for key, _ in rows:
+                self._writer.delete(key)
+
+
+def _activity_key(active_step: int, producer_id: bytes) -> bytes:
+    return PREFIX[Table.PRODUCER_ACTIVITY] + U64.pack(active_step) + producer_id
+
+
+def _queue_key(queue_id: ProducerQueueId) -> bytes:
+    return PREFIX[Table.PRODUCER_QUEUE] + queue_id[0] + queue_id[1] + U32.pack(queue_id[2])

@@ -1,0 +1,177 @@
+"""Questions to the state, answered at any time on the thread that applies.
+
+Owns: what may be asked and how it is refused. Not: rows. Every answer is as of `applied_index`, and
+costs a few seeks; ranges are bounded by limits named here or in `queues.py`. Whether this member's
+state is new enough is the caller's question: it takes a read barrier first (D9, D10).
+"""
+
+from typing import Final
+
+from dledger.state.key_index import KeyIndex
+from dledger.state.message_ids import MessageIdIndex
+from dledger.state.offsets import OffsetTable, check_consumer_group
+from dledger.state.producers import ProducerTable
+from dledger.state.queues import Queue, QueueTable
+from dledger.state.topics import TopicTable
+from dledger.state.values import (
+    IdHit,
+    KeyHit,
+    ProducerInfo,
+    QueueSpan,
+    StoredOffset,
+    Topic,
+)
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import TIME_MS_MAX
+
+KEY_HITS_MAX: Final = 1_024
+"""Batches that one lookup by key returns."""
+KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
+"""Places that one lookup looks at: those outside the time window count too."""
+
+
+class Queries:
+    """The reading side of `StateMachine`."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: TopicTable,
+        queues: QueueTable,
+        offsets: OffsetTable,
+        producers: ProducerTable,
+        message_ids: MessageIdIndex,
+        keys: KeyIndex,
+    ) -> None:
+        self._group = group
+        self._topics = topics
+        self._queues = queues
+        self._offsets = offsets
+        self._producers = producers
+        self._message_ids = message_ids
+        self._keys = keys
+
+    # Topics.
+
+    def topic_by_name(self, name: str) -> Topic | None:
+        """Return the topic of a name, or None; deleted topics have no name."""
+        return self._topics.by_name(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic of an id, also a deleted one, or None."""
+        return self._topics.find(topic_id)
+
+    def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
+        """Return the topics whose last change is after an index, in the order of these changes."""
+        return self._topics.since(since_control_index, with_deleted=with_deleted)
+
+    # Queues.
+
+    def _queue(self, topic_id: bytes, number: int) -> Queue:
+        """Return a queue of this group.
+
+        Raises TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, or WRONG_GROUP when another group holds it. A
+        queue that was written stays readable when the layout no longer has it (S24).
+        """
+        topic = self._topics.live(topic_id)
+        owner = topic.owner_of(number)
+        if owner != self._group:
+            if self._queues.exists((topic_id, number)):
+                return self._queues.find((topic_id, number))
+            if owner:
+                raise DledgerError(
+                    Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
+                )
+            raise DledgerError(
+                Code.QUEUE_NOT_FOUND,
+                f"topic {topic.name}: queue {number}, it has {topic.write_queues} to write and "
+                f"{topic.read_queues} to read",
+            )
+        return self._queues.find((topic_id, number))
+
+    def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
+        """Return the first offset of a queue and the next to be written. Raises as `_queue`."""
+        found = self._queue(topic_id, queue)
+        return found.minimum, found.maximum
+
+    def spans(self, topic_id: bytes, queue: int, offset: int, max_bytes: int) -> list[QueueSpan]:
+        """Return the batches from `offset` on, at least one, then while `max_bytes` last.
+
+        The first may begin below `offset`: batches are whole. Empty at the queue's maximum.
+        Raises OFFSET_OUT_OF_RANGE below the minimum and above the maximum, and as `_queue`.
+        """
+        found = self._queue(topic_id, queue)
+        if offset == found.maximum:
+            return []
+        self._check_offset(found, offset)
+        return self._queues.spans(found, offset, max_bytes)
+
+    def _check_offset(self, queue: Queue, offset: int) -> None:
+        if not queue.minimum <= offset < queue.maximum:
+            raise DledgerError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"offset {offset}, the queue holds {queue.minimum} to {queue.maximum}",
+            )
+
+    def offset_by_time(self, topic_id: bytes, queue: int, time_ms: int) -> int:
+        """Return the first offset stored at or after a time; the maximum when there is none."""
+        return self._queues.offset_by_time(self._queue(topic_id, queue), time_ms)
+
+    # Lookup.
+
+    def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
+        """Return the batch that holds an offset. Raises OFFSET_OUT_OF_RANGE, and as `_queue`."""
+        found = self._queue(topic_id, queue)
+        self._check_offset(found, offset)
+        return self._queues.row_at(found, offset)
+
+    def lookup_key(
+        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
+    ) -> list[KeyHit]:
+        """Return up to `limit` batches of a topic that hold a key's hash, newest first.
+
+        All queues that this group holds. Store times from `begin_ms` to `end_ms`, inclusive; 0:
+        no end. Hashes collide, so the caller compares the keys in the batch.
+        """
+        self._topics.live(topic_id)
+        end_ms = end_ms or TIME_MS_MAX
+        hits: list[KeyHit] = []
+        wanted = min(limit, KEY_HITS_MAX)
+        places = self._keys.find(topic_id, key_hash, begin_ms, end_ms)
+        for place, _ in zip(places, range(KEY_PLACES_MAX), strict=False):
+            if len(hits) >= wanted:
+                break
+            queue = self._queues.find((topic_id, place.queue))
+            if place.base_offset < queue.minimum:
+                continue
+            span = self._queues.row_at(queue, place.base_offset)
+            if begin_ms <= span.store_time_ms <= end_ms:
+                hits.append(KeyHit(place.queue, span))
+        return hits
+
+    def lookup_message_id(self, producer_id: bytes, number: int) -> IdHit | None:
+        """Return where the record of a message id lies, or None."""
+        place = self._message_ids.find(producer_id, number)
+        if place is None:
+            return None
+        topic = self._topics.find(place.topic_id)
+        if topic is None or topic.deleted:
+            return None
+        queue = self._queues.find((place.topic_id, place.queue))
+        if place.offset < queue.minimum:
+            return None
+        span = self._queues.row_at(queue, place.offset)
+        return IdHit(place.topic_id, place.queue, place.offset, place.record, span)
+
+    # Groups and producers.
+
+    def read_group_offset(
+        self, consumer_group: str, topic_id: bytes, queue: int
+    ) -> StoredOffset | None:
+        """Return what a consumer group committed, or None. Raises as `_queue`."""
+        self._queue(topic_id, queue)
+        return self._offsets.read(check_consumer_group(consumer_group), topic_id, queue)
+
+    def producer(self, producer_id: bytes) -> ProducerInfo | None:
+        """Return a registered producer, or None."""
+        return self._producers.info(producer_id)

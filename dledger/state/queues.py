@@ -1,0 +1,261 @@
+"""Consume queues: which offsets a queue has, and where its batches lie in the log (S51, D6).
+
+Owns: the queue tables, appending, finding by offset and by time, the lowest position that any
+queue still needs. Not: who may append (`append.py`), when the minimum moves (`trim.py`).
+
+    20 topic_id, queue u32                  -> minimum i64, maximum i64, first_position u64,
+                                               block_base u64, block_rows u32
+    21 topic_id, queue u32, block_base u64  -> 1 to ROWS_PER_BLOCK rows of 40 bytes:
+
+      0  1  kind: 1 BATCH. Others will be references into a batch (D7)
+      1  3  0
+      4  4  first_record           8  4  record_count       12  4  size of the whole batch
+     16  8  base_offset i64       24  8  position u64       32  8  store_time_ms i64
+
+`minimum` and `maximum` are record offsets; maximum is the next to be written. `first_position` is
+that of the row which holds the minimum, NO_POSITION in an empty queue. A block is named after the
+base offset of its first row, so a seek finds the block of an offset, and a search in it the row.
+Positions and store times grow with offsets, so the row of a time is found by bisecting offsets.
+Rows below the minimum are invisible; `trim.py` removes their blocks later.
+"""
+
+import struct
+from bisect import bisect_right
+from typing import Final
+
+from sortedcontainers import SortedList
+
+from dledger.state.store import StateStore
+from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U32, U64, Table, Writer, after
+from dledger.state.values import QueueSpan
+from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
+
+ROW: Final = struct.Struct("<BxxxIIIqQq")
+KIND_BATCH: Final = 1
+ROWS_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ROW.size
+NO_POSITION: Final = (1 << 64) - 1
+CACHED_QUEUES_MAX: Final = 16_384
+SPANS_MAX: Final = FRAME_ROWS_MAX
+_STATE: Final = struct.Struct("<qqQQI")
+_BLOCKS_AT_ONCE: Final = 4
+
+assert ROW.size == 40
+assert ROWS_PER_BLOCK >= 64, "a block stands for many batches"
+
+QueueId = tuple[bytes, int]
+"""Topic id and queue number."""
+
+
+class Queue:
+    """The bounds of a queue and its newest block. Changed by `QueueTable` alone."""
+
+    __slots__ = (
+        "block_base", "block_key", "block_rows", "first_position", "id", "maximum", "minimum",
+        "prefix",
+    )  # fmt: skip
+
+    def __init__(self, queue_id: QueueId, value: bytes | None) -> None:
+        topic_id, number = queue_id
+        self.id = queue_id
+        self.prefix = PREFIX[Table.QUEUE_ROWS] + topic_id + U32.pack(number)
+        self.minimum = self.maximum = self.block_base = self.block_rows = 0
+        self.first_position = NO_POSITION
+        self.block_key = b""
+        if value is not None:
+            (
+                self.minimum, self.maximum, self.first_position, self.block_base, self.block_rows,
+            ) = _STATE.unpack(value)  # fmt: skip
+            if self.block_rows:
+                self.block_key = self.prefix + U64.pack(self.block_base)
+
+    def encode(self) -> bytes:
+        """Return the value of the queue's row."""
+        return _STATE.pack(
+            self.minimum, self.maximum, self.first_position, self.block_base, self.block_rows
+        )
+
+
+class QueueTable:
+    """All queues of a group. What apply changed is written by `write_changed` after each entry."""
+
+    def __init__(self, writer: Writer, live_topics: frozenset[bytes]) -> None:
+        self._writer = writer
+        self._store: StateStore = writer.store
+        self._queues: dict[QueueId, Queue] = {}
+        self._changed: dict[QueueId, Queue] = {}
+        self._heads: SortedList[tuple[int, QueueId]] = SortedList()
+        """First position of every queue that is not empty."""
+        self._load_heads(live_topics)
+
+    def _load_heads(self, live_topics: frozenset[bytes]) -> None:
+        start, stop = PREFIX[Table.QUEUE], after(PREFIX[Table.QUEUE])
+        while rows := self._store.scan(start, stop, 256):
+            for key, value in rows:
+                queue_id = key[1:17], U32.unpack(key[17:])[0]
+                queue = Queue(queue_id, value)
+                if queue.first_position != NO_POSITION and queue_id[0] in live_topics:
+                    self._heads.add((queue.first_position, queue_id))
+            start = rows[-1][0] + b"\0"
+
+    @property
+    def head(self) -> int:
+        """The lowest position that a row of any queue refers to; NO_POSITION when none does."""
+        return self._heads[0][0] if self._heads else NO_POSITION
+
+    def find(self, queue_id: QueueId) -> Queue:
+        """Return the queue; one that was never written is empty."""
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            queue = Queue(queue_id, self._store.get(_state_key(queue_id)))
+            if len(self._queues) >= CACHED_QUEUES_MAX:
+                self._queues = dict(self._changed)
+            self._queues[queue_id] = queue
+        return queue
+
+    def exists(self, queue_id: QueueId) -> bool:
+        """Tell whether the queue was ever written."""
+        return self.find(queue_id).maximum > 0
+
+    def append(self, queue: Queue, position: int, count: int, size: int, time_ms: int) -> int:
+        """Append a batch of `count` records; return the offset of its first."""
+        base_offset = queue.maximum
+        if queue.block_rows == ROWS_PER_BLOCK or not queue.block_rows:
+            queue.block_base = base_offset
+            queue.block_rows = 0
+            queue.block_key = queue.prefix + U64.pack(base_offset)
+        self._writer.append(
+            queue.block_key,
+            ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms),
+        )
+        queue.block_rows += 1
+        queue.maximum = base_offset + count
+        if queue.first_position == NO_POSITION:
+            self._set_first(queue, position)
+        self._changed[queue.id] = queue
+        return base_offset
+
+    def raise_minimum(self, queue: Queue, offset: int) -> tuple[bytes, bytes]:
+        """Move the minimum up to `offset`; return the key range of blocks that fell below it."""
+        assert queue.minimum < offset <= queue.maximum, f"{queue.minimum} {offset} {queue.maximum}"
+        queue.minimum = offset
+        if offset == queue.maximum:
+            self._set_first(queue, NO_POSITION)
+            stop = queue.block_key
+        else:
+            span = self.row_at(queue, offset)
+            self._set_first(queue, span.position)
+            stop = self._block_at(queue, offset)[0]
+        self._changed[queue.id] = queue
+        return queue.prefix, stop
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """A topic is deleted: none of its queues needs the log any more."""
+        gone = [item for item in self._heads if item[1][0] == topic_id]
+        for item in gone:
+            self._heads.remove(item)
+        for queue_id in [queue_id for queue_id in self._queues if queue_id[0] == topic_id]:
+            del self._queues[queue_id]
+        for queue_id in [queue_id for queue_id in self._changed if queue_id[0] == topic_id]:
+            del self._changed[queue_id]
+
+    def of_topic(self, topic_id: bytes) -> list[Queue]:
+        """Return the queues of a topic that were ever written, by number."""
+        prefix = PREFIX[Table.QUEUE] + topic_id
+        rows = self._store.scan(prefix, after(prefix), QUEUES_PER_TOPIC_MAX)
+        numbers = {U32.unpack(key[-4:])[0] for key, _ in rows}
+        numbers.update(number for topic, number in self._changed if topic == topic_id)
+        return [self.find((topic_id, number)) for number in sorted(numbers)]
+
+    def _set_first(self, queue: Queue, position: int) -> None:
+        if queue.first_position != NO_POSITION:
+            self._heads.remove((queue.first_position, queue.id))
+        if position != NO_POSITION:
+            self._heads.add((position, queue.id))
+        queue.first_position = position
+
+    def write_changed(self) -> list[Queue]:
+        """Write the rows of the queues that changed since the last call, and return these."""
+        changed = list(self._changed.values())
+        if changed:
+            for queue in changed:
+                self._writer.put(_state_key(queue.id), queue.encode())
+            self._changed.clear()
+        return changed
+
+    # Reading.
+
+    def _block_at(self, queue: Queue, offset: int) -> tuple[bytes, bytes]:
+        """Return key and value of the block that holds an offset below the maximum."""
+        if offset >= queue.block_base:
+            value = self._store.get(queue.block_key)
+            assert value is not None, f"queue {queue.id}: no block {queue.block_base}"
+            return queue.block_key, value
+        stop = queue.prefix + U64.pack(offset + 1)
+        rows = self._store.scan(queue.prefix, stop, 1, reverse=True)
+        assert rows, f"queue {queue.id}: no block for offset {offset} from {queue.minimum}"
+        return rows[0]
+
+    def row_at(self, queue: Queue, offset: int) -> QueueSpan:
+        """Return the row that holds an offset; minimum <= offset < maximum."""
+        _, block = self._block_at(queue, offset)
+        return _span(block, _place(block, offset))
+
+    def spans(self, queue: Queue, offset: int, max_bytes: int) -> list[QueueSpan]:
+        """Return the rows from `offset` on: at least one, then up to `max_bytes` and SPANS_MAX."""
+        key, block = self._block_at(queue, offset)
+        place = _place(block, offset)
+        found: list[QueueSpan] = []
+        size = 0
+        following: list[tuple[bytes, bytes]] = []
+        while True:
+            for kind, first, count, row_size, base, position, time_ms in ROW.iter_unpack(
+                memoryview(block)[place * ROW.size :]
+            ):
+                assert kind == KIND_BATCH, f"queue {queue.id} offset {base}: row kind {kind}"
+                size += row_size
+                if found and (size > max_bytes or len(found) == SPANS_MAX):
+                    return found
+                found.append(QueueSpan(base, position, first, count, row_size, time_ms))
+            place = 0
+            if not following:
+                if key == queue.block_key:
+                    return found
+                stop = queue.block_key + b"\0"
+                following = self._store.scan(key + b"\0", stop, _BLOCKS_AT_ONCE)
+                following.reverse()
+            key, block = following.pop()
+
+    def offset_by_time(self, queue: Queue, time_ms: int) -> int:
+        """Return the first offset stored at or after a time; the maximum when there is none."""
+        low, high = queue.minimum, queue.maximum
+        while low < high:
+            middle = (low + high) // 2
+            _, block = self._block_at(queue, middle)
+            rows = len(block) // ROW.size
+            first, last = _span(block, 0), _span(block, rows - 1)
+            if last.store_time_ms < time_ms:
+                low = last.base_offset + last.record_count
+            elif first.store_time_ms >= time_ms:
+                high = min(middle, first.base_offset)
+            else:
+                times = range(rows)
+                place = bisect_right(
+                    times, time_ms - 1, key=lambda row: _span(block, row).store_time_ms
+                )
+                return max(_span(block, place).base_offset, queue.minimum)
+        return max(low, queue.minimum)
+
+
+def _state_key(queue_id: QueueId) -> bytes:
+    return PREFIX[Table.QUEUE] + queue_id[0] + U32.pack(queue_id[1])
+
+
+def _span(block: bytes, row: int) -> QueueSpan:
+    _, first, count, size, base, position, time_ms = ROW.unpack_from(block, row * ROW.size)
+    return QueueSpan(base, position, first, count, size, time_ms)
+
+
+def _place(block: bytes, offset: int) -> int:
+    """Return which row of a block holds an offset that is in it."""
+    rows = range(len(block) // ROW.size)
+    return bisect_right(rows, offset, key=lambda row: _span(block, row).base_offset) - 1

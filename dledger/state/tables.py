@@ -1,0 +1,103 @@
+"""The tables of the state, and the one way to write them.
+
+Owns: the prefix byte of every table, so that no two collide; `Writer`, through which every write of
+an apply goes to the store and into the digest. Not: rows, which their tables' modules draw.
+
+A key is the prefix byte and then fields in an order-preserving form: integers big-endian, ids as
+their 16 bytes, names last or behind their length. Values are little-endian structs.
+
+Rows that come with every batch are not rows of their own in the store: they are appended to the
+newest block of their table, up to about a page (`BLOCK_SIZE_TARGET`). A store then saves one value
+for a hundred batches; measured in ARCHITECTURE.md, "State store".
+
+The digest (D6): after each entry
+
+    digest = blake2b-256(digest before, index u64, term u64, time_ms i64, writes)
+    write  = operation u8, key size u16, value size u32, key, value       in the order of apply
+
+where the value of an append is its suffix and that of a deletion is empty. Rows of META_LOCAL are
+not in it: they say how far this member is.
+"""
+
+import enum
+import hashlib
+import struct
+from typing import Final
+
+from dledger.state.store import StateStore
+from dledger.types import EntryRef
+
+BLOCK_SIZE_TARGET: Final = 4_000
+"""A value of this size fills one LMDB page: 4096 less its page header."""
+DIGEST_SIZE: Final = 32
+NO_DIGEST: Final = bytes(DIGEST_SIZE)
+
+
+class Table(enum.IntEnum):
+    """Prefix byte of a table's keys. Numbers are on disk and never reused."""
+
+    META_LOCAL = 0x00
+    META = 0x01
+    TOPIC = 0x10
+    QUEUE = 0x20
+    QUEUE_ROWS = 0x21
+    KEY_DIRECTORY = 0x30
+    KEY_HASHES = 0x31
+    MESSAGE_IDS = 0x38
+    GROUP_OFFSET = 0x40
+    PRODUCER = 0x50
+    PRODUCER_ACTIVITY = 0x51
+    PRODUCER_QUEUE = 0x52
+    PRODUCER_WINDOW = 0x53
+    HOLD = 0x60
+    GARBAGE = 0x61
+
+
+PREFIX: Final = {table: bytes((table,)) for table in Table}
+U32: Final = struct.Struct(">I")
+U64: Final = struct.Struct(">Q")
+
+_WRITE: Final = struct.Struct("<BHI")
+_ENTRY: Final = struct.Struct("<QQq")
+_PUT: Final = 1
+_APPEND: Final = 2
+_DELETE: Final = 3
+
+
+def after(prefix: bytes) -> bytes:
+    """Return the first key behind all keys that start with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    assert stripped, "a prefix of 0xff only has no end"
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+class Writer:
+    """Writes rows and remembers what it wrote for the digest of the entry."""
+
+    __slots__ = ("_parts", "store")
+
+    def __init__(self, store: StateStore) -> None:
+        self.store = store
+        self._parts: list[bytes] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a row."""
+        self._parts += (_WRITE.pack(_PUT, len(key), len(value)), key, value)
+        self.store.put(key, value)
+
+    def append(self, key: bytes, suffix: bytes) -> None:
+        """Extend a row."""
+        self._parts += (_WRITE.pack(_APPEND, len(key), len(suffix)), key, suffix)
+        self.store.append(key, suffix)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a row."""
+        self._parts += (_WRITE.pack(_DELETE, len(key), 0), key)
+        self.store.delete(key)
+
+    def digest(self, before: bytes, ref: EntryRef, time_ms: int) -> bytes:
+        """Return the digest after an entry whose writes are these, and forget them."""
+        writes = b"".join(self._parts)
+        self._parts.clear()
+        stamp = _ENTRY.pack(ref.index, ref.term, time_ms)
+        return hashlib.blake2b(before + stamp + writes, digest_size=DIGEST_SIZE).digest()

@@ -1,0 +1,268 @@
+"""Topics: what exists, its layout, and which of its queues this group holds (D1, D14).
+
+Owns: the topic tables and the rules of create, import, update and delete. Not: queues and their
+rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the machine).
+
+    10 topic_id                     -> type u8, permission u8, deleted u8, 0 u8, layout_version u32,
+                                       read_queues u32, control_index u64, name size u8, name,
+                                       parts u16, (group size u8, group, write_queues u32)*
+
+A deleted topic's row stays, so that an older command about it is still refused as older.
+"""
+
+import re
+import struct
+from dataclasses import replace
+from operator import attrgetter
+from typing import Final
+
+from dledger.state.command import CreateTopic, DeleteTopic, ImportTopic, UpdateTopic
+from dledger.state.results import Refused, TopicChanged
+from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.values import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    LayoutPart,
+    Topic,
+    TopicType,
+)
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import (
+    GROUP_NAME_LENGTH_MAX,
+    QUEUES_PER_TOPIC_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+)
+
+TOPICS_MAX: Final = 65_536
+"""Rows of one group, deleted topics among them."""
+_PAGE_ROWS: Final = 256
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_HEAD: Final = struct.Struct("<BBBxIIQ")
+_QUEUES: Final = struct.Struct("<I")
+_PARTS: Final = struct.Struct("<H")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_ARGUMENT unless the name keeps RocketMQ's rules (S33)."""
+    if not 1 <= len(name) <= TOPIC_NAME_LENGTH_MAX:
+        raise _invalid(f"topic name has {len(name)} characters, 1 to {TOPIC_NAME_LENGTH_MAX}")
+    if not _NAME.fullmatch(name):
+        raise _invalid(f"topic name {name!r}: only letters, digits, % | _ and - are allowed")
+
+
+def check_layout(layout: tuple[LayoutPart, ...]) -> None:
+    """Raise INVALID_ARGUMENT unless every part names a group and the queues keep their limit."""
+    if not layout:
+        raise _invalid("layout has no part")
+    for part in layout:
+        if not 1 <= len(part.group) <= GROUP_NAME_LENGTH_MAX or not _NAME.fullmatch(part.group):
+            raise _invalid(f"layout: {part.group!r} is not the name of a group")
+        if part.write_queues < 1:
+            raise _invalid(f"layout: group {part.group} has {part.write_queues} write queues")
+    total = sum(part.write_queues for part in layout)
+    if total > QUEUES_PER_TOPIC_MAX:
+        raise _invalid(f"layout has {total} queues, at most {QUEUES_PER_TOPIC_MAX}")
+
+
+def check_topic(topic: Topic) -> None:
+    """Raise INVALID_ARGUMENT naming the first field outside its limit."""
+    check_topic_name(topic.name)
+    check_layout(topic.layout)
+    if topic.topic_id == bytes(16):
+        raise _invalid("topic_id is all zero")
+    if not 1 <= topic.read_queues <= QUEUES_PER_TOPIC_MAX:
+        raise _invalid(f"read_queues {topic.read_queues}, 1 to {QUEUES_PER_TOPIC_MAX}")
+    if not 0 < topic.permission <= PERMISSION_READ | PERMISSION_WRITE or topic.permission & 1:
+        raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
+
+
+def check_layout_change(before: tuple[LayoutPart, ...], now: tuple[LayoutPart, ...]) -> None:
+    """Raise INVALID_ARGUMENT when a queue would change its group: layouts grow or end sooner."""
+    for queue, (old, new) in enumerate(zip(_owners(before), _owners(now), strict=False)):
+        if old != new:
+            raise _invalid(f"layout moves queue {queue} from group {old} to {new}")
+
+
+def _owners(layout: tuple[LayoutPart, ...]) -> list[str]:
+    return [part.group for part in layout for _ in range(part.write_queues)]
+
+
+def _invalid(sentence: str) -> DledgerError:
+    return DledgerError(Code.INVALID_ARGUMENT, sentence)
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """Return the value of a topic's row."""
+    name = topic.name.encode()
+    parts = [
+        _HEAD.pack(
+            topic.type, topic.permission, topic.deleted, topic.layout_version, topic.read_queues,
+            topic.control_index,
+        ),
+        bytes((len(name),)), name, _PARTS.pack(len(topic.layout)),
+    ]  # fmt: skip
+    for part in topic.layout:
+        group = part.group.encode()
+        parts += (bytes((len(group),)), group, _QUEUES.pack(part.write_queues))
+    return b"".join(parts)
+
+
+def decode_topic(topic_id: bytes, value: bytes) -> Topic:
+    """Return the topic of a row."""
+    kind, permission, deleted, version, read_queues, control_index = _HEAD.unpack_from(value)
+    at = _HEAD.size
+    name = value[at + 1 : at + 1 + value[at]].decode()
+    at += 1 + value[at]
+    (count,) = _PARTS.unpack_from(value, at)
+    at += _PARTS.size
+    layout: list[LayoutPart] = []
+    for _ in range(count):
+        group = value[at + 1 : at + 1 + value[at]].decode()
+        at += 1 + value[at]
+        layout.append(LayoutPart(group, _QUEUES.unpack_from(value, at)[0]))
+        at += _QUEUES.size
+    return Topic(
+        topic_id, name, TopicType(kind), version, tuple(layout), read_queues, permission,
+        control_index, bool(deleted),
+    )  # fmt: skip
+
+
+class TopicTable:
+    """All topics that this group knows. Every topic is in memory: they are few and hot."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._by_id: dict[bytes, Topic] = {}
+        self._by_name: dict[str, bytes] = {}
+        """Of topics that are not deleted."""
+        self._deleted: list[bytes] = []
+        start, stop = PREFIX[Table.TOPIC], after(PREFIX[Table.TOPIC])
+        while rows := writer.store.scan(start, stop, _PAGE_ROWS):
+            for key, value in rows:
+                topic = decode_topic(key[1:], value)
+                self._by_id[topic.topic_id] = topic
+                if not topic.deleted:
+                    self._by_name[topic.name] = topic.topic_id
+            start = rows[-1][0] + b"\0"
+
+    def find(self, topic_id: bytes) -> Topic | None:
+        """Return the topic, also a deleted one; None when it was never known."""
+        return self._by_id.get(topic_id)
+
+    def live(self, topic_id: bytes) -> Topic:
+        """Return the topic; TOPIC_NOT_FOUND when there is none or it is deleted."""
+        topic = self._by_id.get(topic_id)
+        if topic is None or topic.deleted:
+            raise DledgerError(Code.TOPIC_NOT_FOUND, f"no topic has the id {topic_id.hex()}")
+        return topic
+
+    def by_name(self, name: str) -> Topic | None:
+        """Return the topic of a name that is not deleted, or None."""
+        topic_id = self._by_name.get(name)
+        return None if topic_id is None else self._by_id[topic_id]
+
+    def since(self, control_index: int, *, with_deleted: bool) -> list[Topic]:
+        """Return the topics changed after `control_index`, in the order of their last change."""
+        found = [
+            topic
+            for topic in self._by_id.values()
+            if topic.control_index > control_index and (with_deleted or not topic.deleted)
+        ]
+        return sorted(found, key=attrgetter("control_index", "topic_id"))
+
+    def take_deleted(self) -> list[bytes]:
+        """Return the topics deleted since the last call: their rows are to be freed."""
+        deleted, self._deleted = self._deleted, []
+        return deleted
+
+    def create(self, command: CreateTopic, index: int) -> TopicChanged | Refused:
+        """Create, or find the same: the same call twice has the same answer."""
+        topic = Topic(
+            command.topic_id, command.name, command.type, 1, command.layout, command.read_queues,
+            command.permission, index,
+        )  # fmt: skip
+        check_topic(topic)
+        known = self.by_name(topic.name) or self._by_id.get(topic.topic_id)
+        if known is not None:
+            wanted = (topic.name, topic.type, topic.layout, topic.read_queues, topic.permission)
+            found = (known.name, known.type, known.layout, known.read_queues, known.permission)
+            if wanted != found or known.deleted:
+                return Refused(
+                    Code.TOPIC_EXISTS,
+                    f"topic {known.name} exists as {known.topic_id.hex()} with another "
+                    "configuration" + (" and is deleted" if known.deleted else ""),
+                )
+            return TopicChanged(known)
+        self._check_count()
+        self._store(topic)
+        return TopicChanged(topic)
+
+    def import_(self, command: ImportTopic) -> TopicChanged | Refused:
+        """Take over the control group's decision unless a newer one is known (D1)."""
+        topic = command.topic
+        check_topic(topic)
+        known = self._by_id.get(topic.topic_id)
+        if known is not None:
+            if topic.control_index < known.control_index:
+                return Refused(
+                    Code.STALE_LAYOUT,
+                    f"topic {topic.name}: control index {topic.control_index}, known is "
+                    f"{known.control_index}",
+                )
+            if topic.control_index == known.control_index:
+                return TopicChanged(known)
+        else:
+            self._check_count()
+        namesake = self.by_name(topic.name)
+        if namesake is not None and namesake.topic_id != topic.topic_id and not topic.deleted:
+            if topic.control_index < namesake.control_index:
+                return Refused(
+                    Code.STALE_LAYOUT,
+                    f"topic {topic.name} is {namesake.topic_id.hex()} since control index "
+                    f"{namesake.control_index}",
+                )
+            # The control group gave the name away, so the old topic is deleted there.
+            self._store(replace(namesake, deleted=True, control_index=topic.control_index))
+        self._store(topic)
+        return TopicChanged(topic)
+
+    def update(self, command: UpdateTopic, index: int) -> TopicChanged:
+        """Change the fields that are given."""
+        topic = self.live(command.topic_id)
+        changed = replace(
+            topic,
+            read_queues=command.read_queues or topic.read_queues,
+            permission=command.permission or topic.permission,
+            control_index=index,
+        )
+        if command.layout and command.layout != topic.layout:
+            check_layout(command.layout)
+            check_layout_change(topic.layout, command.layout)
+            changed = replace(
+                changed, layout=command.layout, layout_version=topic.layout_version + 1
+            )
+        check_topic(changed)
+        self._store(changed)
+        return TopicChanged(changed)
+
+    def delete(self, command: DeleteTopic, index: int) -> TopicChanged:
+        """Mark as deleted; the name is free again."""
+        topic = replace(self.live(command.topic_id), deleted=True, control_index=index)
+        self._store(topic)
+        return TopicChanged(topic)
+
+    def _check_count(self) -> None:
+        if len(self._by_id) >= TOPICS_MAX:
+            raise _invalid(f"{len(self._by_id)} topics are known, at most {TOPICS_MAX}")
+
+    def _store(self, topic: Topic) -> None:
+        topic_id = topic.topic_id
+        known = self._by_id.get(topic_id)
+        if topic.deleted and known is not None and not known.deleted:
+            self._deleted.append(topic_id)
+            if self._by_name.get(known.name) == topic_id:
+                del self._by_name[known.name]
+        if not topic.deleted:
+            self._by_name[topic.name] = topic_id
+        self._by_id[topic_id] = topic
+        self._writer.put(PREFIX[Table.TOPIC] + topic_id, encode_topic(topic))

@@ -1,0 +1,91 @@
+"""The state store of a simulated member: the shared in-memory tail over rows that outlive a process.
+
+Owns: `MemoryDisk`, what a member's disk holds of its state, and `MemoryStore` on it. The model of
+LMDB's commits: a flush is all or nothing. Once `flush_finished` was called it cannot be lost; a
+power cut while it was under way leaves the commit before it, or it (`lose_last` says which).
+"""
+
+from collections.abc import Iterable
+
+from sortedcontainers import SortedDict
+
+from dledger.state.store import Flush, Row, StoreFailed, StoreFull, TailedStore, Value
+
+
+class MemoryDisk:
+    """Committed rows, and how to go back one commit. Switches make the next saves fail."""
+
+    def __init__(self) -> None:
+        self.rows: SortedDict[bytes, bytes] = SortedDict()
+        self.is_full = False
+        self.is_failing = False
+        self.commit_count = 0
+        self._undo: list[tuple[bytes, bytes | None]] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Base.get`."""
+        return self.rows.get(key)
+
+    def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
+        """See `Base.scan`."""
+        found: list[Row] = []
+        for key in self.rows.irange(start, stop, (True, False), reverse):
+            found.append((key, self.rows[key]))
+            if len(found) == limit:
+                break
+        return found
+
+    def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
+        """See `Base.save`."""
+        if self.is_full:
+            raise StoreFull(f"simulated: no room for {size_bytes} bytes")
+        if self.is_failing:
+            raise StoreFailed("simulated: the disk failed")
+        self._undo = []
+        for key, value in rows:
+            self._undo.append((key, self.rows.get(key)))
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = bytes(value)
+        self.commit_count += 1
+
+    def finished(self) -> None:
+        """The last save was waited for: it stays."""
+        self._undo = []
+
+    def after_power_cut(self, *, lose_last: bool) -> "MemoryDisk":
+        """Return what is left; with `lose_last`, without a save that nobody waited for."""
+        left = MemoryDisk()
+        left.rows.update(self.rows)
+        left.commit_count = self.commit_count
+        if lose_last:
+            for key, value in reversed(self._undo):
+                if value is None:
+                    left.rows.pop(key, None)
+                else:
+                    left.rows[key] = value
+        return left
+
+    def close(self) -> None:
+        """See `Base.close`; the rows stay for the next process."""
+
+
+class MemoryStore(TailedStore):
+    """A process's view of a disk."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk()
+        super().__init__(self.disk)
+
+    def flush_finished(self, flush: Flush) -> None:
+        """See `StateStore.flush_finished`."""
+        super().flush_finished(flush)
+        self.disk.finished()
+
+    def power_cut(self, lose_last: bool) -> "MemoryStore":
+        """Return the store that the next process opens; this one and its flushes are dead.
+
+        A killed process leaves its commit: `lose_last` False.
+        """
+        return MemoryStore(self.disk.after_power_cut(lose_last=lose_last))
