@@ -1,0 +1,186 @@
+"""What may wait or run at once in a member, by class of call (S136, S141-S143).
+
+Owns the counters and the words of a refusal. Pure: no clock, no task, no socket. Each class has
+bounds of its own, so that administration works while appends are refused as busy, and readers
+cannot take what writers need. Whoever waits for room registers a callback (`Bound.when_free`).
+
+    append    bytes and batches read from clients and not yet answered; streams
+    fetch     bytes of frames read and not yet taken by gRPC; streams
+    query     unary reads and commits of offsets
+    admin     administration
+    watch     watchers of routes
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import KIB
+
+FETCH_FRAME_SHARE: Final = 4
+"""A new fetch frame takes at most one in this many of the free fetch bytes: readers that stop
+reading get ever smaller frames and leave room for the others."""
+FETCH_FRAME_MIN: Final = 64 * KIB
+"""What a frame may hold however little is free; times the streams' bound it bounds the memory."""
+WAITERS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """The bounds; the names are those of the configuration's section `admission`."""
+
+    append_bytes_max: int
+    append_batches_max: int
+    stream_bytes_max: int
+    append_streams_max: int
+    fetch_streams_max: int
+    fetch_bytes_max: int
+    queries_max: int
+    admin_calls_max: int
+    route_watchers_max: int
+
+
+class Bound:
+    """A counted resource: how much is used, of how much, and who waits for room."""
+
+    __slots__ = ("_waiting", "limit", "name", "refused", "used")
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.used = 0
+        self.refused = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def free(self) -> int:
+        """What may still be taken; never negative."""
+        return max(0, self.limit - self.used)
+
+    def try_take(self, amount: int) -> bool:
+        """Take `amount`; False, and nothing taken, when it does not fit.
+
+        An amount above the whole limit is let in alone, or it could never pass.
+        """
+        if self.used + amount > self.limit and self.used:
+            return False
+        self.used += amount
+        return True
+
+    def take(self, amount: int = 1) -> None:
+        """Take `amount`; DledgerError BUSY naming the bound when it does not fit."""
+        if not self.try_take(amount):
+            raise self.busy()
+
+    def take_regardless(self, amount: int) -> None:
+        """Take `amount` even over the limit: for what is already here and must be counted."""
+        self.used += amount
+
+    def give(self, amount: int = 1) -> None:
+        """Give back what was taken, and call those who wait for room (each once)."""
+        assert amount <= self.used, f"{self.name}: giving back {amount} of {self.used}"
+        self.used -= amount
+        waiting, self._waiting = self._waiting, deque()
+        for wake in waiting:
+            wake()
+
+    def when_free(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, at the next `give`; BUSY when too many wait already."""
+        if len(self._waiting) >= WAITERS_MAX:
+            raise self.busy()
+        self._waiting.append(wake)
+
+    def busy(self) -> DledgerError:
+        """Return the refusal, with the numbers, and count it."""
+        self.refused += 1
+        return DledgerError(
+            Code.BUSY,
+            f"{self.name} is at its limit: {self.used} of {self.limit} in use, "
+            f"{len(self._waiting)} waiting",
+        )
+
+    @contextmanager
+    def held(self, amount: int = 1) -> Iterator[None]:
+        """Hold `amount` for the length of a block."""
+        self.take(amount)
+        try:
+            yield
+        finally:
+            self.give(amount)
+
+
+class Admission:
+    """The bounds of one process, and whether it takes new work at all."""
+
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self.limits = limits
+        self.append_bytes = Bound("admission.append_bytes_max", limits.append_bytes_max)
+        self.append_batches = Bound("admission.append_batches_max", limits.append_batches_max)
+        self.append_streams = Bound("admission.append_streams_max", limits.append_streams_max)
+        self.fetch_streams = Bound("admission.fetch_streams_max", limits.fetch_streams_max)
+        self.fetch_bytes = Bound("admission.fetch_bytes_max", limits.fetch_bytes_max)
+        self.queries = Bound("admission.queries_max", limits.queries_max)
+        self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
+        self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
+        self._draining = ""
+
+    @property
+    def draining(self) -> bool:
+        """True once `drain` was called."""
+        return bool(self._draining)
+
+    def drain(self, reason: str) -> None:
+        """Refuse all new work from here on; what was let in goes on."""
+        self._draining = reason
+
+    def check_open(self) -> None:
+        """DledgerError SHUTTING_DOWN when the process is draining."""
+        if self._draining:
+            raise DledgerError(Code.SHUTTING_DOWN, self._draining)
+
+    def try_append(self, size: int, batches: int) -> bool:
+        """Let in a frame of `batches` batches, `size` bytes together; False when full."""
+        if not self.append_batches.try_take(batches):
+            return False
+        if not self.append_bytes.try_take(size):
+            self.append_batches.give(batches)
+            return False
+        return True
+
+    def append_regardless(self, size: int, batches: int) -> None:
+        """Count a frame that is here and will be refused, until its refusals are answered."""
+        self.append_batches.take_regardless(batches)
+        self.append_bytes.take_regardless(size)
+
+    def append_done(self, size: int, batches: int) -> None:
+        """Give back what `try_append` took, in any portions."""
+        self.append_batches.give(batches)
+        self.append_bytes.give(size)
+
+    def append_refusal(self) -> DledgerError:
+        """Return BUSY naming the fuller of the two append bounds."""
+        batches, size = self.append_batches, self.append_bytes
+        fuller = batches if batches.used * size.limit > size.used * batches.limit else size
+        return fuller.busy()
+
+    def fetch_frame_bytes(self, wanted: int) -> int:
+        """Return how large the next fetch frame may be: at most `wanted`, less under pressure."""
+        share = max(FETCH_FRAME_MIN, self.fetch_bytes.free // FETCH_FRAME_SHARE)
+        return min(wanted, share)
+
+    def status(self) -> Mapping[str, tuple[int, int, int]]:
+        """Return used, limit and refusals of every bound by name."""
+        bounds = (
+            self.append_bytes,
+            self.append_batches,
+            self.append_streams,
+            self.fetch_streams,
+            self.fetch_bytes,
+            self.queries,
+            self.admin_calls,
+            self.route_watchers,
+        )
+        return {bound.name: (bound.used, bound.limit, bound.refused) for bound in bounds}

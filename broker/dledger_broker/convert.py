@@ -1,0 +1,45 @@
+"""Topics between their replicated form and protobuf. No rules: apply checks what is imported."""
+
+from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+
+
+def topic_to_proto(topic: Topic) -> pb.Topic:
+    """Return the wire form of a topic."""
+    return pb.Topic(
+        id=topic.topic_id,
+        name=topic.name,
+        type=pb.TopicType.ValueType(int(topic.type)),
+        layout_version=topic.layout_version,
+        layout=[
+            pb.LayoutPart(group=part.group, write_queues=part.write_queues) for part in topic.layout
+        ],
+        read_queues=topic.read_queues,
+        permission=topic.permission,
+        control_index=topic.control_index,
+        deleted=topic.deleted,
+    )
+
+
+def topic_type(number: int) -> TopicType:
+    """Return the type of a wire number; INVALID_ARGUMENT when there is none."""
+    try:
+        return TopicType(number)
+    except ValueError:
+        raise DledgerError(Code.INVALID_ARGUMENT, f"topic type {number} is not known") from None
+
+
+def topic_from_proto(topic: pb.Topic) -> Topic:
+    """Return the replicated form of a topic."""
+    return Topic(
+        topic_id=topic.id,
+        name=topic.name,
+        type=topic_type(topic.type),
+        layout_version=topic.layout_version,
+        layout=tuple(LayoutPart(part.group, part.write_queues) for part in topic.layout),
+        read_queues=topic.read_queues,
+        permission=topic.permission,
+        control_index=topic.control_index,
+        deleted=topic.deleted,
+    )

@@ -1,0 +1,76 @@
+"""The committed log as (index, term, crc) of every entry, for comparing members.
+
+Reads headers only, in the pool; the header's CRC covers the CRCs of the payloads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from dledger.log.commit_log import CommitLog
+from dledger.types import LogIndex, Position, Span
+from dledger_broker.served import ServedGroup
+from dledger_proto.entry import ENTRY_HEADER_SIZE, CorruptEntry, parse_entry_header
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import KIB
+from dledger_proto.v1 import broker_pb2 as pb
+
+ENTRIES_PER_REPLY: Final = 4_096
+READ_BYTES: Final = 64 * KIB
+
+
+def read_headers(
+    log: CommitLog, position: int, end: int, count_max: int
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Return (index, term, crc) of up to `count_max` entries from `position`, and where it ended.
+
+    Blocks. STORAGE_FAILED when an entry is damaged.
+    """
+    found: list[tuple[int, int, int]] = []
+    while position < end and len(found) < count_max:
+        span = Span(Position(position), min(READ_BYTES, end - position))
+        block = log.read_span(span)
+        at = 0
+        while len(block) - at >= ENTRY_HEADER_SIZE and len(found) < count_max:
+            try:
+                header = parse_entry_header(block, at)
+            except CorruptEntry as error:
+                sentence = f"the entry at position {position + at} is damaged: {error}"
+                raise DledgerError(Code.STORAGE_FAILED, sentence) from error
+            found.append((header.index, header.term, header.header_crc))
+            at += header.size
+        position += at
+        if at == 0:
+            break
+    return found, position
+
+
+async def log_entries(served: ServedGroup, from_index: int) -> AsyncIterator[pb.LogEntriesReply]:
+    """Yield the applied entries from `from_index` on; the last reply says index and digest.
+
+    Digest and applied index belong together: both are those of the moment the last reply is made.
+    """
+    log, machine = served.log, served.machine
+    index = max(from_index, log.first_index, 1)
+    loop = asyncio.get_running_loop()
+    while True:
+        applied = machine.applied_index
+        if index > applied:
+            yield pb.LogEntriesReply(
+                first_index=index, applied_index=applied, digest=machine.digest
+            )
+            return
+        last = log.ref(LogIndex(min(applied, index + ENTRIES_PER_REPLY - 1)))
+        first = log.ref(LogIndex(index))
+        end = last.position + last.size
+        rows, _ = await loop.run_in_executor(
+            served.pool, read_headers, log, first.position, end, ENTRIES_PER_REPLY
+        )
+        if not rows or rows[0][0] != index:
+            raise DledgerError(Code.HEAD_TRIMMED, f"entry {index} is no longer held")
+        yield pb.LogEntriesReply(
+            first_index=index,
+            terms=[term for _, term, _ in rows],
+            crcs=[crc for _, _, crc in rows],
+        )
+        index += len(rows)

@@ -1,0 +1,52 @@
+"""A group's trace events as log lines: every line with group, member and term.
+
+Owns the choice of level: what an operator acts on is a warning, what happens with every entry is
+for debugging only.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+_FREQUENT: Final = frozenset(
+    {"append_request_dropped", "appended", "commit", "dropped", "leadership"}
+)
+_WARNINGS: Final = frozenset(
+    {
+        "clock_off",
+        "disk_hangs",
+        "leader_lost",
+        "link_down",
+        "link_garbled",
+        "link_refused",
+        "paused",
+        "peer_not_reached",
+        "quarantined",
+        "refused",
+        "stopped",
+        "truncated",
+    }
+)
+
+
+class LogTrace:
+    """See `dledger.trace.Trace`."""
+
+    def __init__(self, group: str, member: str, term: Callable[[], int]) -> None:
+        self._log = structlog.get_logger().bind(group=group, member=member)
+        self._term = term
+
+    def event(self, name: str, **fields: object) -> None:
+        """Write one line; bytes are shown as hex."""
+        shown = {
+            key: value.hex() if isinstance(value, bytes) else value for key, value in fields.items()
+        }
+        shown.setdefault("term", self._term())
+        line = name.replace("_", " ")
+        if name in _FREQUENT:
+            self._log.debug(line, **shown)
+        elif name in _WARNINGS:
+            self._log.warning(line, **shown)
+        else:
+            self._log.info(line, **shown)

@@ -1,0 +1,82 @@
+"""Who waits on which queue, woken by apply (S53, S83). A pure core: it calls back, no more.
+
+RocketMQ holds a pull and re-checks every five seconds besides a wake on arrival; here the wake is
+the mechanism, there is nothing to re-check: `arrived` is called inside apply, before anyone else
+runs. A ticket waits on several queues and is woken once, by the first of them. The owner bounds
+how long it waits with its own timer and calls `cancel`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dledger_proto.errors import Code, DledgerError
+
+QueueKey = tuple[bytes, int]
+"""Topic id and queue number."""
+
+TICKETS_MAX: Final = 100_000
+
+
+class Ticket:
+    """One waiter: the queues it waits on and what to call."""
+
+    __slots__ = ("keys", "wake")
+
+    def __init__(self, keys: Sequence[QueueKey], wake: Callable[[], None]) -> None:
+        self.keys = keys
+        self.wake = wake
+
+
+class LongPoll:
+    """The waiters of one group."""
+
+    def __init__(self, tickets_max: int = TICKETS_MAX) -> None:
+        self._waiting: dict[QueueKey, set[Ticket]] = {}
+        self._tickets_max = tickets_max
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many tickets wait."""
+        return self._count
+
+    def wait(self, keys: Sequence[QueueKey], wake: Callable[[], None]) -> Ticket:
+        """Register; `wake` is called once at the first arrival on any of `keys`.
+
+        The caller looks at the queues after registering or before with no await between, so no
+        arrival falls in a gap.
+        """
+        if self._count >= self._tickets_max:
+            raise DledgerError(
+                Code.BUSY, f"{self._count} long polls wait, at most {self._tickets_max}"
+            )
+        ticket = Ticket(tuple(dict.fromkeys(keys)), wake)
+        self._count += 1
+        for key in ticket.keys:
+            self._waiting.setdefault(key, set()).add(ticket)
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Forget a ticket; of no effect when it was woken."""
+        found = False
+        for key in ticket.keys:
+            tickets = self._waiting.get(key)
+            if tickets is not None and ticket in tickets:
+                found = True
+                tickets.remove(ticket)
+                if not tickets:
+                    del self._waiting[key]
+        self._count -= found
+
+    def arrived(self, topic_id: bytes, queue: int) -> None:
+        """Wake everyone who waits on the queue."""
+        tickets = self._waiting.get((topic_id, queue))
+        if tickets:
+            for ticket in list(tickets):
+                self.cancel(ticket)
+                ticket.wake()
+
+    def wake_all(self) -> None:
+        """Wake everyone: the group stops, or leads no longer."""
+        for ticket in {ticket for tickets in self._waiting.values() for ticket in tickets}:
+            self.cancel(ticket)
+            ticket.wake()

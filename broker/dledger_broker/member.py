@@ -1,0 +1,318 @@
+"""The member process: opens its groups, serves them on one port, ends in order.
+
+Owns the order of starting and stopping, the exit codes, and the once-a-second upkeep of a group
+(disk space, expiry of producers). Not owned: what is served (the services), how a group runs
+(`dledger.raft.host`).
+
+Exit codes (also of `dledger broker`):
+
+     0  drained after SIGTERM or SIGINT
+    65  data is damaged (`dledger repair`)          69  the port is taken
+    70  a bug of ours                               73  the data folder is in use, or another's
+    74  the storage failed: EIO, a failed sync, the disk reserve used up (I16)
+    76  the log holds commands of a newer format level
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from random import SystemRandom
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+import uvloop
+
+from dledger.clock import SystemClock
+from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, WrongFolder
+from dledger.raft.transport import PeerListener
+from dledger.state.command import UnknownCommand
+from dledger_broker.admin_service import AdminService
+from dledger_broker.admission import Admission, AdmissionLimits
+from dledger_broker.calls import Calls
+from dledger_broker.cluster_view import ClusterView
+from dledger_broker.config import MemberConfig
+from dledger_broker.fetch import DamagedBatch
+from dledger_broker.forward import Channels
+from dledger_broker.group_runtime import GroupRuntime
+from dledger_broker.log_trace import LogTrace
+from dledger_broker.logs import set_up_logs
+from dledger_broker.messaging import Messaging
+from dledger_broker.native_service import NativeService
+from dledger_broker.registration import Registrar
+from dledger_broker.routes_service import RoutesService
+from dledger_broker.topics import TopicAuthority, TopicFollower
+from dledger_proto import raw
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
+
+EXIT_DRAINED: Final = 0
+EXIT_DAMAGED: Final = 65
+EXIT_PORT_TAKEN: Final = 69
+EXIT_BUG: Final = 70
+EXIT_FOLDER: Final = 73
+EXIT_STORAGE: Final = 74
+EXIT_NEWER_FORMAT: Final = 76
+
+READ_THREADS: Final = 4
+SWITCH_INTERVAL_SECONDS: Final = 0.0005
+"""How long the loop's thread may keep the interpreter from a worker whose sync has just ended."""
+SERVER_GRACE_SECONDS: Final = 0.1
+STREAMS_PER_CONNECTION_MAX: Final = 1_024
+KEEPALIVE_MS: Final = 10_000
+PING_INTERVAL_MIN_MS: Final = 500
+
+
+class PortTaken(Exception):
+    """The address to listen on cannot be had."""
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Return the options of a member's gRPC server: bounded, keepalive allowed and enforced."""
+    return [
+        *raw.MESSAGE_SIZE_OPTIONS,
+        ("grpc.so_reuseport", 0),  # or a second process would share the port without a word
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code for what ended the process."""
+    if isinstance(error, DamagedFile | DamagedBatch):
+        return EXIT_DAMAGED
+    if isinstance(error, FolderInUse | WrongFolder):
+        return EXIT_FOLDER
+    if isinstance(error, UnknownCommand):
+        return EXIT_NEWER_FORMAT
+    if isinstance(error, PortTaken):
+        return EXIT_PORT_TAKEN
+    if isinstance(error, OSError | LogFailed):
+        return EXIT_STORAGE
+    return EXIT_BUG
+
+
+class Member:
+    """A running member. Made on the loop that serves it."""
+
+    def __init__(self, config: MemberConfig) -> None:
+        self._config = config
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._admission = Admission(AdmissionLimits(**config.admission.model_dump()))
+        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._channels = Channels()
+        self._groups: dict[str, GroupRuntime] = {}
+        self._followers: list[TopicFollower] = []
+        self._registrars: list[Registrar] = []
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._server = grpc.aio.server(options=server_options())
+        trace = LogTrace("", config.member, lambda: 0)
+        self._listener = PeerListener(config.cluster, trace)
+        self._view = ClusterView(
+            config.cluster, {group.name: dict(group.members) for group in config.groups}
+        )
+        self._log = structlog.get_logger().bind(member=config.member)
+
+    async def start(self) -> None:
+        """Open the groups and serve; returns when the port answers."""
+        try:
+            port = self._server.add_insecure_port(self._config.listen)
+        except RuntimeError as error:
+            raise PortTaken(f"cannot listen on {self._config.listen}: {error}") from error
+        if port == 0:
+            raise PortTaken(f"cannot listen on {self._config.listen}")
+        for group in self._config.groups:
+            runtime = GroupRuntime(
+                self._config, group, self._clock, self._random, self._pool, self._channels
+            )
+            runtime.open(self._failed)
+            self._groups[group.name] = runtime
+        self._add_services()
+        await self._server.start()
+        for runtime in self._groups.values():
+            runtime.start(self._listener)
+        self._view.start(self._config.name_servers, self._channels)
+        for follower in self._followers:
+            follower.start()
+        for registrar in self._registrars:
+            registrar.start()
+        self._log.info(
+            "serving", listen=self._config.listen, groups=list(self._groups), version=_version()
+        )
+
+    def request_stop(self) -> None:
+        """Begin to end; `run` returns when it is done."""
+        self._ended.set()
+
+    async def run(self) -> int:
+        """Serve until asked to stop or until the storage fails; returns the exit code."""
+        await self._ended.wait()
+        if self._failure is not None:
+            return exit_code_of(self._failure)
+        await self._drain()
+        return EXIT_DRAINED if self._failure is None else exit_code_of(self._failure)
+
+    def _failed(self, error: BaseException) -> None:
+        """A group cannot go on: the process ends at once, so that others notice at once (I16)."""
+        if self._failure is None:
+            self._failure = error
+            self._log.critical(
+                "member stops", reason=f"{type(error).__name__}: {error}", exc_info=error
+            )
+        self._ended.set()
+
+    def _add_services(self) -> None:
+        config = self._config
+        messagings = {name: runtime.messaging for name, runtime in self._groups.items()}
+        calls = Calls(messagings, self._admission, self._channels, self._clock)
+        native = NativeService(
+            calls, {name: runtime.router for name, runtime in self._groups.items()}, self._failed
+        )
+        admin = AdminService(
+            calls,
+            config.control_group,
+            self._authority(messagings),
+            self._control_addresses,
+            _lift,
+            config.storage.flush.value,
+            _version(),
+        )
+        served = {name: runtime.served for name, runtime in self._groups.items()}
+        routes = RoutesService(calls, served)
+        broker_pb2_grpc.add_BrokerServicer_to_server(native, self._server)
+        broker_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
+        routes_pb2_grpc.add_RoutesServicer_to_server(routes, self._server)
+        self._server.add_generic_rpc_handlers((native.raw_service(), self._listener.handlers()))
+        for name, runtime in self._groups.items():
+            runtime.on_topics_changed.append(routes.changed)
+            if name != config.control_group:
+                self._followers.append(
+                    TopicFollower(
+                        runtime.messaging, config.control_group, self._view, self._channels
+                    )
+                )
+            for name_server in config.name_servers:
+                registrar = Registrar(
+                    name_server,
+                    runtime.served,
+                    config.advertise,
+                    self._channels,
+                    self._clock,
+                    heartbeat_seconds=config.registration.heartbeat_ms / 1000,
+                )
+                self._registrars.append(registrar)
+                runtime.on_topics_changed.append(registrar.changed)
+                runtime.on_leadership_changed.append(registrar.changed)
+
+    def _authority(self, messagings: dict[str, Messaging]) -> TopicAuthority | None:
+        control = messagings.get(self._config.control_group)
+        if control is None:
+            return None
+        return TopicAuthority(
+            control,
+            self._view,
+            self._channels,
+            messagings,
+            self._random,
+            auto_create=self._config.topics.auto_create,
+            default_queues_per_group=self._config.topics.default_queues_per_group,
+        )
+
+    def _control_addresses(self) -> list[str]:
+        place = self._view.place(self._config.control_group)
+        return place.where_to_ask() if place is not None else []
+
+    async def _drain(self) -> None:
+        """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms)."""
+        self._admission.drain(f"member {self._config.member} is ending")
+        self._log.info("draining")
+        limit = self._config.shutdown.drain_ms / 1000
+        try:
+            async with asyncio.timeout(limit):
+                await self._hand_over(limit / 2)
+        except TimeoutError:
+            self._log.warning("drained only in part", limit_ms=self._config.shutdown.drain_ms)
+        for registrar in self._registrars:
+            await registrar.stop()
+        for follower in self._followers:
+            await follower.stop()
+        await self._view.stop()
+        await self._server.stop(SERVER_GRACE_SECONDS)
+        for runtime in self._groups.values():
+            await runtime.stop(limit)
+        await self._channels.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._log.info("ended")
+
+    async def _hand_over(self, limit: float) -> None:
+        """Wait for appends in flight, then give leadership away."""
+        try:
+            async with asyncio.timeout(limit):
+                while self._admission.append_batches.used:
+                    done = asyncio.Event()
+                    self._admission.append_bytes.when_free(done.set)
+                    await done.wait()
+        except TimeoutError:
+            self._log.warning("appends unanswered", count=self._admission.append_batches.used)
+        await asyncio.gather(*(runtime.hand_over() for runtime in self._groups.values()))
+
+
+def _lift(messaging: Messaging, member: str, sentence: str) -> None:
+    """End a quarantine by an operator's word (D18)."""
+    served = messaging.served
+    if member != served.names.member:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"member {member!r}: ask that member itself, this is {served.names.member!r}",
+        )
+    served.host.group.lift_quarantine(served.names.member, sentence)
+
+
+def _version() -> str:
+    return version("dledger")
+
+
+def run_member(config: MemberConfig) -> int:
+    """Run a member until SIGTERM, SIGINT or a failure; returns the exit code.
+
+    After a storage failure the process ends here, without waiting for threads that may hang.
+    """
+    set_up_logs(config.log, cluster=config.cluster, member=config.member)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    code = EXIT_BUG
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(_run(config))
+            if code != EXIT_DRAINED:
+                _end_now(code)
+    except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
+        structlog.get_logger().critical("member cannot start", reason=str(error))
+        code = exit_code_of(error)
+    return code
+
+
+async def _run(config: MemberConfig) -> int:
+    loop = asyncio.get_running_loop()
+    member = Member(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, member.request_stop)
+    await member.start()
+    return await member.run()
+
+
+def _end_now(code: int) -> None:
+    """End without waiting for anything: a thread may hang in a sync that never returns."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,329 @@
+"""What clients can do with messages, as plain calls: the one core under every API (D12).
+
+Owns: producers, offsets, commits, lookups, the right to write to a queue. Not owned: the wire
+(`native_service`), batches on their way (`append`, `fetch`), topics (`topics`). A refusal that
+hangs on possibly old state is given only on confirmed state (D10).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from dledger.state import command as commands
+from dledger.state.machine import QueueSpan
+from dledger.state.results import Held, OffsetsCommitted, Registered, Trimmed
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic
+from dledger_broker.fetch import read_batches
+from dledger_broker.served import ServedGroup
+from dledger_proto.batch import BatchHeader, BatchView, parse_message_id
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.keyhash import key_hash
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, QUEUES_PER_TOPIC_MAX
+
+QUEUES_PER_CALL_MAX: Final = 4_096
+ID_SIZE: Final = 16
+"""Of a topic's and of a producer's id."""
+LOOKUP_LIMIT_DEFAULT: Final = 32
+LOOKUP_LIMIT_MAX: Final = 1_024
+METADATA_SIZE_MAX: Final = 4_096
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue, resolved."""
+
+    topic_id: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that a lookup found, with the batch that holds it."""
+
+    queue: Queue
+    offset: int
+    record: int
+    store_time_ms: int
+    batch: bytes
+
+
+class WriteGate:
+    """Tells whether batches may be proposed; see `append_session.BatchGate`."""
+
+    def __init__(self, served: ServedGroup) -> None:
+        self._served = served
+
+    def admits(self, header: BatchHeader) -> bool:
+        """True when the queue takes batches, as of the topics applied here."""
+        return self._refusal(header) is None
+
+    async def check(self, header: BatchHeader) -> None:
+        """DledgerError when the batch may not be written, judged on confirmed state."""
+        await self._served.confirm()
+        refusal = self._refusal(header)
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self, header: BatchHeader) -> DledgerError | None:
+        """Return what apply would say to a batch for this queue; None when it would take it."""
+        topic = self._served.machine.topic_by_id(header.topic_id)
+        if topic is None or topic.deleted:
+            return DledgerError(
+                Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}"
+            )
+        if header.queue >= topic.write_queues:
+            return DledgerError(
+                Code.QUEUE_NOT_FOUND,
+                f"topic {topic.name}: queue {header.queue}, it has {topic.write_queues} to write",
+            )
+        owner = topic.owner_of(header.queue)
+        if owner != self._served.names.group:
+            return DledgerError(
+                Code.WRONG_GROUP,
+                f"topic {topic.name}: queue {header.queue} is held by group {owner}",
+            )
+        if not topic.permission & PERMISSION_WRITE:
+            return DledgerError(Code.NO_PERMISSION, f"topic {topic.name} may not be written")
+        return None
+
+
+class Messaging:
+    """The use cases of one group."""
+
+    def __init__(self, served: ServedGroup) -> None:
+        self.served = served
+        self.gate = WriteGate(served)
+
+    # Names.
+
+    async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
+        """Return the queue named by a topic's name or id; TOPIC_NOT_FOUND when confirmed."""
+        if queue >= QUEUES_PER_TOPIC_MAX:
+            raise DledgerError(
+                Code.QUEUE_NOT_FOUND, f"queue {queue}, must be below {QUEUES_PER_TOPIC_MAX}"
+            )
+        if topic_id:
+            _check_id("topic_id", topic_id)
+            known = await self.confirmed(
+                lambda: self._live_topic(topic_id),
+                Code.TOPIC_NOT_FOUND,
+                f"no topic has the id {topic_id.hex()}",
+            )
+        else:
+            known = await self.topic_named(topic)
+        if not known.permission & PERMISSION_READ:
+            raise DledgerError(Code.NO_PERMISSION, f"topic {known.name} may not be read")
+        return Queue(known.topic_id, queue)
+
+    async def topic_named(self, name: str) -> Topic:
+        """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""
+        return await self.confirmed(
+            lambda: self.served.machine.topic_by_name(name),
+            Code.TOPIC_NOT_FOUND,
+            f"topic {name!r} does not exist",
+        )
+
+    def _live_topic(self, topic_id: bytes) -> Topic | None:
+        topic = self.served.machine.topic_by_id(topic_id)
+        return None if topic is None or topic.deleted else topic
+
+    async def confirmed(
+        self, read: Callable[[], T | None], missing: Code = Code.NOT_FOUND, sentence: str = ""
+    ) -> T:
+        """Read; when nothing is found, or it is refused, once more on confirmed state."""
+        try:
+            found = read()
+        except DledgerError:
+            found = None
+        if found is None:
+            await self.served.confirm()
+            found = read()
+        if found is None:
+            raise DledgerError(missing, sentence or "nothing is stored under this name")
+        return found
+
+    # Producers.
+
+    async def register_producer(self, producer_id: bytes, epoch: int, *, fence: bool) -> Registered:
+        """Register a producer, or fence its older epochs (D11)."""
+        _check_id("producer_id", producer_id)
+        result = await self.served.commands.propose(
+            commands.RegisterProducer(producer_id, fence=fence, epoch=epoch)
+        )
+        assert isinstance(result, Registered), result
+        return result
+
+    # Offsets.
+
+    async def queue_offsets(
+        self, queues: Sequence[Queue], *, linearizable: bool
+    ) -> list[tuple[int, int]]:
+        """Return minimum and maximum of each queue; with a quorum's word when `linearizable`."""
+        if linearizable:
+            await self.served.confirm()
+        return [await self.bounds(queue) for queue in queues]
+
+    async def bounds(self, queue: Queue) -> tuple[int, int]:
+        """Return minimum and maximum of a queue."""
+        return await self.confirmed(
+            lambda: self.served.machine.queue_bounds(queue.topic_id, queue.number)
+        )
+
+    async def offset_by_time(self, queue: Queue, time_ms: int) -> int:
+        """Return the offset of the first record stored at or after `time_ms`."""
+        await self.served.confirm()
+        return self.served.machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+
+    async def commit_offsets(
+        self,
+        consumer_group: str,
+        offsets: Sequence[tuple[Queue, int, str]],
+        *,
+        reset: bool,
+        member_id: str,
+        generation: int,
+    ) -> OffsetsCommitted:
+        """Store the next offset to consume for each queue; refused one by one (I14)."""
+        _check_group(consumer_group)
+        for queue, offset, metadata in offsets:
+            if offset < 0 or len(metadata.encode()) > METADATA_SIZE_MAX:
+                raise DledgerError(
+                    Code.INVALID_ARGUMENT,
+                    f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
+                    f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes",
+                )
+        result = await self.served.commands.propose(
+            commands.CommitOffsets(
+                consumer_group,
+                tuple(
+                    commands.CommitOffset(queue.topic_id, queue.number, offset, metadata)
+                    for queue, offset, metadata in offsets
+                ),
+                reset=reset,
+                member_id=member_id,
+                generation=generation,
+            )
+        )
+        assert isinstance(result, OffsetsCommitted), result
+        return result
+
+    async def read_offsets(
+        self, consumer_group: str, queues: Sequence[Queue]
+    ) -> list[tuple[int, str]]:
+        """Return the stored offset and metadata of each queue, -1 when none; always confirmed."""
+        _check_group(consumer_group)
+        await self.served.confirm()
+        found: list[tuple[int, str]] = []
+        for queue in queues:
+            stored = self.served.machine.read_group_offset(
+                consumer_group, queue.topic_id, queue.number
+            )
+            found.append((-1, "") if stored is None else (stored.offset, stored.metadata))
+        return found
+
+    # Lookups.
+
+    async def lookup_key(
+        self, topic_id: bytes, key: bytes, begin_ms: int, end_ms: int, limit: int
+    ) -> list[Found]:
+        """Return records of a topic with this key, stored in a time range, oldest first.
+
+        The index knows hashes of keys; the key itself is compared in the batches found.
+        """
+        wanted = min(limit or LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX)
+        hashed = key_hash(key)
+        text = key.decode(errors="replace")
+        await self.served.confirm()
+        hits = self.served.machine.lookup_key(topic_id, hashed, begin_ms, end_ms, wanted)
+        found: list[Found] = []
+        for hit in hits:
+            batch = await self._read(hit.span)
+            view = BatchView(batch)
+            last = min(hit.span.first_record + hit.span.record_count, view.header.record_count)
+            for record in range(hit.span.first_record, last):
+                if hashed in view.key_hashes(record) and text in view.record(record).keys:
+                    offset = hit.span.base_offset + record - hit.span.first_record
+                    queue = Queue(topic_id, hit.queue)
+                    found.append(Found(queue, offset, record, hit.span.store_time_ms, batch))
+            if len(found) >= wanted:
+                break
+        return found[:wanted]
+
+    async def lookup_message(self, message_id: bytes) -> Found | None:
+        """Return the record of a message id, None when none is stored here."""
+        producer_id, number = parse_message_id(message_id)
+        hit = self.served.machine.lookup_message_id(producer_id, number)
+        if hit is None:
+            await self.served.confirm()
+            hit = self.served.machine.lookup_message_id(producer_id, number)
+        if hit is None:
+            return None
+        batch = await self._read(hit.span)
+        queue = Queue(hit.topic_id, hit.queue)
+        return Found(queue, hit.offset, hit.record, hit.span.store_time_ms, batch)
+
+    async def lookup_offset(self, queue: Queue, offset: int) -> Found:
+        """Return the record at an offset; OFFSET_OUT_OF_RANGE when confirmed."""
+        span = await self.confirmed(
+            lambda: self.served.machine.lookup_offset(queue.topic_id, queue.number, offset)
+        )
+        record = span.first_record + offset - span.base_offset
+        return Found(queue, offset, record, span.store_time_ms, await self._read(span))
+
+    async def _read(self, span: QueueSpan) -> bytes:
+        """Return one batch, checked (I15)."""
+        loop = asyncio.get_running_loop()
+        batches = await loop.run_in_executor(
+            self.served.pool, read_batches, self.served.log, [span]
+        )
+        return bytes(batches[0])
+
+    # The head of the log.
+
+    async def trim(self, queue: Queue, offset: int) -> int:
+        """Move a queue's minimum up; returns the new one. HELD when a hold keeps it lower."""
+        result = await self.served.commands.propose(
+            commands.Trim(queue.topic_id, queue.number, offset)
+        )
+        assert isinstance(result, Trimmed), result
+        if result.held_by and result.minimum < offset:
+            raise DledgerError(
+                Code.HELD, f"{result.held_by} holds offset {result.minimum} and above"
+            )
+        return result.minimum
+
+    async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
+        """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""
+        if not 1 <= len(owner) <= GROUP_NAME_LENGTH_MAX:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"owner: 1 to {GROUP_NAME_LENGTH_MAX} characters"
+            )
+        if ttl_ms == 0:
+            await self.served.commands.propose(
+                commands.ReleaseHold(owner, queue.topic_id, queue.number)
+            )
+            return 0
+        until_ms = self.served.clock.wall_ms() + ttl_ms
+        result = await self.served.commands.propose(
+            commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)
+        )
+        assert isinstance(result, Held), result
+        return result.until_ms
+
+
+def _check_id(name: str, value: bytes) -> None:
+    if len(value) != ID_SIZE or not any(value):
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero"
+        )
+
+
+def _check_group(name: str) -> None:
+    if not 1 <= len(name) <= GROUP_NAME_LENGTH_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"consumer_group of {len(name)} characters, must be 1 to {GROUP_NAME_LENGTH_MAX}",
+        )

@@ -1,0 +1,320 @@
+"""`dledger.v1.Broker`: the native API for messages. Thin: wire in, use case, wire out.
+
+Owns the streams' place in admission and the translation of protobuf. Not owned: what calls do
+(`messaging`, `append_session`, `fetch`), who executes them (`calls`).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, cast
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from dledger.types import QueueOffset
+from dledger_broker.append import AppendRouter
+from dledger_broker.append_session import AppendSession
+from dledger_broker.calls import Call, Calls, Method
+from dledger_broker.fetch import ASSIGNMENTS_MAX, DamagedBatch, FetchSession, Source, Wanted
+from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
+from dledger_proto import raw, status
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc
+
+REGISTER: Final = Method[pb.RegisterProducerRequest, pb.RegisterProducerReply](
+    "Broker", "RegisterProducer", pb.RegisterProducerReply
+)
+COMMIT: Final = Method[pb.CommitOffsetsRequest, pb.CommitOffsetsReply](
+    "Broker", "CommitOffsets", pb.CommitOffsetsReply
+)
+
+
+class NativeService(broker_pb2_grpc.BrokerServicer):
+    """The generated methods; `raw_service` holds the streams."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        routers: dict[str, AppendRouter],
+        on_damage: Callable[[DamagedBatch], None],
+    ) -> None:
+        self._calls = calls
+        self._routers = routers
+        self._on_damage = on_damage
+        self._log = structlog.get_logger()
+
+    def raw_service(self) -> raw.RawService:
+        """Return the handlers of the raw methods."""
+        return raw.raw_handlers(
+            raw.BROKER_SERVICE,
+            {
+                "Append": raw.StreamMethod(self._append),
+                "AppendOne": raw.UnaryMethod(self._append_one),
+                "Fetch": raw.ReadMethod(self._fetch),
+            },
+        )
+
+    # Streams.
+
+    def _session(self, context: raw.RawContext) -> AppendSession:
+        calls = self._calls
+        call = Call(context, calls.clock)
+        messaging = calls.group_of(call)
+        return AppendSession(
+            self._routers[messaging.served.names.group],
+            messaging.gate,
+            calls.admission,
+            calls.clock,
+            forwarded=call.is_forwarded,
+        )
+
+    async def _append(self, _requests: object, context: raw.RawContext) -> None:
+        try:
+            self._calls.admission.check_open()
+            session = self._session(context)
+            with self._calls.admission.append_streams.held():
+                # Tells the caller that the stream is taken: what it writes now has arrived.
+                await context.send_initial_metadata(())
+                receive = cast("Callable[[], Awaitable[object]]", context.read)
+                await session.run(receive, context.write)
+        except DledgerError as error:
+            self._log.info("append stream ended", reason=str(error), address=context.peer())
+            await status.abort(context, error)
+
+    async def _append_one(self, frame: bytes, context: raw.RawContext) -> bytes:
+        try:
+            self._calls.admission.check_open()
+            return await self._session(context).take_one(frame)
+        except DledgerError as error:
+            await status.abort(context, error)
+
+    async def _fetch(self, request_bytes: bytes, context: raw.RawContext) -> None:
+        calls = self._calls
+        try:
+            calls.admission.check_open()
+            messaging = calls.group_of(Call(context, calls.clock))
+            try:
+                request = pb.FetchRequest.FromString(request_bytes)
+            except DecodeError as error:
+                raise DledgerError(Code.INVALID_ARGUMENT, f"FetchRequest: {error}") from None
+            with calls.admission.fetch_streams.held():
+                sources = await self._sources(messaging, request)
+                served = messaging.served
+                session = FetchSession(
+                    served.machine,
+                    served.log,
+                    served.pool,
+                    served.long_poll,
+                    calls.admission,
+                    served,
+                    self._on_damage,
+                )
+                wanted = Wanted.of(request.max_bytes, request.wait_ms, once=request.once)
+                await session.run(sources, wanted, context.write)
+        except DledgerError as error:
+            await status.abort(context, error)
+
+    async def _sources(self, messaging: Messaging, request: pb.FetchRequest) -> list[Source]:
+        if not 1 <= len(request.assignments) <= ASSIGNMENTS_MAX:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"{len(request.assignments)} assignments, must be 1 to {ASSIGNMENTS_MAX}",
+            )
+        sources: list[Source] = []
+        for number, assignment in enumerate(request.assignments):
+            queue = await _resolve(messaging, assignment.queue)
+            await messaging.bounds(queue)  # refuses queues that are not here
+            offset = QueueOffset(assignment.offset)
+            sources.append(Source(number, queue.topic_id, queue.number, offset))
+        return sources
+
+    # Unary calls.
+
+    async def RegisterProducer(  # noqa: N802 - the wire's name
+        self,
+        request: pb.RegisterProducerRequest,
+        context: "grpc.aio.ServicerContext[pb.RegisterProducerRequest, pb.RegisterProducerReply]",
+    ) -> pb.RegisterProducerReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.RegisterProducerReply:
+            messaging = self._calls.group_of(call)
+
+            async def execute() -> pb.RegisterProducerReply:
+                registered = await messaging.register_producer(
+                    request.producer_id, request.epoch, fence=request.fence
+                )
+                rows = [
+                    pb.QueueSequence(
+                        topic_id=row.topic_id, queue=row.queue, last_sequence=row.last_sequence
+                    )
+                    for row in registered.last
+                ]
+                return pb.RegisterProducerReply(epoch=registered.epoch, last=rows)
+
+            return await self._calls.on_leader(call, messaging, REGISTER, request, execute)
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def QueueOffsets(  # noqa: N802
+        self,
+        request: pb.QueueOffsetsRequest,
+        context: "grpc.aio.ServicerContext[pb.QueueOffsetsRequest, pb.QueueOffsetsReply]",
+    ) -> pb.QueueOffsetsReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.QueueOffsetsReply:
+            messaging = self._calls.group_of(call)
+            queues = await _resolve_all(messaging, request.queues)
+            bounds = await messaging.queue_offsets(queues, linearizable=request.linearizable)
+            return pb.QueueOffsetsReply(
+                rows=[
+                    pb.QueueOffsetsReply.Row(minimum=minimum, maximum=maximum)
+                    for minimum, maximum in bounds
+                ]
+            )
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def OffsetByTime(  # noqa: N802
+        self,
+        request: pb.OffsetByTimeRequest,
+        context: "grpc.aio.ServicerContext[pb.OffsetByTimeRequest, pb.OffsetByTimeReply]",
+    ) -> pb.OffsetByTimeReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.OffsetByTimeReply:
+            messaging = self._calls.group_of(call)
+            queue = await _resolve(messaging, request.queue)
+            offset = await messaging.offset_by_time(queue, request.time_ms)
+            return pb.OffsetByTimeReply(offset=offset)
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def CommitOffsets(  # noqa: N802
+        self,
+        request: pb.CommitOffsetsRequest,
+        context: "grpc.aio.ServicerContext[pb.CommitOffsetsRequest, pb.CommitOffsetsReply]",
+    ) -> pb.CommitOffsetsReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.CommitOffsetsReply:
+            messaging = self._calls.group_of(call)
+
+            async def execute() -> pb.CommitOffsetsReply:
+                queues = await _resolve_all(messaging, [row.queue for row in request.offsets])
+                committed = await messaging.commit_offsets(
+                    request.consumer_group,
+                    [
+                        (queue, row.offset, row.metadata)
+                        for queue, row in zip(queues, request.offsets, strict=True)
+                    ],
+                    reset=request.reset,
+                    member_id=request.member_id,
+                    generation=request.generation,
+                )
+                return pb.CommitOffsetsReply(
+                    codes=[int(code) for code in committed.codes],
+                    stored_offsets=committed.stored_offsets,
+                )
+
+            return await self._calls.on_leader(call, messaging, COMMIT, request, execute)
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def ReadOffsets(  # noqa: N802
+        self,
+        request: pb.ReadOffsetsRequest,
+        context: "grpc.aio.ServicerContext[pb.ReadOffsetsRequest, pb.ReadOffsetsReply]",
+    ) -> pb.ReadOffsetsReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.ReadOffsetsReply:
+            messaging = self._calls.group_of(call)
+            queues = await _resolve_all(messaging, request.queues)
+            stored = await messaging.read_offsets(request.consumer_group, queues)
+            return pb.ReadOffsetsReply(
+                offsets=[
+                    pb.GroupOffset(queue=ref, offset=offset, metadata=metadata)
+                    for ref, (offset, metadata) in zip(request.queues, stored, strict=True)
+                ]
+            )
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def LookupKey(  # noqa: N802
+        self,
+        request: pb.LookupKeyRequest,
+        context: "grpc.aio.ServicerContext[pb.LookupKeyRequest, pb.LookupReply]",
+    ) -> pb.LookupReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.LookupReply:
+            messaging = self._calls.group_of(call)
+            queue = await messaging.resolve(request.queue.topic, request.queue.topic_id, 0)
+            found = await messaging.lookup_key(
+                queue.topic_id,
+                request.key,
+                request.begin_time_ms,
+                request.end_time_ms,
+                request.limit,
+            )
+            return _lookup_reply(found)
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def LookupMessage(  # noqa: N802
+        self,
+        request: pb.LookupMessageRequest,
+        context: "grpc.aio.ServicerContext[pb.LookupMessageRequest, pb.LookupReply]",
+    ) -> pb.LookupReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.LookupReply:
+            found = await self._calls.group_of(call).lookup_message(request.message_id)
+            return _lookup_reply([found] if found is not None else [])
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def LookupOffset(  # noqa: N802
+        self,
+        request: pb.LookupOffsetRequest,
+        context: "grpc.aio.ServicerContext[pb.LookupOffsetRequest, pb.LookupReply]",
+    ) -> pb.LookupReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.LookupReply:
+            messaging = self._calls.group_of(call)
+            queue = await _resolve(messaging, request.queue)
+            return _lookup_reply([await messaging.lookup_offset(queue, request.offset)])
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+
+async def _resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue:
+    return await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+
+
+async def _resolve_all(messaging: Messaging, refs: Sequence[pb.QueueRef]) -> list[Queue]:
+    if len(refs) > QUEUES_PER_CALL_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{len(refs)} queues in one call, at most {QUEUES_PER_CALL_MAX}"
+        )
+    return [await _resolve(messaging, ref) for ref in refs]
+
+
+def _lookup_reply(found: Sequence[Found]) -> pb.LookupReply:
+    return pb.LookupReply(
+        records=[
+            pb.FoundRecord(
+                topic_id=each.queue.topic_id,
+                queue=each.queue.number,
+                offset=each.offset,
+                record=each.record,
+                store_time_ms=each.store_time_ms,
+                batch=each.batch,
+            )
+            for each in found
+        ]
+    )

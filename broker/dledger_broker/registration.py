@@ -1,0 +1,169 @@
+"""A member's place at the name servers: one registration stream per group and name server (S4-S9).
+
+Owns what is told and when: everything first, cut into messages of a megabyte; then a heartbeat each
+interval, and leader or topic changes at once. Name servers know nothing of each other, so each has
+a stream of its own, and none of them is waited for.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import grpc.aio
+import structlog
+
+from dledger.clock import Clock
+from dledger.state.values import Topic
+from dledger_broker.convert import topic_to_proto
+from dledger_broker.forward import Channels
+from dledger_broker.served import ServedGroup
+from dledger_namesrv.chunks import chunks_of
+from dledger_proto import raw
+from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
+
+REGISTER_METHOD: Final = "/dledger.v1.Registry/Register"
+RECHECK_SECONDS: Final = 30.0
+"""How often the topics told are compared with all topics: a decision that arrived behind a newer
+one is not found by looking for newer ones."""
+
+
+class Registrar:
+    """The stream of one group to one name server."""
+
+    def __init__(
+        self,
+        name_server: str,
+        served: ServedGroup,
+        address: str,
+        channels: Channels,
+        clock: Clock,
+        *,
+        heartbeat_seconds: float,
+    ) -> None:
+        self._name_server = name_server
+        self._served = served
+        self._address = address
+        self._channels = channels
+        self._clock = clock
+        self._heartbeat = heartbeat_seconds
+        self._changed = asyncio.Event()
+        self._told: dict[bytes, int] = {}
+        self._told_up_to = 0
+        self._told_version = -1
+        self._recheck_at = 0.0
+        self._sequence = 0
+        self._send_full = True
+        self._task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger().bind(
+            group=served.names.group, member=served.names.member, name_server=name_server
+        )
+
+    def start(self) -> None:
+        """Begin to register."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"register {self._served.names.group} at {self._name_server}"
+        )
+
+    async def stop(self) -> None:
+        """Close the stream: the name server drops this member at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def changed(self) -> None:
+        """Leader or topics changed: tell now."""
+        self._changed.set()
+
+    async def _run(self) -> None:
+        said = False
+        while True:
+            channel = self._channels.to(self._name_server)
+            call = raw.raw_stream(channel, REGISTER_METHOD)(wait_for_ready=True)
+            reader = asyncio.get_running_loop().create_task(self._read(call))
+            try:
+                self._sequence = 0
+                self._send_full = True
+                await self._tell(call, reader)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+                if not said:
+                    said = True
+                    self._log.warning("not registered", reason=str(error).split("\n")[0])
+            else:
+                said = False
+            finally:
+                reader.cancel()
+                call.cancel()
+            await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
+
+    async def _tell(self, call: raw.RawStreamCall, reader: "asyncio.Task[None]") -> None:
+        """Send until the stream ends."""
+        while not reader.done():
+            self._changed.clear()
+            for message in self._next():
+                await call.write(message.SerializeToString())
+            try:
+                async with asyncio.timeout(self._heartbeat):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _read(self, call: raw.RawStreamCall) -> None:
+        try:
+            async for answer in call:
+                if RegistrationAnswer.FromString(answer).send_full and not self._send_full:
+                    self._send_full = True
+                    self._changed.set()
+        except grpc.aio.AioRpcError as error:
+            self._log.info("registration ended", reason=error.code().name)
+        self._changed.set()
+
+    def _next(self) -> Iterator[Registration]:
+        """Return what is to be told now: a heartbeat at least."""
+        full = self._send_full
+        self._send_full = False
+        topics = self._served.machine.topics(with_deleted=True) if full else self._news()
+        message = self._heartbeat_message()
+        message.full = full
+        message.topics.extend(topic_to_proto(topic) for topic in topics)
+        if full:
+            self._told.clear()
+            self._told_version = self._served.topic_watch.version
+        for topic in topics:
+            self._told[topic.topic_id] = topic.control_index
+            self._told_up_to = max(self._told_up_to, topic.control_index)
+        for part in chunks_of(message):
+            self._sequence = part.sequence
+            yield part
+
+    def _news(self) -> Sequence[Topic]:
+        """Return the topics that changed since the last message."""
+        machine = self._served.machine
+        now = self._clock.monotonic()
+        if self._served.topic_watch.version == self._told_version:
+            return ()
+        if now < self._recheck_at:
+            return machine.topics(self._told_up_to, with_deleted=True)
+        self._told_version = self._served.topic_watch.version
+        self._recheck_at = now + RECHECK_SECONDS
+        return [
+            topic
+            for topic in machine.topics(with_deleted=True)
+            if self._told.get(topic.topic_id) != topic.control_index
+        ]
+
+    def _heartbeat_message(self) -> Registration:
+        names = self._served.names
+        leadership = self._served.host.leadership
+        return Registration(
+            cluster=names.cluster,
+            group=names.group,
+            member=names.member,
+            address=self._address,
+            sequence=self._sequence + 1,
+            term=leadership.term,
+            leader=leadership.leader or "",
+            applied_index=self._served.machine.applied_index,
+            control_group=names.is_control,
+            configured_members=list(names.addresses),
+        )

@@ -1,0 +1,137 @@
+"""`dledger.v1.Routes` of a member: the routes of its own groups, for clients without name server.
+
+Owns the pushes: a change of leader or topics is sent to every watcher at once. Not owned: the
+whole cluster's table (the name server's).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+import grpc.aio
+
+from dledger.state.values import Topic
+from dledger_broker.calls import Calls
+from dledger_broker.convert import topic_to_proto
+from dledger_broker.served import ServedGroup
+from dledger_proto import status
+from dledger_proto.errors import DledgerError
+from dledger_proto.v1 import routes_pb2 as pb
+from dledger_proto.v1 import routes_pb2_grpc
+
+TOPICS_PER_REPLY: Final = 2_048
+
+
+class RoutesService(routes_pb2_grpc.RoutesServicer):
+    """Routes of the groups hosted here."""
+
+    def __init__(self, calls: Calls, groups: Mapping[str, ServedGroup]) -> None:
+        self._calls = calls
+        self._groups = groups
+        self._watchers: set[asyncio.Event] = set()
+        for served in groups.values():
+            served.host.watch_leadership(lambda _leadership: self.changed())
+
+    def changed(self) -> None:
+        """Wake every watcher: a leader or a topic changed."""
+        for event in self._watchers:
+            event.set()
+
+    async def Get(  # noqa: N802 - the wire's name
+        self,
+        request: pb.RoutesRequest,
+        context: "grpc.aio.ServicerContext[pb.RoutesRequest, pb.RoutesReply]",
+    ) -> pb.RoutesReply:
+        """See routes.proto."""
+        try:
+            with self._calls.admission.queries.held():
+                return self._table(frozenset(request.topics))
+        except DledgerError as error:
+            await status.abort(context, error)
+
+    async def Watch(  # noqa: N802
+        self,
+        request: pb.RoutesRequest,
+        context: "grpc.aio.ServicerContext[pb.RoutesRequest, pb.RoutesReply]",
+    ) -> AsyncIterator[pb.RoutesReply]:
+        """See routes.proto."""
+        try:
+            with self._calls.admission.route_watchers.held():
+                async for reply in self._follow(frozenset(request.topics)):
+                    yield reply
+        except DledgerError as error:
+            await status.abort(context, error)
+
+    async def _follow(self, names: frozenset[str]) -> AsyncIterator[pb.RoutesReply]:
+        event = asyncio.Event()
+        self._watchers.add(event)
+        try:
+            sent = {name: self._versions(served) for name, served in self._groups.items()}
+            yield self._table(names)
+            while True:
+                await event.wait()
+                event.clear()
+                reply = pb.RoutesReply(cluster=self._cluster())
+                for name, served in self._groups.items():
+                    before, now = sent[name], self._versions(served)
+                    if before == now:
+                        continue
+                    sent[name] = now
+                    reply.groups.append(group_route(served))
+                    if before[2] != now[2]:
+                        changed = served.machine.topics(before[3], with_deleted=True)
+                        _add_topics(reply, names, changed)
+                if reply.groups or reply.topics:
+                    yield reply
+        finally:
+            self._watchers.discard(event)
+
+    def _versions(self, served: ServedGroup) -> tuple[int, str, int, int]:
+        leadership = served.host.leadership
+        return (
+            leadership.term,
+            leadership.leader or "",
+            served.topic_watch.version,
+            newest_control_index(served),
+        )
+
+    def _cluster(self) -> str:
+        return next(iter(self._groups.values())).names.cluster
+
+    def _table(self, names: frozenset[str]) -> pb.RoutesReply:
+        reply = pb.RoutesReply(full=True, cluster=self._cluster())
+        for served in self._groups.values():
+            reply.groups.append(group_route(served))
+            _add_topics(reply, names, served.machine.topics())
+        return reply
+
+
+def _add_topics(reply: pb.RoutesReply, names: frozenset[str], topics: Sequence[Topic]) -> None:
+    known = {topic.id for topic in reply.topics}
+    for topic in topics:
+        wire = topic_to_proto(topic)
+        if wire.id not in known and (not names or wire.name in names):
+            reply.topics.append(wire)
+
+
+def newest_control_index(served: ServedGroup) -> int:
+    """Return the control index of the newest topic decision known to a group."""
+    topics = served.machine.topics(with_deleted=True)
+    return topics[-1].control_index if topics else 0
+
+
+def group_route(served: ServedGroup) -> pb.GroupRoute:
+    """Return the route of one group as this member knows it."""
+    leadership = served.host.leadership
+    alive = {peer.member for peer in served.host.group.status().peers if peer.connected}
+    alive.add(served.names.member)
+    return pb.GroupRoute(
+        group=served.names.group,
+        leader=leadership.leader or "",
+        term=leadership.term,
+        members=[
+            pb.MemberRoute(member=member, address=address, alive=member in alive)
+            for member, address in served.names.addresses.items()
+        ],
+        control_group=served.names.is_control,
+    )

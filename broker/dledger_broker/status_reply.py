@@ -1,0 +1,67 @@
+"""What a member says about itself in one group (D19)."""
+
+from dledger.types import MemberId
+from dledger_broker.served import ServedGroup
+from dledger_proto.v1 import broker_pb2 as pb
+
+
+def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.StatusReply:
+    """Return the picture of this moment."""
+    names, log, machine = served.names, served.log, served.machine
+    status = served.host.group.status()
+    peers = {peer.member: peer for peer in status.peers}
+    members: list[pb.MemberProgress] = []
+    for member, address in names.addresses.items():
+        peer = peers.get(MemberId(member))
+        if peer is None:
+            own = member == names.member
+            members.append(
+                pb.MemberProgress(
+                    member=member,
+                    address=address,
+                    connected=own,
+                    match_index=status.durable_index if own else 0,
+                    next_index=status.last_index + 1 if own else 0,
+                    incarnation=status.incarnation if own else "",
+                )
+            )
+            continue
+        members.append(
+            pb.MemberProgress(
+                member=member,
+                address=address,
+                connected=peer.connected,
+                match_index=peer.match_index,
+                next_index=peer.next_index,
+                inflight_bytes=peer.inflight_bytes,
+                incarnation=peer.incarnation,
+                quarantined=peer.quarantined,
+            )
+        )
+    return pb.StatusReply(
+        cluster=names.cluster,
+        group=names.group,
+        member=names.member,
+        role=status.role.value,
+        term=status.term,
+        leader=status.leader or "",
+        leader_address=served.leader_address(),
+        first_index=status.first_index,
+        last_index=status.last_index,
+        durable_index=status.durable_index,
+        commit_index=status.commit_index,
+        applied_index=machine.applied_index,
+        first_position=log.first_position,
+        last_position=log.last_position,
+        digest=machine.digest,
+        flush_mode=flush_mode,
+        format_level=machine.format_level,
+        group_id=status.group_id,
+        incarnation=status.incarnation,
+        reason=status.reason,
+        members=members,
+        control_group=names.is_control,
+        disk_low=served.disk_low,
+        clock_offset_ms=status.clock_offset_ms,
+        version=version,
+    )

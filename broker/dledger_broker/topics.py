@@ -1,0 +1,259 @@
+"""Topics of the whole cluster: decided by the control group, taken over by the others (D1, D14).
+
+Owns: creating with a layout over all eligible groups (S19-S21), carrying the decision to each
+group at once, and the loop by which a group's leader fetches what it missed. Not owned: the rules
+of a single topic (`dledger.state.topics`). Every step is idempotent and stamped with the control
+group's log index, so repeating and reordering do no harm.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Final
+
+import grpc.aio
+import structlog
+
+from dledger.raft.host import Leadership
+from dledger.state import command as commands
+from dledger.state.results import TopicChanged
+from dledger.state.topics import check_topic_name
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
+from dledger_broker.cluster_view import ClusterView
+from dledger_broker.convert import topic_from_proto, topic_to_proto
+from dledger_broker.forward import GROUP_KEY, Channels
+from dledger_broker.messaging import Messaging
+from dledger_proto import raw, status
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+
+IMPORT_METHOD: Final = "/dledger.v1.Admin/ImportTopics"
+LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"
+CARRY_SECONDS: Final = 2.0
+"""How long a creation waits for another group before it reports it as missing."""
+PULL_SECONDS: Final = 5.0
+"""How often a leader asks the control group what it missed; at once when it becomes leader."""
+TOPICS_PER_CALL_MAX: Final = 256
+ID_SIZE: Final = 16
+
+
+class TopicAuthority:
+    """What the control group's leader does about topics."""
+
+    def __init__(
+        self,
+        messaging: Messaging,
+        view: ClusterView,
+        channels: Channels,
+        local: Mapping[str, Messaging],
+        random: Random,
+        *,
+        auto_create: bool,
+        default_queues_per_group: int,
+    ) -> None:
+        self._messaging = messaging
+        self._view = view
+        self._channels = channels
+        self._local = local
+        self._random = random
+        self._auto_create = auto_create
+        self._default_queues = default_queues_per_group
+        self._log = structlog.get_logger().bind(group=messaging.served.names.group)
+
+    async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
+        """Create a topic; returns it, and the groups that have not taken it yet."""
+        _invalid_as_argument(lambda: check_topic_name(request.name))
+        known = self._messaging.served.machine.topic_by_name(request.name)
+        if request.automatic:
+            if known is not None:
+                return known, []
+            if not self._auto_create:
+                raise DledgerError(
+                    Code.TOPIC_NOT_FOUND,
+                    f"topic {request.name} does not exist, and topics.auto_create is false",
+                )
+        topic = await self._propose_create(request, known)
+        return topic, await self.carry(topic)
+
+    async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
+        groups = list(request.groups) or self._view.groups()
+        unknown = [name for name in groups if self._view.place(name) is None]
+        if unknown:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"groups: {', '.join(unknown)} not known, known are "
+                f"{', '.join(self._view.groups())}",
+            )
+        queues = request.write_queues_per_group or self._default_queues
+        layout = tuple(LayoutPart(name, queues) for name in dict.fromkeys(groups))
+        # The same call again finds the same topic, whatever groups have come up since.
+        if known is not None and not request.groups:
+            layout = known.layout
+        command = commands.CreateTopic(
+            topic_id=self._random.randbytes(ID_SIZE),
+            name=request.name,
+            type=TopicType(request.type),
+            layout=layout,
+            read_queues=request.read_queues or sum(part.write_queues for part in layout),
+            permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
+        )
+        try:
+            return await self._changed(command)
+        except DledgerError as error:
+            found = self._messaging.served.machine.topic_by_name(request.name)
+            if request.automatic and error.code is Code.TOPIC_EXISTS and found is not None:
+                return found
+            raise
+
+    async def update(self, request: pb.UpdateTopicRequest) -> Topic:
+        """Change permission, read queues or layout of a topic."""
+        topic = await self._known(request.name)
+        command = commands.UpdateTopic(
+            topic.topic_id,
+            layout=tuple(LayoutPart(part.group, part.write_queues) for part in request.layout),
+            read_queues=request.read_queues,
+            permission=request.permission,
+        )
+        return await self._carried(await self._changed(command))
+
+    async def delete(self, request: pb.DeleteTopicRequest) -> Topic:
+        """Delete a topic; its name is free for another one."""
+        topic = await self._known(request.name)
+        return await self._carried(await self._changed(commands.DeleteTopic(topic.topic_id)))
+
+    async def carry(self, topic: Topic) -> list[str]:
+        """Give a decision to every other group; returns those that have not taken it in time."""
+        names = [name for name in self._view.groups() if name != self._own_group]
+        names += [
+            part.group for part in topic.layout if part.group not in (*names, self._own_group)
+        ]
+        took = await asyncio.gather(*(self._carry_to(name, topic) for name in names))
+        missing = [name for name, done in zip(names, took, strict=True) if not done]
+        if missing:
+            self._log.warning("topic not carried yet", topic=topic.name, missing=missing)
+        return missing
+
+    @property
+    def _own_group(self) -> str:
+        return self._messaging.served.names.group
+
+    async def _carry_to(self, group: str, topic: Topic) -> bool:
+        local = self._local.get(group)
+        if local is not None and local.served.leads:
+            return await _took(import_topics(local, [topic]))
+        place = self._view.place(group)
+        request = pb.ImportTopicsRequest(topics=[topic_to_proto(topic)]).SerializeToString()
+        for address in place.where_to_ask() if place is not None else ():
+            try:
+                unary = raw.raw_unary(self._channels.to(address), IMPORT_METHOD)
+                await unary(request, timeout=CARRY_SECONDS, metadata=((GROUP_KEY, group),))
+            except grpc.aio.AioRpcError as error:
+                if status.from_rpc_error(error).code is Code.STALE_LAYOUT:
+                    return True  # it knows a newer decision
+                continue
+            return True
+        return False
+
+    async def _carried(self, topic: Topic) -> Topic:
+        await self.carry(topic)
+        return topic
+
+    async def _known(self, name: str) -> Topic:
+        return await self._messaging.topic_named(name)
+
+    async def _changed(self, command: commands.Command) -> Topic:
+        result = await self._messaging.served.commands.propose(command)
+        assert isinstance(result, TopicChanged), result
+        return result.topic
+
+
+async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> None:
+    """Take over decisions of the control group; older ones than known are passed over."""
+    propose = messaging.served.commands.propose
+    results = await asyncio.gather(
+        *(propose(commands.ImportTopic(topic)) for topic in topics), return_exceptions=True
+    )
+    for result in results:
+        if isinstance(result, DledgerError) and result.code is Code.STALE_LAYOUT:
+            continue
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _took(importing: "asyncio.Future[None] | object") -> bool:
+    try:
+        await importing  # type: ignore[misc]
+    except DledgerError:
+        return False
+    return True
+
+
+def _invalid_as_argument(check: Callable[[], None]) -> None:
+    """Run a check; its ValueError is the caller's mistake."""
+    try:
+        check()
+    except ValueError as error:
+        raise DledgerError(Code.INVALID_ARGUMENT, str(error)) from None
+
+
+class TopicFollower:
+    """Keeps a group that is not the control group up to date while this member leads it."""
+
+    def __init__(
+        self, messaging: Messaging, control_group: str, view: ClusterView, channels: Channels
+    ) -> None:
+        self._messaging = messaging
+        self._control_group = control_group
+        self._view = view
+        self._channels = channels
+        self._wake = asyncio.Event()
+        self._complete_up_to = 0
+        """Everything the control group decided up to here is known; starts anew with each term."""
+        self._task: asyncio.Task[None] | None = None
+        messaging.served.host.watch_leadership(self._leadership_changed)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="topics")
+
+    async def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _leadership_changed(self, _leadership: Leadership) -> None:
+        self._complete_up_to = 0
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            if self._messaging.served.leads:
+                await self._pull()
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(PULL_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _pull(self) -> None:
+        place = self._view.place(self._control_group)
+        request = pb.ListTopicsRequest(
+            since_control_index=self._complete_up_to, with_deleted=True
+        ).SerializeToString()
+        for address in place.where_to_ask() if place is not None else ():
+            try:
+                unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
+                metadata = ((GROUP_KEY, self._control_group),)
+                answer = await unary(request, timeout=CARRY_SECONDS, metadata=metadata)
+                reply = pb.ListTopicsReply.FromString(answer)
+                topics = [topic_from_proto(topic) for topic in reply.topics]
+                for first in range(0, len(topics), TOPICS_PER_CALL_MAX):
+                    await import_topics(
+                        self._messaging, topics[first : first + TOPICS_PER_CALL_MAX]
+                    )
+            except (grpc.aio.AioRpcError, DledgerError):
+                continue  # the next address, or the next round
+            self._complete_up_to = max(self._complete_up_to, reply.control_index)
+            return

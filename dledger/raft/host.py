@@ -1,0 +1,444 @@
+"""Drives one Raft group on an asyncio loop: threads, timers, and nothing that decides.
+
+Owns: the worker that executes write rounds, the worker that saves the state, the timer, the order
+in which a group's outputs are carried out, and stopping the process when the storage fails (I16).
+Not owned: the group's rules (`group`), links (`transport`), what a command means (`state`).
+
+Every input (a message, a link event, a proposal, a finished write, a deadline) only marks the host
+as due; `_pump` runs once in the next turn of the loop and takes everything that gathered. So
+frames and proposals that arrive together become one entry, one write round and one message per
+peer, with no delay added. Apply runs in slices of bounded time, so that heartbeats go out between.
+
+A pump that raises ends the member: the group is in a state nobody has thought of.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dledger.clock import Clock
+from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.raft.group import Group
+from dledger.raft.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.worker import Worker
+from dledger.trace import Trace
+from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
+from dledger_proto.errors import Code, DledgerError, Outcome
+
+APPLY_SLICE_SECONDS: Final = 0.003
+"""How long apply may hold the loop before messages and timers get a turn."""
+DEADLINE_MIN_SECONDS: Final = 0.001
+"""The timer is never set to less: a deadline in the past must not spin the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """Times in seconds, sizes in bytes."""
+
+    save_interval: float = 0.1
+    """How long a change of the state may stay unsaved."""
+    state_full: type[OSError] | None = None
+    """What a flush raises when the disk had no room and nothing was begun; it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads, as this member knows it."""
+
+    role: Role
+    term: Term
+    leader: MemberId | None
+
+
+class Sender(Protocol):
+    """The links of the group, as the host needs them."""
+
+    def send(self, peer: MemberId, message: PeerMessage) -> None:
+        """Queue a message, or drop it when the link is down."""
+        ...
+
+
+OnFailure = Callable[[BaseException], None]
+OnLeadership = Callable[[Leadership], None]
+
+
+class GroupHost:
+    """One group on the running loop. All methods are called on the loop's thread."""
+
+    def __init__(
+        self,
+        group: Group,
+        machine: SavedMachine,
+        log: DurableLog,
+        settings: HostSettings,
+        clock: Clock,
+        on_failure: OnFailure,
+        *,
+        name: str,
+        trace: Trace,
+    ) -> None:
+        self.group = group
+        self._machine = machine
+        self._clock = clock
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._writer = Worker(f"write {name}", self._loop)
+        self._state_writer = Worker(f"save {name}", self._loop)
+        self._saving = Saving(
+            machine,
+            log,
+            self._state_writer,
+            self._saved,
+            interval=settings.save_interval,
+            full=settings.state_full,
+        )
+        self._sender: Sender | None = None
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._writing = False
+        self._apply_waits = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._stopped = False
+        self._failure: BaseException | None = None
+        self._leadership = Leadership(group.role, group.term, group.leader)
+        self._leadership_watchers: list[OnLeadership] = []
+        self._applied_waiters: list[tuple[LogIndex, int, asyncio.Future[None]]] = []
+        self._waiter_number = 0
+        self._barrier_running = False
+        self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
+        self._trace = trace
+
+    # What the member calls.
+
+    def start(self, sender: Sender) -> None:
+        """Start the group; messages go to `sender`."""
+        self._sender = sender
+        self.group.start(self._clock.monotonic())
+        self._due()
+
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads, as of the last pump."""
+        return self._leadership
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the host stopped by itself; None while it works."""
+        return self._failure
+
+    @property
+    def applied_index(self) -> LogIndex:
+        """The newest entry whose effects are visible here."""
+        return self._machine.applied_index
+
+    def watch_leadership(self, watcher: OnLeadership) -> None:
+        """Call `watcher` on every change of role, term or leader."""
+        self._leadership_watchers.append(watcher)
+
+    def propose_nowait(
+        self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+    ) -> None:
+        """Propose; `settled` is called on the loop, once, also for refusals."""
+        if self._stopped:
+            settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
+            return
+        self.group.propose(kind, payloads, settled)
+        self._due()
+
+    async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
+        """Propose and wait; the outcome is in the result, nothing raises for it."""
+        future: asyncio.Future[Settled] = self._loop.create_future()
+
+        def settled(result: Settled) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self.propose_nowait(kind, payloads, settled)
+        return await future
+
+    async def read_barrier(self) -> LogIndex:
+        """Return a read index that a quorum confirmed after this call; NO_LEADER or NOT_LEADER.
+
+        Callers that arrive while a confirmation is under way share the next one.
+        """
+        if self._stopped:
+            raise DledgerError(Code.SHUTTING_DOWN, "the group is stopped")
+        future: asyncio.Future[LogIndex] = self._loop.create_future()
+        self._barrier_waiters.append(future)
+        if not self._barrier_running:
+            self._start_barrier()
+        return await future
+
+    async def wait_applied(self, index: LogIndex) -> None:
+        """Wait until entry `index` is applied here."""
+        if self._machine.applied_index >= index:
+            return
+        if self._stopped:
+            raise DledgerError(Code.SHUTTING_DOWN, "the group is stopped")
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiter_number += 1
+        heapq.heappush(self._applied_waiters, (index, self._waiter_number, future))
+        await future
+
+    async def transfer(self, target: MemberId | None) -> MemberId | None:
+        """Hand leadership to `target`, or to the most caught-up member; NOT_LEADER when it failed.
+
+        Returns the leader as known at that moment; None while the new one has not spoken yet.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done(is_done: bool, reason: str) -> None:
+            if future.done():
+                return
+            if is_done:
+                future.set_result(None)
+            else:
+                future.set_exception(DledgerError(Code.NOT_LEADER, f"not handed over: {reason}"))
+
+        self.group.transfer(target, done, self._clock.monotonic())
+        self._due()
+        await future
+        return self.group.leader
+
+    def set_disk_low(self, low: bool) -> None:
+        """Tell the group whether the disk is at its low-water mark (I16)."""
+        self.group.set_disk_low(low)
+        self._due()
+
+    async def save_state(self) -> None:
+        """Save everything applied so far; returns when it is on disk."""
+        while not self._saving.is_done and not self._stopped:
+            self._saving.begin(self._clock.monotonic())
+            await self._next_idle()
+
+    async def stop(self) -> None:
+        """Save the state, wait for the write round in flight, end the threads."""
+        self.group.stop_admission()
+        self._due()
+        await self.save_state()
+        while self._writing and not self._stopped:
+            await self._next_idle()
+        self._end()
+        await self._loop.run_in_executor(None, self._writer.stop)
+        await self._loop.run_in_executor(None, self._state_writer.stop)
+
+    # What links call (`transport.LinkEvents`).
+
+    def link_up(self, peer: MemberId) -> None:
+        """See `LinkEvents.link_up`."""
+        if not self._stopped:
+            self.group.link_up(peer, self._clock.monotonic())
+            self._due()
+
+    def link_down(self, peer: MemberId) -> None:
+        """See `LinkEvents.link_down`."""
+        if not self._stopped:
+            self.group.link_down(peer, self._clock.monotonic())
+            self._due()
+
+    def dial_failed(self, peer: MemberId) -> None:
+        """See `LinkEvents.dial_failed`."""
+        if not self._stopped:
+            self.group.dial_failed(peer, self._clock.monotonic())
+            self._due()
+
+    def received(self, peer: MemberId, message: PeerMessage) -> None:
+        """See `LinkEvents.received`."""
+        if not self._stopped:
+            self.group.receive(peer, message, self._clock.monotonic())
+            self._due()
+
+    def failed(self, error: BaseException) -> None:
+        """See `LinkEvents.failed`; also called by whoever finds damage when reading the log."""
+        self._fail(error)
+
+    # The pump.
+
+    def _due(self) -> None:
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._pump_or_fail)
+
+    def _pump_or_fail(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            return
+        try:
+            self._pump()
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _pump(self) -> None:
+        group = self.group
+        now = self._clock.monotonic()
+        deadline = group.next_deadline()
+        if deadline is not None and deadline <= now:
+            group.tick(now)
+        apply_until = now + APPLY_SLICE_SECONDS
+        while True:
+            outputs = group.outputs()
+            for peer, message in outputs.messages:
+                assert self._sender is not None
+                self._sender.send(peer, message)
+            if outputs.write is not None:
+                self._start_write(outputs.write)
+            self._apply_waits = self._apply_waits or outputs.apply_ready
+            if not self._apply_waits or self._saving.is_behind:
+                break
+            if now >= apply_until:
+                self._due()  # the rest in the next turn of the loop
+                break
+            self._apply_waits = group.apply_slice(now)
+            now = self._clock.monotonic()
+        self._after_pump(now)
+
+    def _after_pump(self, now: float) -> None:
+        group = self.group
+        if (group.role, group.term, group.leader) != (
+            self._leadership.role,
+            self._leadership.term,
+            self._leadership.leader,
+        ):
+            self._leadership = Leadership(group.role, group.term, group.leader)
+            self._trace.event(
+                "leadership",
+                role=group.role.value,
+                term=int(group.term),
+                leader=group.leader or "",
+            )
+            for watcher in list(self._leadership_watchers):
+                watcher(self._leadership)
+        self._wake_applied()
+        self._saving.consider(now)
+        self._arm(now)
+
+    def _arm(self, now: float) -> None:
+        """Set the timer to the next deadline; a timer that is set earlier is left to fire."""
+        deadlines = (self.group.next_deadline(), self._saving.deadline())
+        deadline = min((each for each in deadlines if each is not None), default=None)
+        if deadline is None:
+            return
+        if self._timer is not None and now < self._timer_at <= deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = max(deadline, now + DEADLINE_MIN_SECONDS)
+        self._timer = self._loop.call_later(self._timer_at - now, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._due()
+
+    def _wake_applied(self) -> None:
+        waiters = self._applied_waiters
+        if waiters:
+            applied = self._machine.applied_index
+            while waiters and waiters[0][0] <= applied:
+                future = heapq.heappop(waiters)[2]
+                if not future.done():
+                    future.set_result(None)
+
+    # Write rounds.
+
+    def _start_write(self, write_round: WriteRound) -> None:
+        assert not self._writing, "two write rounds in flight"
+        self._writing = True
+
+        def done(_result: object, error: BaseException | None) -> None:
+            self._writing = False
+            if self._stopped:
+                return
+            now = self._clock.monotonic()
+            if error is None:
+                self.group.write_finished(write_round, now)
+            elif isinstance(error, OSError):
+                self.group.write_failed(write_round, error, now)
+                self._fail(error)
+                return
+            else:
+                self._fail(error)
+                return
+            # Acknowledgements leave now, not one turn of the loop later.
+            self._pump_or_fail()
+            self._tell_idle()
+
+        self._writer.submit(write_round.execute, done)
+
+    def _saved(self, error: BaseException | None) -> None:
+        if self._stopped:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        self._due()
+        self._tell_idle()
+
+    # Barriers.
+
+    def _start_barrier(self) -> None:
+        waiters, self._barrier_waiters = self._barrier_waiters, []
+        self._barrier_running = True
+
+        def done(index: LogIndex | None, reason: str) -> None:
+            self._barrier_running = False
+            for future in waiters:
+                if future.done():
+                    continue
+                if index is None:
+                    future.set_exception(DledgerError(Code.NOT_LEADER, reason))
+                else:
+                    future.set_result(index)
+            if self._barrier_waiters and not self._stopped:
+                self._start_barrier()
+
+        self.group.read_barrier(done, self._clock.monotonic())
+        self._due()
+
+    # Ends.
+
+    def _next_idle(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._idle_waiters.append(future)
+        return future
+
+    def _tell_idle(self) -> None:
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """The group cannot go on: nothing leaves any more, the process is told (I16)."""
+        if self._failure is None:
+            self._failure = error
+            self._end()
+            self._on_failure(error)
+
+    def _end(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.group.stop(self._clock.monotonic())
+        error = DledgerError(
+            Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN, "the group is stopped"
+        )
+        barriers, self._barrier_waiters = self._barrier_waiters, []
+        for barrier in barriers:
+            if not barrier.done():
+                barrier.set_exception(error)
+        for _, _, waiter in self._applied_waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._applied_waiters.clear()
+        self._tell_idle()
+
+
+def _not_stored(code: Code) -> Settled:
+    return Settled(outcome=Outcome.NOT_STORED, code=code, detail="the group is stopped")

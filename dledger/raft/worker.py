@@ -1,0 +1,54 @@
+"""A thread of a member: jobs in, results back on the loop.
+
+Owns nothing but the thread. A group has two: one executes write rounds, one saves the state.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+WORKER_JOIN_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread that runs jobs in order and hands the results to the loop.
+
+    A daemon: a disk that hangs must not keep a process that wants to end.
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._jobs: SimpleQueue[
+            tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]] | None
+        ] = SimpleQueue()
+        self._loop = loop
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]
+    ) -> None:
+        """Run `job` in the thread, then `done(result, error)` on the loop."""
+        self._jobs.put((job, done))
+
+    def stop(self) -> None:
+        """End the thread behind the jobs that wait; waits at most WORKER_JOIN_SECONDS."""
+        self._jobs.put(None)
+        self._thread.join(WORKER_JOIN_SECONDS)
+
+    def _work(self) -> None:
+        while (task := self._jobs.get()) is not None:
+            job, done = task
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - handed on, whatever it is
+                failure = error
+            try:
+                self._loop.call_soon_threadsafe(done, result, failure)
+            except RuntimeError:
+                return  # the loop is closed: the process ends
