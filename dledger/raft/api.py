@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dledger.types import Durability, Entry, LogIndex, MemberId, Span, Term
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import MEMBERS_MAX
 
 
 class Role(enum.Enum):
@@ -53,6 +55,30 @@ class GroupSettings:
     """Of the leader's own tail; beyond it proposals are refused BUSY (L10)."""
     waiting_bytes_max: int = 32 << 20
     """Of proposals that no entry holds yet; beyond it they are refused BUSY."""
+
+    def check(self) -> None:
+        """Raise DledgerError INVALID_ARGUMENT, naming field, value and limit."""
+        members = ", ".join(self.members)
+        if not 1 <= len(self.members) <= MEMBERS_MAX or len(set(self.members)) < len(self.members):
+            raise _invalid(f"members {members}: 1 to {MEMBERS_MAX} different ones")
+        if self.member not in self.members:
+            raise _invalid(f"member {self.member}: must be one of {members}")
+        if not 0 < self.heartbeat < self.election_timeout_min / 3:
+            raise _invalid(
+                f"heartbeat {self.heartbeat} s: above 0 and below a third of "
+                f"election_timeout_min {self.election_timeout_min} s"
+            )
+        if not self.election_timeout_min < self.election_timeout_max:
+            raise _invalid(
+                f"election_timeout_max {self.election_timeout_max} s: must be above "
+                f"election_timeout_min {self.election_timeout_min} s"
+            )
+        if min(self.inflight_bytes_max, self.uncommitted_bytes_max, self.waiting_bytes_max) <= 0:
+            raise _invalid("inflight, uncommitted and waiting bytes: must be above 0")
+
+
+def _invalid(detail: str) -> DledgerError:
+    return DledgerError(Code.INVALID_ARGUMENT, detail)
 
 
 class Machine(Protocol):
@@ -156,3 +182,6 @@ class GroupStatus:
 
 OnBarrier = Callable[[LogIndex | None, str], None]
 """Called with the confirmed read index, or None and the reason. Reads wait until it is applied."""
+
+OnTransferred = Callable[[bool, str], None]
+"""Called once: whether leadership was handed over, and why not."""

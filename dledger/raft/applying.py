@@ -1,0 +1,63 @@
+"""Committed entries to the state machine, in slices; and what the state needs of the log.
+
+Owns: how far a member may apply (D6), the size of a slice (L13), trimming of the head. Does not own
+the machine nor what its results mean.
+"""
+
+from typing import Final
+
+from dledger.raft.context import Context
+from dledger.raft.proposals import Proposals
+from dledger.types import LogIndex, Position
+
+SLICE_ENTRIES_MAX: Final = 32
+SLICE_BYTES_MAX: Final = 2 << 20
+TRIM_PERIOD: Final = 1.0
+"""Seconds between two looks at the head of the log."""
+
+
+class Applying:
+    """Apply and trim."""
+
+    def __init__(self, context: Context, proposals: Proposals) -> None:
+        self._context = context
+        self._proposals = proposals
+        self._trim_at = 0.0
+
+    @property
+    def limit(self) -> int:
+        """Up to here entries may be applied: committed, and covered by this member's own disk."""
+        context = self._context
+        return min(context.engine.commit_index, context.storage.covered_index)
+
+    @property
+    def ready(self) -> bool:
+        """Something may be applied."""
+        return self._context.machine.applied_index < self.limit
+
+    def slice(self) -> bool:
+        """Apply a bounded number of entries; True when more may be applied."""
+        context = self._context
+        machine = context.machine
+        first = machine.applied_index + 1
+        last = min(self.limit, machine.applied_index + SLICE_ENTRIES_MAX)
+        if first > last:
+            return False
+        for entry in context.log.entries(LogIndex(first), LogIndex(last), SLICE_BYTES_MAX):
+            results = machine.apply(entry)
+            self._proposals.applied(entry.ref.index, entry.ref.term, results)
+        return self.ready
+
+    def trim(self, floor: int) -> None:
+        """Let go of log segments that neither the state nor any member needs; now and then."""
+        context = self._context
+        if context.now < self._trim_at:
+            return
+        self._trim_at = context.now + TRIM_PERIOD
+        limit = min(context.machine.saved_index, floor)
+        if limit < context.log.first_index:
+            return
+        first_before = context.log.first_index
+        context.log.trim_head(Position(context.machine.head_needed()), LogIndex(limit))
+        if context.log.first_index != first_before:
+            context.trace.event("head_trimmed", index=context.log.first_index)

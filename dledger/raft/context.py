@@ -1,0 +1,118 @@
+"""What the parts of one group share: its settings, its log, the core, the way out. No decisions.
+
+Owns: `Context` and the `Outbox`. A part takes the context, never another part's insides; who calls
+whom is wired in `group.py`.
+"""
+
+from collections.abc import Iterable
+from random import Random
+
+from dledger.clock import Clock
+from dledger.raft._pysyncobj import Engine
+from dledger.raft.api import GroupSettings, Machine
+from dledger.raft.gate import OutboundGate
+from dledger.raft.journal import Journal
+from dledger.raft.message import Message
+from dledger.raft.ports import RaftLog
+from dledger.raft.storage import Storage
+from dledger.trace import Trace
+from dledger.types import MemberId
+
+SESSION_BITS = 62
+
+
+class Outbox:
+    """Messages that may leave: stamped with session and sequence, in order for each peer."""
+
+    def __init__(self, session: int, peers: Iterable[MemberId]) -> None:
+        self.session = session
+        self._sequences = dict.fromkeys(peers, 0)
+        self.up: set[MemberId] = set()
+        """Peers that messages reach; to others nothing is sent, nothing is kept."""
+        self._messages: list[tuple[MemberId, Message]] = []
+
+    def send(self, target: MemberId, message: Message) -> bool:
+        """Let a message leave; False when there is no way to the peer."""
+        if target not in self.up:
+            return False
+        self._sequences[target] += 1
+        message.session = self.session
+        message.sequence = self._sequences[target]
+        self._messages.append((target, message))
+        return True
+
+    def take(self) -> list[tuple[MemberId, Message]]:
+        """Return what is to be sent now."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def close(self) -> None:
+        """Let nothing leave any more."""
+        self.up.clear()
+        self._messages.clear()
+
+
+class Context:
+    """Shared by the parts of one group. `now` is the time of the input being handled."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        log: RaftLog,
+        storage: Storage,
+        machine: Machine,
+        clock: Clock,
+        random: Random,
+        trace: Trace,
+        now: float,
+    ) -> None:
+        self.settings = settings
+        self.member = settings.member
+        self.peers = tuple(sorted(member for member in settings.members if member != self.member))
+        self.majority = len(settings.members) // 2 + 1
+        self.log = log
+        self.storage = storage
+        self.machine = machine
+        self.clock = clock
+        self.random = random
+        self.trace = trace
+        self.now = now
+        self.outbox = Outbox(random.getrandbits(SESSION_BITS) | 1, self.peers)
+        self.first_number = self.outbox.session
+        """Numbers of requests begin here, so that answers to an earlier process match none."""
+        self.gate = OutboundGate()
+        self.disk_low = False
+        self._engine: Engine | None = None
+        self._journal: Journal | None = None
+
+    def send(self, target: MemberId, message: Message) -> bool:
+        """Let a message that promises nothing leave at once."""
+        return self.outbox.send(target, message)
+
+    @property
+    def formed(self) -> bool:
+        """The genesis entry is on disk: this member takes part."""
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """The core; only of a formed member."""
+        assert self._engine is not None, "the group has not formed here"
+        return self._engine
+
+    @property
+    def journal(self) -> Journal:
+        """The log as the core sees it; only of a formed member."""
+        assert self._journal is not None, "the group has not formed here"
+        return self._journal
+
+    def set_core(self, engine: Engine, journal: Journal) -> None:
+        """Take the core, once."""
+        assert self._engine is None, "a member forms once"
+        self._engine = engine
+        self._journal = journal
+
+    @property
+    def quarantined(self) -> bool:
+        """This member is not trusted (D18); its own newest word, on disk or not yet."""
+        return self.storage.state.quarantined

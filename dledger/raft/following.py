@@ -1,0 +1,114 @@
+"""The follower's half of replication: append messages in, acknowledgements out.
+
+Owns: what an append message must be like before the core sees it, the clamp of its commit index
+(F1), the stamp on its answer (F3), the back-off hint (L4), what waits for the disk (D4), refusal of
+entries while the disk is at its low-water mark (I16). Log matching itself is the library's.
+"""
+
+from dledger.raft.clocks import ClockWatch
+from dledger.raft.context import Context
+from dledger.raft.election import Elections
+from dledger.raft.gate import proven_commit
+from dledger.raft.journal import Run
+from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
+from dledger.types import MemberId
+from dledger_proto.entry import EntryHeader, parse_entry_header
+
+
+class Following:
+    """What a member does with the messages of a leader."""
+
+    def __init__(self, context: Context, elections: Elections, clocks: ClockWatch) -> None:
+        self._context = context
+        self._elections = elections
+        self._clocks = clocks
+        self.trim_floor = 0
+        """What the leader last said that no member may trim above."""
+
+    def on_append(self, sender: MemberId, message: AppendRequest) -> None:
+        """Let the core match and append, and answer; ValueError for entries that are damaged."""
+        context = self._context
+        engine = context.engine
+        if message.term < engine.term:
+            context.send(sender, TermNotice(engine.term))  # L9
+            return
+        run = None
+        if message.frames is not None and not context.disk_low:
+            run = parse_run(message)
+        self._elections.leader_heard()
+        result = engine.append(
+            sender,
+            term=message.term,
+            prev_index=message.prev_index,
+            prev_term=message.prev_term,
+            run=run,
+            commit_index=proven_commit(
+                message.commit_index, message.prev_index, None if run is None else run.last
+            ),
+            now=context.now,
+        )
+        self._clocks.leader_says(message.wall_ms)
+        self.trim_floor = message.trim_floor
+        if message.answer or not result.matched:
+            self._answer(sender, message, result.next_index - 1 if result.matched else None, run)
+
+    def _answer(
+        self, sender: MemberId, message: AppendRequest, match: int | None, run: Run | None
+    ) -> None:
+        """Acknowledge what is on disk; entries are acknowledged when they are."""
+        context = self._context
+        covered = context.storage.covered_index
+        hint_index = hint_term = 0
+        log_index = 0
+        if match is None:
+            hint_index, hint_term = context.journal.conflict_hint(
+                message.prev_index, message.prev_term
+            )
+        elif run is None:
+            match = min(match, covered)  # a heartbeat's answer never waits for the log
+        else:
+            log_index = match
+        answer = AppendAnswer(
+            message.number,
+            message.term,
+            context.engine.term,
+            match is not None,
+            match or 0,
+            hint_index,
+            hint_term,
+            context.clock.wall_ms(),
+            quarantined=context.quarantined,
+            disk_low=context.disk_low,
+            disk_hangs=context.storage.hangs(context.now),
+        )
+        version = context.storage.version
+        if version <= context.storage.durable_version and log_index <= covered:
+            context.send(sender, answer)
+            return
+        context.gate.hold(
+            sender, answer, term=message.term, hard_version=version, log_index=log_index
+        )
+
+
+def parse_run(message: AppendRequest) -> Run:
+    """Return the entries of an append message; ValueError unless they follow `prev` without gap."""
+    frames = message.frames
+    assert frames is not None, "only messages with entries have a run"
+    headers: list[tuple[EntryHeader, int]] = []
+    offset = 0
+    index = message.prev_index
+    term = message.prev_term
+    size = len(frames)
+    while offset < size:
+        header = parse_entry_header(frames, offset)
+        index += 1
+        if header.index != index or not term <= header.term <= message.term:
+            raise ValueError(
+                f"entry {header.index}@{header.term} where {index}@{term}..{message.term} follows"
+            )
+        if header.size > size - offset:
+            raise ValueError(f"entry {index} of {header.size} bytes, {size - offset} are there")
+        headers.append((header, offset))
+        term = header.term
+        offset += header.size
+    return Run(frames, headers)

@@ -1,0 +1,178 @@
+"""Who may take part: first formation, adoption, quarantine (D18). Pure decisions on what was heard.
+
+Owns: the decision table of a member without data, the derivation of a group's identity, and when a
+quarantine's condition (a) holds. Does not own hellos, sessions or writes (`membership.py`).
+
+A member without data, once a peer's process has shown that it speaks to this very process:
+
+  row  what is heard                                             then
+  A    a formed peer of another cluster, group or member list    wait, say why
+  B    formed peers of two different groups                      wait, say why
+  C    a formed peer whose first entry lists this incarnation,
+       and which has this incarnation on record                  adopt its first entry
+  D    any other formed peer                                     adopt it, in quarantine
+  E    all configured members, all without data, and each has
+       met the very incarnations that this one has met           form
+  F    anything less                                             wait, say for whom
+
+Row E's condition on what the *others* have met makes two different formations impossible: whoever
+said that it met (a1, b1, c1) never forms with (a2, b1, c1) while it lives, since it must then have
+met a2 instead, and whoever forgot everything by a restart starts to listen anew. Row C is safe
+because this incarnation has never promised anything: it has no data, and whoever lost data has
+another incarnation.
+
+A quarantined member's condition (a): each other member has formed in the same group and has this
+incarnation on disk; then it refuses the earlier one's messages and counts nothing of them, and the
+term it tells is at least every term in which it did count them.
+"""
+
+import enum
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dledger.types import MemberId
+from dledger_proto.entry import CorruptEntry, Genesis, encode_genesis, parse_genesis
+
+
+@dataclass(slots=True)
+class PeerView:
+    """What a peer's present process said of itself last."""
+
+    incarnation: bytes
+    state_number: int = 0
+    term: int = 0
+    group_id: bytes = b""
+    quarantined: bool = False
+    lifted: bool = False
+    recorded: bytes = b""
+    """The incarnation of this member that the peer has on disk."""
+    echo_state: int = 0
+    met: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    genesis: bytes = b""
+
+
+class Step(enum.Enum):
+    """What a member without data does; see the table above."""
+
+    WAIT = "wait"
+    FORM = "form"
+    ADOPT = "adopt"
+    QUARANTINE = "quarantine"
+
+
+class Decision(NamedTuple):
+    """The step, with the payload of the first entry, or with the reason to wait."""
+
+    step: Step
+    genesis: bytes = b""
+    reason: str = ""
+
+
+def group_id_of(cluster: str, group: str, lives: Mapping[str, bytes]) -> bytes:
+    """Return the 16 bytes that name a group, the same for each member that derives them."""
+    digest = hashlib.sha256()
+    parts = [cluster.encode(), group.encode()]
+    for member, incarnation in sorted(lives.items()):
+        parts += (member.encode(), incarnation)
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "little"))
+        digest.update(part)
+    return digest.digest()[:16]
+
+
+def genesis_of(cluster: str, group: str, lives: Mapping[str, bytes]) -> bytes:
+    """Return the payload of the first entry."""
+    return encode_genesis(cluster, group, group_id_of(cluster, group, lives), sorted(lives.items()))
+
+
+def decide(
+    *,
+    cluster: str,
+    group: str,
+    member: MemberId,
+    incarnation: bytes,
+    members: Sequence[MemberId],
+    views: Mapping[MemberId, PeerView],
+) -> Decision:
+    """Apply the table to a member without data."""
+    formed = {peer: view for peer, view in views.items() if view.group_id}
+    for peer, view in sorted(formed.items()):
+        try:
+            genesis = parse_genesis(view.genesis)
+        except CorruptEntry:
+            return Decision(
+                Step.WAIT, reason=f"{peer} has data, and its log no longer begins with entry 1"
+            )
+        wrong = _mismatch(genesis, view, cluster, group, members)
+        if wrong:
+            return Decision(Step.WAIT, reason=f"{peer} {wrong}")
+    if formed:
+        if len({view.group_id for view in formed.values()}) > 1:
+            return Decision(
+                Step.WAIT, reason=f"{', '.join(sorted(formed))} are in different groups"
+            )
+        view = formed[min(formed)]
+        listed = dict(parse_genesis(view.genesis).members).get(member)
+        known = listed == incarnation and all(
+            each.recorded == incarnation for each in formed.values()
+        )
+        return Decision(Step.ADOPT if known else Step.QUARANTINE, genesis=view.genesis)
+    met = met_by(member, incarnation, views)
+    missing = sorted(set(members) - set(met))
+    if missing:
+        return Decision(Step.WAIT, reason=f"the group forms when {', '.join(missing)} is met, too")
+    behind = sorted(peer for peer, view in views.items() if dict(view.met) != met)
+    if behind:
+        return Decision(Step.WAIT, reason=f"{', '.join(behind)} has not met everybody yet")
+    return Decision(Step.FORM, genesis=genesis_of(cluster, group, met))
+
+
+def _mismatch(
+    genesis: Genesis, view: PeerView, cluster: str, group: str, members: Sequence[MemberId]
+) -> str:
+    if (genesis.cluster, genesis.group) != (cluster, group):
+        return f"belongs to {genesis.cluster}/{genesis.group}, this member to {cluster}/{group}"
+    if genesis.group_id != view.group_id:
+        return "contradicts itself about its group id"
+    names = sorted(name for name, _ in genesis.members)
+    if names != sorted(members):
+        return f"has the members {', '.join(names)}, configured are {', '.join(sorted(members))}"
+    return ""
+
+
+def met_by(
+    member: MemberId, incarnation: bytes, views: Mapping[MemberId, PeerView]
+) -> dict[str, bytes]:
+    """Return whom a member without data has met: itself, and the others without data."""
+    met: dict[str, bytes] = {member: incarnation}
+    met.update((peer, view.incarnation) for peer, view in views.items() if not view.group_id)
+    return met
+
+
+class Recorded(NamedTuple):
+    """How far condition (a) of a quarantine is."""
+
+    missing: Sequence[MemberId]
+    term: int
+    """The highest term that was told."""
+
+
+def recorded_by(
+    *,
+    incarnation: bytes,
+    group_id: bytes,
+    peers: Sequence[MemberId],
+    views: Mapping[MemberId, PeerView],
+) -> Recorded:
+    """Return who has not recorded this incarnation yet, and the highest term of those who have."""
+    missing: list[MemberId] = []
+    term = 0
+    for peer in peers:
+        view = views.get(peer)
+        if view is None or view.group_id != group_id or view.recorded != incarnation:
+            missing.append(peer)
+        else:
+            term = max(term, view.term)
+    return Recorded(missing, term)

@@ -1,0 +1,170 @@
+"""The gate between the core and the wire: durable before visible, and nothing late gets in. Pure.
+
+Owns, outbound: what waits for the disk (D4). A vote or a vote request leaves when the term and vote
+behind it are on disk; an append acknowledgement also needs the log to be on disk through the index
+it names. It is dropped when the term has moved on meanwhile: the entry it spoke of may have been
+replaced, and then a sync of the replacement must not release it.
+
+Owns, inbound: one session and a growing sequence per peer, so that late, reordered and repeated
+messages are dropped; answers only of the current reign and to a request that was really made (F3);
+no reset older than the resend it asked for (F2); each voter once (F8); the commit index clamped to
+what the message proves (F1). Does not own decisions about votes or replication.
+"""
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.raft.message import AppendAnswer, Message
+from dledger.types import MemberId
+
+HELD_MAX: Final = 1024
+"""Messages waiting for one sync. Beyond it acknowledgements merge into the newest of that peer."""
+RETIRED_SESSIONS_MAX: Final = 16
+"""Earlier processes of a peer that are remembered, so that their late messages stay out."""
+
+
+@dataclass(slots=True)
+class _Held:
+    target: MemberId
+    message: Message
+    term: int
+    hard_version: int
+    log_index: int
+
+
+class OutboundGate:
+    """Messages that promise something which is not on disk yet."""
+
+    def __init__(self) -> None:
+        self._held: list[_Held] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(
+        self, target: MemberId, message: Message, *, term: int, hard_version: int, log_index: int
+    ) -> None:
+        """Keep `message` until version and index are covered; drop it when the term changes."""
+        held = self._held
+        if isinstance(message, AppendAnswer) and held:
+            newest = held[-1]
+            same = newest.target == target and isinstance(newest.message, AppendAnswer)
+            if same and (newest.log_index >= log_index or len(held) >= HELD_MAX):
+                # Acknowledgements of one reign are cumulative: the later one says it all.
+                log_index = max(log_index, newest.log_index)
+                held.pop()
+        held.append(_Held(target, message, term, hard_version, log_index))
+
+    def release(
+        self, *, term: int, hard_version: int, log_index: int
+    ) -> list[tuple[MemberId, Message]]:
+        """Return what may leave now, in order; of several acknowledgements to one peer the last."""
+        if not self._held:
+            return []
+        free: list[_Held] = []
+        kept: list[_Held] = []
+        for item in self._held:
+            if item.term != term:
+                continue
+            covered = item.hard_version <= hard_version and item.log_index <= log_index
+            (free if covered else kept).append(item)
+        self._held = kept
+        last_answer: dict[MemberId, int] = {
+            item.target: place
+            for place, item in enumerate(free)
+            if isinstance(item.message, AppendAnswer)
+        }
+        return [
+            (item.target, item.message)
+            for place, item in enumerate(free)
+            if last_answer.get(item.target, place) == place
+            or not isinstance(item.message, AppendAnswer)
+        ]
+
+    def forget(self, target: MemberId) -> None:
+        """Drop what waits for a peer whose link broke or whose data is gone."""
+        self._held = [item for item in self._held if item.target != target]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._held.clear()
+
+
+class Admission(enum.Enum):
+    """What becomes of an arriving message."""
+
+    FRESH = "fresh"
+    STALE = "late, repeated or out of order"
+    UNKNOWN_SESSION = "of a process that has not said hello"
+
+
+class PeerSession:
+    """The sequence of one peer's current process."""
+
+    def __init__(self) -> None:
+        self.session = 0
+        self._sequence = 0
+        self._retired: deque[int] = deque(maxlen=RETIRED_SESSIONS_MAX)
+
+    def admit(self, message: Message) -> Admission:
+        """Tell whether the message is the newest yet of the known process."""
+        if message.session != self.session or self.session == 0:
+            return Admission.UNKNOWN_SESSION
+        if message.sequence <= self._sequence:
+            return Admission.STALE
+        self._sequence = message.sequence
+        return Admission.FRESH
+
+    def is_retired(self, session: int) -> bool:
+        """Tell whether a newer process of the peer has been met since."""
+        return session in self._retired
+
+    def begin(self, session: int, sequence: int) -> None:
+        """Take a process's hello; the process before it is over."""
+        assert session != 0, "sessions are never 0"
+        assert not self.is_retired(session), f"session {session} is over"
+        if self.session not in (0, session):
+            self._retired.append(self.session)
+        self.session = session
+        self._sequence = sequence
+
+
+class VoteTally:
+    """The voters of one request, each counted once (F8). The asker itself is the first."""
+
+    def __init__(self, number: int, asker: MemberId, member_count: int) -> None:
+        self.number = number
+        self._needed = member_count // 2 + 1
+        self.granted = {asker}
+        self.refused: set[MemberId] = set()
+
+    def add(self, voter: MemberId, *, granted: bool) -> bool:
+        """Note an answer; True when it is this voter's first grant."""
+        if voter in self.granted:
+            return False
+        if granted:
+            self.refused.discard(voter)
+            self.granted.add(voter)
+            return True
+        self.refused.add(voter)
+        return False
+
+    @property
+    def won(self) -> bool:
+        """A majority granted."""
+        return len(self.granted) >= self._needed
+
+    def hopeless(self, reachable: set[MemberId]) -> bool:
+        """Tell that no majority can come of those who have not answered yet."""
+        return len(self.granted | (reachable - self.refused)) < self._needed
+
+
+def proven_commit(leader_commit: int, prev_index: int, last_index: int | None) -> int:
+    """Return what an append message proves committed on its receiver, once it matched (F1).
+
+    Up to the message's last entry (or prev, without entries) the logs agree; about what the
+    receiver holds beyond that the message says nothing.
+    """
+    return min(leader_commit, prev_index if last_index is None else last_index)

@@ -1,0 +1,380 @@
+"""Hellos between members: who is who, which process of whom is current, who takes part (D18).
+
+Owns: sessions of peers, hellos and their repetition, the record of incarnations, the writes that
+make a member part of a group, the stages of a quarantine. Decisions are in `formation.py`; what is
+done about a peer that begins a new life is told by the hooks.
+
+A hello is believed only when it echoes the session of this very process: whoever sent it has heard
+us since we started. So nothing that an earlier process of a peer said can be mistaken for news.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.raft.barrier import Barriers
+from dledger.raft.context import Context
+from dledger.raft.formation import (
+    Decision,
+    PeerView,
+    Step,
+    decide,
+    met_by,
+    recorded_by,
+)  # fmt: skip
+from dledger.raft.gate import Admission, PeerSession
+from dledger.raft.message import Hello, Message
+from dledger.types import LogIndex, MemberId
+from dledger_proto.entry import parse_genesis
+
+HELLO_PERIOD: Final = 0.2
+"""Seconds after which an unanswered hello is repeated."""
+HELLO_PAUSE: Final = 0.02
+"""At least so long between two hellos to a peer that were not asked for by news."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What the group does when membership moves."""
+
+    formed: Callable[[], None]
+    new_life: Callable[[MemberId], None]
+    quarantine_ended: Callable[[], None]
+
+
+class Membership:
+    """This member's place in its group, and what it knows of the others."""
+
+    def __init__(
+        self, context: Context, incarnation: bytes, group_id: bytes, genesis: bytes, hooks: Hooks
+    ) -> None:
+        self._context = context
+        self.incarnation = incarnation
+        self.group_id = group_id
+        """16 bytes once formed here, else empty."""
+        self._genesis_payload = genesis
+        self._hooks = hooks
+        self.views: dict[MemberId, PeerView] = {}
+        self._sessions = {peer: PeerSession() for peer in context.peers}
+        self._heard_session = dict.fromkeys(context.peers, 0)
+        """Of each peer's newest hello, believed or not: what ours echoes."""
+        self._state_number = 1
+        self._hello_at = dict.fromkeys(context.peers, math.inf)
+        self._hello_sent_at = dict.fromkeys(context.peers, -math.inf)
+        durable = context.storage.durable_state
+        self._recorded = dict(durable.incarnations)
+        self._told = (durable.incarnations, durable.quarantined, durable.lifted)
+        self._forming: Decision | None = None
+        self._forming_version = 0
+        self._genesis_written = False
+        self.refusals: dict[MemberId, str] = {}
+        self.reason = ""
+        """Why this member does not take part; empty when it does."""
+
+    def recorded(self, peer: MemberId) -> bytes:
+        """Return the incarnation that this member answers to."""
+        return self._context.storage.state.incarnations.get(peer, b"")
+
+    # Arriving messages.
+
+    def admit(self, sender: MemberId, message: Message) -> bool:
+        """Tell whether a message other than a hello may be handled; asks who it is if unknown."""
+        admission = self._sessions[sender].admit(message)
+        if admission is Admission.UNKNOWN_SESSION:
+            self._say_hello(sender, asked=False)
+        return admission is Admission.FRESH
+
+    def on_hello(self, sender: MemberId, hello: Hello) -> None:
+        """Learn who a peer is; answer when it does not know us, or when it brings news."""
+        context = self._context
+        settings = context.settings
+        wrong = ""
+        if (hello.cluster, hello.group, hello.member) != (settings.cluster, settings.group, sender):
+            wrong = f"WRONG_CLUSTER: it is {hello.cluster}/{hello.group}/{hello.member}"
+        elif hello.group_id and self.group_id and hello.group_id != self.group_id:
+            wrong = f"WRONG_CLUSTER: its group id is {hello.group_id.hex()}"
+        if wrong:
+            self._refuse(sender, wrong)
+            return
+        session = self._sessions[sender]
+        if session.is_retired(hello.session) or hello.session == 0:
+            return
+        self._heard_session[sender] = hello.session
+        if hello.echo_session != context.outbox.session:
+            self._say_hello(sender, asked=False)
+            return
+        if session.session == hello.session:
+            if session.admit(hello) is not Admission.FRESH:
+                return
+        if not self._may_begin(sender, hello):
+            return
+        if session.session != hello.session:
+            session.begin(hello.session, hello.sequence)
+        self._learn(sender, hello)
+
+    def _refuse(self, sender: MemberId, why: str) -> None:
+        if self.refusals.get(sender) != why:
+            self.refusals[sender] = why
+            self._context.trace.event("refused", sender=sender, reason=why)
+
+    def _may_begin(self, sender: MemberId, hello: Hello) -> bool:
+        """Check a peer's incarnation, and record a new one."""
+        context = self._context
+        if context.formed and hello.group_id and hello.incarnation != self.recorded(sender):
+            if not (hello.quarantined or hello.lifted):
+                self._refuse(sender, f"incarnation {hello.incarnation.hex()} is of an earlier life")
+                return False
+            context.storage.set_incarnation(sender, hello.incarnation)
+            context.trace.event(
+                "incarnation_recorded", peer=sender, incarnation=hello.incarnation.hex()
+            )
+            context.gate.forget(sender)
+            self._hooks.new_life(sender)
+        self.refusals.pop(sender, None)
+        return True
+
+    def _learn(self, sender: MemberId, hello: Hello) -> None:
+        before = self.views.get(sender)
+        view = PeerView(
+            hello.incarnation,
+            hello.state_number,
+            hello.term,
+            hello.group_id,
+            hello.quarantined,
+            hello.lifted,
+            hello.recorded,
+            hello.echo_state,
+            hello.met,
+            hello.genesis or (before.genesis if before and before.group_id else b""),
+        )
+        news = before is None or (before.incarnation, before.state_number) != (
+            view.incarnation,
+            view.state_number,
+        )
+        self.views[sender] = view
+        if before is None or _met_matters(before) != _met_matters(view):
+            self._announce_if_unformed()
+        if view.echo_state == self._state_number:
+            self._hello_at[sender] = math.inf
+            if news:
+                self._say_hello(sender, asked=True)
+        else:
+            self._say_hello(sender, asked=news)
+        self.advance()
+
+    # Hellos.
+
+    def _announce_if_unformed(self) -> None:
+        if not self._context.formed:
+            self.announce()
+
+    def announce(self) -> None:
+        """Tell everybody that something about this member has changed."""
+        self._state_number += 1
+        for peer in self._context.peers:
+            self._say_hello(peer, asked=True)
+
+    def _say_hello(self, peer: MemberId, *, asked: bool) -> None:
+        context = self._context
+        if peer not in context.outbox.up:
+            self._hello_at[peer] = math.inf
+            return
+        due = self._hello_sent_at[peer] + HELLO_PAUSE
+        if not asked and context.now < due:
+            self._hello_at[peer] = min(self._hello_at[peer], due)
+            return
+        self._hello_at[peer] = context.now + HELLO_PERIOD
+        self._hello_sent_at[peer] = context.now
+        view = self.views.get(peer)
+        needs_genesis = context.formed and (view is None or not view.group_id)
+        context.send(
+            peer,
+            Hello(
+                context.settings.cluster,
+                context.settings.group,
+                context.member,
+                self.incarnation,
+                self._state_number,
+                context.engine.term if context.formed else 0,
+                group_id=self.group_id,
+                quarantined=context.formed and context.storage.durable_state.quarantined,
+                lifted=context.formed and context.storage.durable_state.lifted,
+                recorded=self._recorded.get(peer, b"") if context.formed else b"",
+                echo_session=self._heard_session[peer],
+                echo_state=0 if view is None else view.state_number,
+                met={} if context.formed else met_by(context.member, self.incarnation, self.views),
+                genesis=self._genesis_payload if needs_genesis else b"",
+            ),
+        )
+
+    def link_up(self, peer: MemberId) -> None:
+        """Introduce this process; a peer that knows it already says so."""
+        self._say_hello(peer, asked=True)
+
+    def link_down(self, peer: MemberId) -> None:
+        """Say nothing into a broken link."""
+        self._hello_at[peer] = math.inf
+
+    def next_deadline(self) -> float:
+        """Return when `tick` has something to do."""
+        return min(self._hello_at.values(), default=math.inf)
+
+    def tick(self) -> None:
+        """Repeat what was not answered."""
+        for peer, at in self._hello_at.items():
+            if self._context.now >= at:
+                self._say_hello(peer, asked=True)
+        self.advance()
+
+    # Forming.
+
+    def advance(self) -> None:
+        """Take the next step to being a member, as far as disk and peers allow."""
+        if self._context.formed:
+            return
+        if self._forming is None:
+            self._decide()
+        if self._forming is not None:
+            self._write(self._forming)
+
+    def _decide(self) -> None:
+        context = self._context
+        decision = decide(
+            cluster=context.settings.cluster,
+            group=context.settings.group,
+            member=context.member,
+            incarnation=self.incarnation,
+            members=context.settings.members,
+            views=self.views,
+        )
+        self.reason = decision.reason
+        if decision.step is Step.WAIT:
+            return
+        self._forming = decision
+        genesis = parse_genesis(decision.genesis)
+        lives = {MemberId(name): life for name, life in genesis.members}
+        lives[context.member] = self.incarnation
+        for peer, view in self.views.items():
+            lives[peer] = view.incarnation if view.group_id else lives[peer]
+        # The quarantine flag is on disk before the entry that makes this a member.
+        context.storage.begin_life(lives, quarantined=decision.step is Step.QUARANTINE)
+        self._forming_version = context.storage.version
+
+    def _write(self, decision: Decision) -> None:
+        context = self._context
+        if context.storage.durable_version < self._forming_version:
+            return
+        genesis = parse_genesis(decision.genesis)
+        if not self._genesis_written:
+            self._genesis_written = True
+            context.log.write_genesis(decision.genesis, genesis.group_id)
+        if context.log.durable_index < 1:
+            return
+        self._genesis_payload = decision.genesis
+        self.group_id = genesis.group_id
+        self._forming = None
+        self.reason = ""
+        self._recorded = dict(context.storage.durable_state.incarnations)
+        context.trace.event("formed", group_id=genesis.group_id.hex(), step=decision.step.value)
+        self._hooks.formed()
+        self.announce()
+
+    def storage_moved(self) -> None:
+        """A round is on disk: what is recorded may be told, forming may go on."""
+        durable = self._context.storage.durable_state
+        told = (durable.incarnations, durable.quarantined, durable.lifted)
+        if self._context.formed and told != self._told:
+            self._told = told
+            self._recorded = dict(durable.incarnations)
+            self.announce()
+        self.advance()
+
+
+def _met_matters(view: PeerView) -> tuple[bytes, bytes]:
+    return view.incarnation, view.group_id
+
+
+class Quarantine:
+    """The way out of a quarantine: (a) recorded, (b) term raised, (c) caught up to a barrier."""
+
+    def __init__(self, context: Context, membership: Membership, barriers: Barriers) -> None:
+        self._context = context
+        self._membership = membership
+        self._barriers = barriers
+        self._asked = False
+        self._asked_at = -math.inf
+        self._barrier: int | None = None
+        self._version = 0
+        """The hard state with the raised term and its spent vote."""
+
+    def advance(self, hooks: Hooks) -> None:
+        """Take the next step that can be taken."""
+        context = self._context
+        if not context.formed or not context.quarantined:
+            return
+        membership = self._membership
+        recorded = recorded_by(
+            incarnation=membership.incarnation,
+            group_id=membership.group_id,
+            peers=context.peers,
+            views=membership.views,
+        )
+        if recorded.missing:
+            names = ", ".join(recorded.missing)
+            membership.reason = f"in quarantine until {names} has recorded its new incarnation"
+            self._barrier = None
+            self._version = 0
+            return
+        if not self._term_is_spent(recorded.term):
+            membership.reason = "in quarantine: its term is being raised"
+            return
+        if self._barrier is None:
+            membership.reason = "in quarantine until a leader confirms a read barrier"
+            self._ask()
+            return
+        barrier = LogIndex(self._barrier)
+        if context.engine.commit_index < barrier or context.log.durable_index < barrier:
+            held = min(context.engine.commit_index, context.log.durable_index)
+            membership.reason = f"in quarantine, refilled to {held} of {barrier}"
+            return
+        self.end(hooks, lifted=False)
+
+    def _term_is_spent(self, told: int) -> bool:
+        """(b): the own term is durably the highest that was told, and its vote is given away."""
+        context = self._context
+        engine = context.engine
+        if self._version == 0:
+            term = max(told, engine.term)
+            if (context.journal.term, context.journal.vote) != (term, context.member):
+                engine.spend_vote(term, context.member)
+            self._version = max(context.storage.version, 1)
+        durable = context.storage.durable_version
+        return durable >= min(self._version, context.storage.version)
+
+    def _ask(self) -> None:
+        context = self._context
+        if self._asked or context.now < self._asked_at + context.settings.heartbeat:
+            return
+        self._asked = True
+        self._asked_at = context.now
+        self._barriers.add(self._on_barrier)
+
+    def _on_barrier(self, index: LogIndex | None, _reason: str) -> None:
+        self._asked = False
+        self._barrier = index
+
+    def end(self, hooks: Hooks, *, lifted: bool) -> None:
+        """Be a member like others, once that is on disk."""
+        context = self._context
+        context.storage.end_quarantine(lifted=lifted)
+        context.trace.event("quarantine_ended", index=context.log.durable_index, lifted=lifted)
+        self._membership.reason = ""
+        hooks.quarantine_ended()
+
+    def lift(self, hooks: Hooks) -> None:
+        """End it at an operator's word, with every term that was heard of spent."""
+        context = self._context
+        told = max((view.term for view in self._membership.views.values()), default=0)
+        context.engine.spend_vote(max(told, context.engine.term), context.member)
+        self.end(hooks, lifted=True)

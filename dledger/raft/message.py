@@ -1,0 +1,577 @@
+"""The closed list of messages between the members of a group, and their binary form `DLP1`.
+
+Owns: what members can say to each other, encode, decode, `describe`. Does not own what is believed
+(`gate.py`) nor how bytes travel (`transport.py`). Little-endian. Every message begins with
+
+      0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_TYPES`
+      6  2  flags (by type)       8  8  session: of the sender's process, random, never 0
+     16  8  sequence: grows by 1 with each message of this session to this receiver
+
+and goes on with the fixed struct of its type, below; an append request ends with entry frames
+(`DLE1`) exactly as they lie in the log, a hello with names and a genesis payload. All numbers are
+u64 unless said otherwise; terms, indexes and positions are below 2**63.
+
+`decode` raises ValueError for anything else than one whole message, whatever the bytes are.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
+
+from dledger.log.errors import SpanGone
+from dledger.raft.api import AppendPayload
+from dledger.raft.ports import RaftLog
+from dledger.types import Buffer
+from dledger_proto.entry import CorruptEntry, parse_entry_header
+from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX
+
+MAGIC: Final = b"DLP1"
+VERSION: Final = 1
+GENESIS_SIZE_MAX: Final = 16 * 1024
+_HEAD = struct.Struct("<4sBBHQQ")
+_NUMBER_MAX: Final = 1 << 63
+
+
+@dataclass(slots=True)
+class Message:
+    """What every message carries; `session` and `sequence` are stamped when it leaves."""
+
+    TYPE: ClassVar[int] = 0
+    session: int = field(default=0, kw_only=True)
+    sequence: int = field(default=0, kw_only=True)
+
+    def describe(self) -> str:
+        """Return one stable line for logs and tests, without session and sequence."""
+        raise NotImplementedError  # every message below says its own line
+
+
+@dataclass(slots=True)
+class Hello(Message):
+    """Who the sender is (D18). Repeated until the receiver's own hello shows that it was heard."""
+
+    TYPE: ClassVar[int] = 1
+    cluster: str
+    group: str
+    member: str
+    incarnation: bytes
+    state_number: int
+    """Grows whenever what the sender says of itself changes."""
+    term: int
+    group_id: bytes = b""
+    """Empty: the sender has not formed."""
+    quarantined: bool = False
+    lifted: bool = False
+    recorded: bytes = b""
+    """The incarnation of the receiver that the sender has on disk; empty when none."""
+    echo_session: int = 0
+    """The receiver's session as the sender knows it, 0 when it does not."""
+    echo_state: int = 0
+    met: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a sender that has not formed: whom it has met, itself included, by incarnation."""
+    genesis: bytes = b""
+    """The genesis payload; only when the receiver may need it."""
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        flags = "".join((" quarantined" * self.quarantined, " lifted" * self.lifted))
+        return (
+            f"hello {self.cluster}/{self.group}/{self.member} "
+            f"incarnation={self.incarnation.hex()[:8]} state={self.state_number} "
+            f"term={self.term} group_id={self.group_id.hex()[:8] or '-'}{flags} "
+            f"recorded={self.recorded.hex()[:8] or '-'} echo_state={self.echo_state} "
+            f"met={','.join(sorted(self.met)) or '-'} genesis={len(self.genesis)}"
+        )
+
+
+@dataclass(slots=True)
+class PreVote(Message):
+    """Would you vote for me in `term`, which is one above my own? Changes nothing (L1)."""
+
+    TYPE: ClassVar[int] = 2
+    number: int
+    term: int
+    last_index: int
+    last_term: int
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return f"pre-vote #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
+
+
+@dataclass(slots=True)
+class PreVoteAnswer(Message):
+    """Answers `PreVote` of the same number; `term` is the voter's own."""
+
+    TYPE: ClassVar[int] = 3
+    number: int
+    term: int
+    granted: bool
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return f"pre-vote-answer #{self.number} term={self.term} granted={self.granted}"
+
+
+@dataclass(slots=True)
+class VoteRequest(Message):
+    """Raft's RequestVote. Leaves when the candidate's own vote is on disk."""
+
+    TYPE: ClassVar[int] = 4
+    number: int
+    term: int
+    last_index: int
+    last_term: int
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return (
+            f"vote-request #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
+        )
+
+
+@dataclass(slots=True)
+class VoteAnswer(Message):
+    """Answers `VoteRequest` of the same number and term; granted ones leave once on disk."""
+
+    TYPE: ClassVar[int] = 5
+    number: int
+    term: int
+    voter_term: int
+    granted: bool
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return (
+            f"vote-answer #{self.number} term={self.term} granted={self.granted} "
+            f"voter_term={self.voter_term}"
+        )
+
+
+@dataclass(slots=True)
+class AppendRequest(Message):
+    """Raft's AppendEntries; without entries a heartbeat.
+
+    A sender fills `payload`, a receiver reads `frames`.
+    """
+
+    TYPE: ClassVar[int] = 6
+    number: int
+    term: int
+    prev_index: int
+    prev_term: int
+    commit_index: int
+    trim_floor: int
+    """No member may trim its log above this (the slowest member's match index)."""
+    wall_ms: int
+    """The majority's median clock as the leader knows it (D8)."""
+    answer: bool = True
+    """False: a mere notice of the commit index; answered only when it does not match."""
+    payload: AppendPayload | None = None
+    frames: memoryview | None = None
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        if self.payload is not None:
+            what = f"{self.payload.first}..{self.payload.last}"
+        else:
+            what = f"{len(self.frames)} bytes" if self.frames else "-"
+        return (
+            f"append #{self.number} term={self.term} prev={self.prev_index}@{self.prev_term} "
+            f"entries={what} commit={self.commit_index} floor={self.trim_floor}"
+            f"{'' if self.answer else ' notice'}"
+        )
+
+
+@dataclass(slots=True)
+class AppendAnswer(Message):
+    """Answers the `AppendRequest` of the same number and term (F3)."""
+
+    TYPE: ClassVar[int] = 7
+    number: int
+    term: int
+    """Of the request."""
+    own_term: int
+    matched: bool
+    match_index: int
+    """Matched: up to here the logs agree, and it is on the follower's disk."""
+    hint_index: int
+    hint_term: int
+    """Not matched: the follower's newest entry that may agree (L4)."""
+    wall_ms: int
+    quarantined: bool = False
+    disk_low: bool = False
+    disk_hangs: bool = False
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        what = (
+            f"match={self.match_index}"
+            if self.matched
+            else f"mismatch hint={self.hint_index}@{self.hint_term}"
+        )
+        flags = "".join(
+            (
+                " quarantined" * self.quarantined,
+                " disk-low" * self.disk_low,
+                " disk-hangs" * self.disk_hangs,
+            )
+        )
+        return (
+            f"append-answer #{self.number} term={self.term} {what} own_term={self.own_term}{flags}"
+        )
+
+
+@dataclass(slots=True)
+class TermNotice(Message):
+    """Tells a stale leader or candidate of a higher term (L9)."""
+
+    TYPE: ClassVar[int] = 8
+    term: int
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return f"term-notice {self.term}"
+
+
+@dataclass(slots=True)
+class TimeoutNow(Message):
+    """Raft's TimeoutNow: the leader hands over."""
+
+    TYPE: ClassVar[int] = 9
+    term: int
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return f"timeout-now term={self.term}"
+
+
+@dataclass(slots=True)
+class BarrierRequest(Message):
+    """A follower asks its leader for a read index, or a quarantined member for D18's barrier."""
+
+    TYPE: ClassVar[int] = 10
+    number: int
+    quarantined: bool = False
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return f"barrier #{self.number}{' quarantined' if self.quarantined else ''}"
+
+
+@dataclass(slots=True)
+class BarrierAnswer(Message):
+    """Answers `BarrierRequest` of the same number; `confirmed` False: ask again."""
+
+    TYPE: ClassVar[int] = 11
+    number: int
+    term: int
+    index: int
+    confirmed: bool
+
+    def describe(self) -> str:
+        """See `Message.describe`."""
+        return (
+            f"barrier-answer #{self.number} index={self.index} term={self.term} "
+            f"confirmed={self.confirmed}"
+        )
+
+
+# Encoding.
+
+_HELLO = struct.Struct("<16s16s16sQQQQIHHHBB")
+_VOTE = struct.Struct("<QQQQ")
+_PRE_VOTE_ANSWER = struct.Struct("<QQ")
+_VOTE_ANSWER = struct.Struct("<QQQ")
+_APPEND = struct.Struct("<QQQQQQq")
+_APPEND_ANSWER = struct.Struct("<QQQQQQq")
+_TERM = struct.Struct("<Q")
+_BARRIER_ANSWER = struct.Struct("<QQQ")
+_NO_ID = bytes(16)
+
+
+def encode(message: Message) -> list[Buffer]:
+    """Return the message as buffers to be sent one after the other.
+
+    ValueError for an append request whose entries are not loaded (`load`).
+    """
+    flags, parts = _ENCODERS[message.TYPE](message)
+    head = _HEAD.pack(MAGIC, VERSION, message.TYPE, flags, message.session, message.sequence)
+    return [head + parts[0], *parts[1:]]
+
+
+def payload_of(message: Message) -> AppendPayload | None:
+    """Return what an append request carries; None of a heartbeat and of other messages."""
+    return message.payload if isinstance(message, AppendRequest) else None
+
+
+def with_data(message: Message, data: bytes) -> Message:
+    """Return an append request whose entries are `data`, read from its payload's span."""
+    payload = payload_of(message)
+    assert isinstance(message, AppendRequest), "only append requests carry entries"
+    assert payload is not None, "it carries none"
+    return replace(message, payload=replace(payload, buffers=(data,)))
+
+
+def load(message: Message, log: RaftLog) -> Message | None:
+    """Return an append request with its entries as bytes; other messages as they are.
+
+    Blocks when the entries lie on disk. None when the log no longer holds them: then there is
+    nothing to send, the leader finds out by its next heartbeat.
+    """
+    payload = payload_of(message)
+    if payload is None or payload.buffers is not None:
+        return message
+    try:
+        data = log.read_span(payload.span)
+        header = parse_entry_header(data)
+    except (SpanGone, CorruptEntry):
+        return None
+    if (header.index, header.term) != (payload.first, payload.term_of_first):
+        return None
+    return with_data(message, data)
+
+
+def _encode_hello(message: Hello) -> tuple[int, list[Buffer]]:
+    names = [name.encode() for name in (message.cluster, message.group, message.member)]
+    flags = message.quarantined | message.lifted << 1
+    parts: list[bytes] = [
+        _HELLO.pack(
+            message.incarnation,
+            message.group_id or _NO_ID,
+            message.recorded or _NO_ID,
+            message.term,
+            message.echo_session,
+            message.state_number,
+            message.echo_state,
+            len(message.genesis),
+            *(len(name) for name in names),
+            len(message.met),
+            0,
+        ),
+        *names,
+    ]
+    for name, incarnation in sorted(message.met.items()):
+        parts += (bytes((len(name.encode()),)), name.encode(), incarnation)
+    parts.append(message.genesis)
+    return flags, [b"".join(parts)]
+
+
+def _encode_vote(message: PreVote | VoteRequest) -> tuple[int, list[Buffer]]:
+    return 0, [_VOTE.pack(message.number, message.term, message.last_index, message.last_term)]
+
+
+def _encode_append(message: AppendRequest) -> tuple[int, list[Buffer]]:
+    head = _APPEND.pack(
+        message.number,
+        message.term,
+        message.prev_index,
+        message.prev_term,
+        message.commit_index,
+        message.trim_floor,
+        message.wall_ms,
+    )
+    flags = 0 if message.answer else 1
+    if message.payload is not None:
+        if message.payload.buffers is None:
+            raise ValueError(f"{message.describe()}: its entries are not loaded")
+        return flags, [head, *message.payload.buffers]
+    return flags, [head] if message.frames is None else [head, message.frames]
+
+
+def _encode_append_answer(message: AppendAnswer) -> tuple[int, list[Buffer]]:
+    flags = (
+        message.matched | message.quarantined << 1 | message.disk_low << 2 | message.disk_hangs << 3
+    )
+    return flags, [
+        _APPEND_ANSWER.pack(
+            message.number,
+            message.term,
+            message.own_term,
+            message.match_index,
+            message.hint_index,
+            message.hint_term,
+            message.wall_ms,
+        )
+    ]
+
+
+_ENCODERS: Final[Mapping[int, Callable[..., tuple[int, list[Buffer]]]]] = {
+    Hello.TYPE: _encode_hello,
+    PreVote.TYPE: _encode_vote,
+    PreVoteAnswer.TYPE: lambda m: (m.granted, [_PRE_VOTE_ANSWER.pack(m.number, m.term)]),
+    VoteRequest.TYPE: _encode_vote,
+    VoteAnswer.TYPE: lambda m: (
+        m.granted,
+        [_VOTE_ANSWER.pack(m.number, m.term, m.voter_term)],
+    ),
+    AppendRequest.TYPE: _encode_append,
+    AppendAnswer.TYPE: _encode_append_answer,
+    TermNotice.TYPE: lambda m: (0, [_TERM.pack(m.term)]),
+    TimeoutNow.TYPE: lambda m: (0, [_TERM.pack(m.term)]),
+    BarrierRequest.TYPE: lambda m: (m.quarantined, [_TERM.pack(m.number)]),
+    BarrierAnswer.TYPE: lambda m: (
+        m.confirmed,
+        [_BARRIER_ANSWER.pack(m.number, m.term, m.index)],
+    ),
+}
+
+
+# Decoding.
+
+
+def decode(buffer: Buffer) -> Message:
+    """Return the one message that `buffer` holds; the frames of an append are views of it."""
+    size = len(buffer)
+    if not _HEAD.size <= size <= FRAME_SIZE_MAX:
+        raise ValueError(f"message of {size} bytes, must be in {_HEAD.size}..{FRAME_SIZE_MAX}")
+    magic, version, kind, flags, session, sequence = _HEAD.unpack_from(buffer)
+    if magic != MAGIC or version != VERSION:
+        raise ValueError(f"message magic {magic!r} version {version}, known {MAGIC!r} {VERSION}")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise ValueError(f"message type {kind} is not known")
+    body = memoryview(buffer)[_HEAD.size :]
+    try:
+        message = decoder(body, flags)
+    except struct.error as error:
+        raise ValueError(f"message type {kind}: {error}") from error
+    message.session = session
+    message.sequence = sequence
+    return message
+
+
+def _numbers(shape: struct.Struct, body: memoryview) -> Sequence[int]:
+    """Unpack a body that holds exactly these numbers."""
+    if len(body) != shape.size:
+        raise ValueError(f"body of {len(body)} bytes, must be {shape.size}")
+    return _checked(shape.unpack(body))
+
+
+def _checked(numbers: tuple[int, ...]) -> Sequence[int]:
+    for number in numbers:
+        if number >= _NUMBER_MAX:
+            raise ValueError(f"number {number} is not below 2**63")
+    return numbers
+
+
+def _decode_hello(body: memoryview, flags: int) -> Hello:
+    fields = _HELLO.unpack_from(body)
+    incarnation, group_id, recorded, term, echo_session, state, echo_state = fields[:7]
+    genesis_size, *name_sizes, met_count, reserved = fields[7:]
+    if genesis_size > GENESIS_SIZE_MAX or met_count > MEMBERS_MAX or flags > 3 or reserved:
+        raise ValueError(f"hello with {met_count} members, genesis of {genesis_size} bytes")
+    _checked((term, state, echo_state))
+    at = _HELLO.size
+    names: list[str] = []
+    for size in name_sizes:
+        names.append(_name(body, at, size))
+        at += size
+    met: dict[str, bytes] = {}
+    for _ in range(met_count):
+        (size,) = struct.unpack_from("<B", body, at)
+        name = _name(body, at + 1, size)
+        at += 1 + size
+        (met[name],) = struct.unpack_from("<16s", body, at)
+        at += 16
+    genesis = bytes(body[at:])
+    if len(genesis) != genesis_size:
+        raise ValueError(f"hello ends with {len(genesis)} bytes, genesis has {genesis_size}")
+    return Hello(
+        cluster=names[0],
+        group=names[1],
+        member=names[2],
+        incarnation=incarnation,
+        state_number=state,
+        term=term,
+        group_id=b"" if group_id == _NO_ID else group_id,
+        quarantined=bool(flags & 1),
+        lifted=bool(flags & 2),
+        recorded=b"" if recorded == _NO_ID else recorded,
+        echo_session=echo_session,
+        echo_state=echo_state,
+        met=met,
+        genesis=genesis,
+    )
+
+
+def _name(body: memoryview, at: int, size: int) -> str:
+    data = bytes(body[at : at + size])
+    if not 1 <= size <= GROUP_NAME_LENGTH_MAX or len(data) != size:
+        raise ValueError(f"name of {size} bytes, must be in 1..{GROUP_NAME_LENGTH_MAX}")
+    return data.decode()  # UnicodeDecodeError is a ValueError
+
+
+def _decode_append(body: memoryview, flags: int) -> AppendRequest:
+    number, term, prev_index, prev_term, commit, floor, wall_ms = _checked(
+        _APPEND.unpack_from(body)
+    )
+    frames = body[_APPEND.size :]
+    return AppendRequest(
+        number,
+        term,
+        prev_index,
+        prev_term,
+        commit,
+        floor,
+        wall_ms,
+        answer=not flags & 1,
+        frames=frames if len(frames) else None,
+    )
+
+
+def _decode_append_answer(body: memoryview, flags: int) -> AppendAnswer:
+    number, term, own_term, match, hint, hint_term, wall_ms = _numbers(_APPEND_ANSWER, body)
+    return AppendAnswer(
+        number,
+        term,
+        own_term,
+        bool(flags & 1),
+        match,
+        hint,
+        hint_term,
+        wall_ms,
+        quarantined=bool(flags & 2),
+        disk_low=bool(flags & 4),
+        disk_hangs=bool(flags & 8),
+    )
+
+
+def _decode_vote(kind: type[PreVote] | type[VoteRequest]) -> Callable[..., Message]:
+    def decode_it(body: memoryview, _flags: int) -> Message:
+        number, term, last_index, last_term = _numbers(_VOTE, body)
+        return kind(number, term, last_index, last_term)
+
+    return decode_it
+
+
+def _decode_pre_vote_answer(body: memoryview, flags: int) -> PreVoteAnswer:
+    number, term = _numbers(_PRE_VOTE_ANSWER, body)
+    return PreVoteAnswer(number, term, bool(flags & 1))
+
+
+def _decode_vote_answer(body: memoryview, flags: int) -> VoteAnswer:
+    number, term, voter_term = _numbers(_VOTE_ANSWER, body)
+    return VoteAnswer(number, term, voter_term, bool(flags & 1))
+
+
+def _decode_barrier_answer(body: memoryview, flags: int) -> BarrierAnswer:
+    number, term, index = _numbers(_BARRIER_ANSWER, body)
+    return BarrierAnswer(number, term, index, bool(flags & 1))
+
+
+_DECODERS: Final[Mapping[int, Callable[[memoryview, int], Message]]] = {
+    Hello.TYPE: _decode_hello,
+    PreVote.TYPE: _decode_vote(PreVote),
+    PreVoteAnswer.TYPE: _decode_pre_vote_answer,
+    VoteRequest.TYPE: _decode_vote(VoteRequest),
+    VoteAnswer.TYPE: _decode_vote_answer,
+    AppendRequest.TYPE: _decode_append,
+    AppendAnswer.TYPE: _decode_append_answer,
+    TermNotice.TYPE: lambda body, _: TermNotice(*_numbers(_TERM, body)),
+    TimeoutNow.TYPE: lambda body, _: TimeoutNow(*_numbers(_TERM, body)),
+    BarrierRequest.TYPE: lambda body, flags: BarrierRequest(
+        _numbers(_TERM, body)[0], bool(flags & 1)
+    ),
+    BarrierAnswer.TYPE: _decode_barrier_answer,
+}

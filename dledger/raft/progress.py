@@ -1,0 +1,147 @@
+"""How far one follower is, as its leader knows, and what is on its way to it. Pure.
+
+Owns: next index, match index, the numbered requests in flight and their bytes. Two states:
+
+  probe       it is not known where the logs agree: one request at a time
+  replicate   they agree up to `match`: requests follow each other without waiting, up to a bound
+
+  probe --matched--> replicate        replicate --mismatch, link lost, entries refused--> probe
+
+Does not own: which bytes a request holds, or what the core counts (`replication.py`).
+"""
+
+import enum
+from collections import deque
+from typing import NamedTuple
+
+from dledger.types import MemberId
+
+
+class Pace(enum.Enum):
+    """See the module header."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+
+
+class InFlight(NamedTuple):
+    """One request with entries that is not acknowledged."""
+
+    number: int
+    last: int
+    size: int
+
+
+class Progress:
+    """One follower. Invariants: match < next; inflight_bytes is the sum over `inflight`."""
+
+    __slots__ = (
+        "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
+        "inflight_bytes", "match", "member", "next", "number", "pace", "probe_open", "quarantined",
+    )  # fmt: skip
+
+    def __init__(self, member: MemberId) -> None:
+        self.member = member
+        self.number = 0
+        """Of the newest request sent; grows for the life of the process."""
+        self.match = 0
+        self.next = 1
+        self.pace = Pace.PROBE
+        self.probe_open = False
+        """Probe: a request is out and unanswered."""
+        self.floor = 0
+        """A mismatch reported for an older request is stale: it asks for what was sent (F2)."""
+        self.inflight: deque[InFlight] = deque()
+        self.inflight_bytes = 0
+        self.commit_sent = 0
+        self.quarantined = False
+        self.disk_low = False
+        self.disk_hangs = False
+        self.clock_offset_ms: int | None = None
+        """The follower's clock against this leader's, None before its first answer."""
+
+    def begin_reign(self, last_index: int) -> None:
+        """Know nothing but that the follower may hold everything up to `last_index`."""
+        self.match = 0
+        self.next = last_index + 1
+        self.commit_sent = 0
+        self.clock_offset_ms = None
+        self.disk_low = self.disk_hangs = False
+        self._probe()
+
+    def _probe(self) -> None:
+        self.pace = Pace.PROBE
+        self.probe_open = False
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.floor = self.number + 1
+
+    def may_send(self, inflight_bytes_max: int) -> bool:
+        """Tell whether a request with entries may leave now."""
+        if self.disk_low:
+            return False  # it throws entries away (I16)
+        if self.pace is Pace.PROBE:
+            return not self.probe_open
+        return self.inflight_bytes < inflight_bytes_max
+
+    def sent(self, last: int | None, size: int) -> int:
+        """Note a request, with entries up to `last` or none; return its number."""
+        self.number += 1
+        if last is not None:
+            self.inflight.append(InFlight(self.number, last, size))
+            self.inflight_bytes += size
+            if self.pace is Pace.REPLICATE:
+                self.next = last + 1
+        if self.pace is Pace.PROBE:
+            self.probe_open = True
+        return self.number
+
+    def matched(self, number: int, match: int) -> bool:
+        """Take an acknowledgement; True when it moved the match index."""
+        inflight = self.inflight
+        while inflight and inflight[0].last <= match:
+            self.inflight_bytes -= inflight.popleft().size
+        moved = match > self.match
+        if moved:
+            self.match = match
+        if self.next <= self.match:
+            self.next = self.match + 1
+        if self.pace is Pace.PROBE and number >= self.floor:
+            # The probe's own entries stay in flight: they are acknowledged once on disk.
+            self.pace = Pace.REPLICATE
+            self.probe_open = False
+            if inflight:
+                self.next = max(self.next, inflight[-1].last + 1)
+        return moved
+
+    def mismatched(self, number: int, next_index: int) -> bool:
+        """Take a mismatch: go back to `next_index`; False when it is stale (F2)."""
+        if number < self.floor:
+            return False
+        self._probe()
+        self.next = max(self.match + 1, next_index)
+        return True
+
+    def lost(self) -> None:
+        """The link broke, or entries were refused: what is in flight must be sent again."""
+        self._probe()
+        self.next = self.match + 1
+
+    def retry_probe(self) -> None:
+        """A probe went unanswered for a heartbeat: allow another."""
+        if self.pace is Pace.PROBE:
+            self.probe_open = False
+            self.inflight.clear()
+            self.inflight_bytes = 0
+
+    def forget_data(self) -> None:
+        """The follower came back without its data (D18): nothing of what it said holds."""
+        self.match = 0
+        self.lost()
+
+    def describe(self) -> str:
+        """Return one stable line for logs and tests."""
+        return (
+            f"{self.member} {self.pace.value} match={self.match} next={self.next} "
+            f"inflight={len(self.inflight)}/{self.inflight_bytes} number={self.number}"
+        )

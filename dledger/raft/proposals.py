@@ -1,0 +1,210 @@
+"""Group commit and the fate of every proposal. Pure but for the entries it appends.
+
+Owns: proposals that wait for an entry, proposals that an entry holds, their bounds (L10, I17), and
+the one call of each `settled` (L7). Does not own when entries are cut (`group.py`) or how they spread.
+
+A proposal ends exactly once:
+
+  refused at once            NOT_STORED   not leader, busy, draining, disk full, too large
+  waiting, leadership lost   NOT_STORED   NOT_LEADER: no log ever held it
+  in an entry, applied       STORED       with the machine's results, on whichever member applies it
+  in an entry, replaced      NOT_STORED   another entry is committed at its index
+  in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after leadership was lost, or at stop
+
+The time limit keeps a caller from waiting for a member that was cut off; it retries idempotently
+at the new leader (D11).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
+from dledger_proto.entry import ENTRY_HEADER_SIZE
+from dledger_proto.errors import Code, Outcome
+from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_TARGET
+
+DECISION_LIMIT: Final = 1.0
+"""Seconds for which a member that lost leadership still tells the fate of what it had proposed."""
+
+Append = Callable[[EntryKind, Sequence[Buffer]], tuple[LogIndex, Term]]
+
+
+class Proposal:
+    """One caller's payloads, kept together in one entry."""
+
+    __slots__ = ("kind", "payloads", "settled", "size")
+
+    def __init__(
+        self, kind: EntryKind, payloads: Sequence[Buffer], size: int, settled: OnSettled
+    ) -> None:
+        self.kind = kind
+        self.payloads = payloads
+        self.size = size
+        self.settled = settled
+
+
+class Proposals:
+    """Every proposal that is not settled."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Proposal] = deque()
+        self.waiting_bytes = 0
+        self._proposed: dict[int, tuple[int, list[Proposal]]] = {}
+        """By index of the entry: its term and its proposals, in the order of their payloads."""
+        self._decide_by: float | None = None
+
+    @property
+    def undecided(self) -> int:
+        """How many entries hold proposals that are not settled."""
+        return len(self._proposed)
+
+    @property
+    def decide_by(self) -> float | None:
+        """When what is undecided becomes UNKNOWN; None while leading, or when nothing is."""
+        return self._decide_by if self._proposed else None
+
+    @property
+    def are_waiting(self) -> bool:
+        """Tell whether a proposal waits for an entry."""
+        return bool(self._waiting)
+
+    def add(self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled) -> None:
+        """Queue a proposal that was admitted; one that fits no entry is refused."""
+        size = 8 * len(payloads)
+        for payload in payloads:
+            size += len(payload)
+        if not 1 <= len(payloads) <= ENTRY_PAYLOADS_MAX:
+            refuse(
+                settled,
+                Code.INVALID_ARGUMENT,
+                f"{len(payloads)} payloads in one proposal, must be in 1..{ENTRY_PAYLOADS_MAX}",
+            )
+        elif size + ENTRY_HEADER_SIZE > ENTRY_SIZE_MAX:
+            refuse(
+                settled,
+                Code.MESSAGE_TOO_LARGE,
+                f"proposal of {size} bytes, an entry holds {ENTRY_SIZE_MAX - ENTRY_HEADER_SIZE}",
+            )
+        else:
+            self._waiting.append(Proposal(kind, payloads, size, settled))
+            self.waiting_bytes += size
+
+    def cut(self, append: Append, *, everything: bool) -> int:
+        """Make entries of what waits; return how many.
+
+        Without `everything`, only entries that are full: the rest gathers until the round in
+        flight is done. Order is kept; an entry holds proposals of one kind.
+        """
+        entries = 0
+        while self._waiting and (everything or self.waiting_bytes >= ENTRY_SIZE_TARGET):
+            batch = self._next_entry()
+            payloads: list[Buffer] = []
+            for proposal in batch:
+                payloads += proposal.payloads
+            index, term = append(batch[0].kind, payloads)
+            replaced = self._proposed.pop(index, None)
+            self._proposed[index] = (term, batch)
+            if replaced is not None:
+                # Cut from this log by an earlier leader; another member may still hold it.
+                _give_up(index, *replaced, "the entry was cut from this member's log")
+            entries += 1
+        return entries
+
+    def _next_entry(self) -> list[Proposal]:
+        waiting = self._waiting
+        batch = [waiting.popleft()]
+        size = batch[0].size
+        count = len(batch[0].payloads)
+        while waiting and waiting[0].kind is batch[0].kind:
+            size += waiting[0].size
+            count += len(waiting[0].payloads)
+            if size > ENTRY_SIZE_TARGET or count > ENTRY_PAYLOADS_MAX:
+                size -= waiting[0].size
+                break
+            batch.append(waiting.popleft())
+        self.waiting_bytes -= size
+        return batch
+
+    # Decisions.
+
+    def applied(self, index: LogIndex, term: int, results: Sequence[object]) -> None:
+        """Settle what the committed entry at `index` decides."""
+        held = self._proposed.pop(index, None)
+        if held is None:
+            return
+        own_term, batch = held
+        if own_term != term:
+            for proposal in batch:
+                proposal.settled(
+                    Settled(
+                        Outcome.NOT_STORED,
+                        Code.NOT_LEADER,
+                        f"entry {index} of term {own_term} was replaced by one of term {term}",
+                        index=index,
+                        term=Term(own_term),
+                    )
+                )
+            return
+        at = 0
+        for proposal in batch:
+            end = at + len(proposal.payloads)
+            proposal.settled(
+                Settled(
+                    Outcome.STORED,
+                    Code.OK,
+                    index=index,
+                    term=Term(term),
+                    results=results[at:end],
+                )
+            )
+            at = end
+
+    def leadership_won(self) -> None:
+        """Decide by apply alone again: this member finds out what becomes of its log."""
+        self._decide_by = None
+
+    def leadership_lost(self, now: float, hint: str) -> None:
+        """Refuse what no entry holds, and put a limit on the rest."""
+        self.refuse_waiting(Code.NOT_LEADER, hint)
+        self._decide_by = now + DECISION_LIMIT
+
+    def tick(self, now: float) -> None:
+        """Give up on what is undecided for too long."""
+        if self._decide_by is not None and now >= self._decide_by:
+            self._decide_by = None
+            self.give_up("this member lost leadership before the write was decided")
+
+    def refuse_waiting(self, code: Code, detail: str) -> None:
+        """Settle everything that no entry holds."""
+        waiting, self._waiting, self.waiting_bytes = self._waiting, deque(), 0
+        for proposal in waiting:
+            refuse(proposal.settled, code, detail)
+
+    def give_up(self, detail: str) -> None:
+        """Settle everything that an entry holds as unknown."""
+        proposed, self._proposed = self._proposed, {}
+        for index, (term, batch) in sorted(proposed.items()):
+            _give_up(index, term, batch, detail)
+
+    def indexes(self) -> Iterator[int]:
+        """Return the entries that hold undecided proposals, for tests and status."""
+        return iter(sorted(self._proposed))
+
+
+def refuse(settled: OnSettled, code: Code, detail: str) -> None:
+    """Settle as certainly not stored."""
+    settled(Settled(Outcome.NOT_STORED, code, detail))
+
+
+def _give_up(index: int, term: int, batch: Sequence[Proposal], detail: str) -> None:
+    for proposal in batch:
+        proposal.settled(
+            Settled(
+                Outcome.UNKNOWN,
+                Code.UNKNOWN_OUTCOME,
+                detail,
+                index=LogIndex(index),
+                term=Term(term),
+            )
+        )

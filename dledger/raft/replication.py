@@ -1,0 +1,246 @@
+"""The leader's half of replication: what goes to whom, and what comes of the answers.
+
+Owns: heartbeats, the pump that keeps requests in flight, back-off after a mismatch (L4), notices of
+the commit index, the trim floor, what reaches the core of a follower's answers (F3, D18). The
+library's own sending is off: it re-sends everything in flight on each acknowledgement. Does not own
+the bytes (the log hands them out) nor the rules by which a follower's progress moves (`progress.py`).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from dledger.raft.api import AppendPayload, PeerStatus
+from dledger.raft.context import Context
+from dledger.raft.message import AppendAnswer, AppendRequest
+from dledger.raft.progress import Pace, Progress
+from dledger.types import LogIndex, MemberId
+from dledger_proto.limits import FRAME_SIZE_TARGET
+
+COMMIT_NOTICE_SHARE: Final = 0.05
+"""Of a heartbeat: so long a new commit index waits for an append message to travel with."""
+
+
+class Replication:
+    """What a leader knows about the others. Numbers of requests outlive reigns, the rest does not."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.peers = {peer: Progress(peer) for peer in context.peers}
+        self._heartbeat_at = math.inf
+        self._notice_at = math.inf
+        self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
+        """Told of each counted answer of this reign: who, to which request (read barriers)."""
+
+    # A reign.
+
+    def begin_reign(self) -> None:
+        """Find out where everybody is, at once."""
+        context = self._context
+        for progress in self.peers.values():
+            # The core has appended its no-op: before that the logs may agree.
+            progress.begin_reign(context.log.last_index - 1)
+        self._heartbeat_at = context.now
+        self._notice_at = math.inf
+
+    def end_reign(self) -> None:
+        """Stop sending."""
+        self._heartbeat_at = self._notice_at = math.inf
+
+    def next_deadline(self) -> float:
+        """Return when `tick` has something to send."""
+        return min(self._heartbeat_at, self._notice_at)
+
+    def tick(self) -> None:
+        """Send what is due."""
+        context = self._context
+        if not context.engine.is_leader:
+            return
+        if context.now >= self._heartbeat_at:
+            self.heartbeat()
+        elif context.now >= self._notice_at:
+            self._notice_at = math.inf
+            for progress in self.peers.values():
+                if progress.commit_sent < context.engine.commit_index:
+                    self._send(progress, None, answer=False)
+
+    def heartbeat(self) -> None:
+        """Send everybody a request now; entries if a probe or the window allows, else none."""
+        self._heartbeat_at = self._context.now + self._context.settings.heartbeat
+        for progress in self.peers.values():
+            progress.retry_probe()
+            if not self._pump(progress):
+                self._send(progress, None)
+
+    def commit_moved(self) -> None:
+        """Let followers know soon; with the next entries, or by a notice."""
+        settings = self._context.settings
+        self._notice_at = min(
+            self._notice_at, self._context.now + COMMIT_NOTICE_SHARE * settings.heartbeat
+        )
+
+    # Sending.
+
+    def pump(self) -> None:
+        """Send entries to everybody whose window is open."""
+        if self._context.engine.is_leader:
+            for progress in self.peers.values():
+                self._pump(progress)
+
+    def _pump(self, progress: Progress) -> bool:
+        """Send entries while the window allows; True when something left."""
+        context = self._context
+        log = context.log
+        if progress.member not in context.outbox.up or progress.next < log.first_index:
+            return False  # the latter: trimmed away, only a bulk transfer could help
+        sent = False
+        window = context.settings.inflight_bytes_max
+        while progress.next <= log.last_index and progress.may_send(window):
+            payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
+            self._send(progress, payload)
+            sent = True
+        return sent
+
+    def _send(
+        self, progress: Progress, payload: AppendPayload | None, *, answer: bool = True
+    ) -> None:
+        context = self._context
+        if progress.member not in context.outbox.up:
+            return
+        prev_index = progress.next - 1
+        prev_term = context.log.term_at(LogIndex(prev_index))
+        if prev_term is None:
+            # Trimmed: a heartbeat still keeps the follower from campaigning, and matches nothing.
+            prev_index = context.log.last_index
+            prev_term = context.log.last_term
+        commit_index = context.engine.commit_index
+        number = progress.sent(
+            None if payload is None else payload.last, 0 if payload is None else payload.size
+        )
+        progress.commit_sent = commit_index
+        context.send(
+            progress.member,
+            AppendRequest(
+                number,
+                context.engine.term,
+                prev_index,
+                prev_term,
+                commit_index,
+                self.trim_floor(),
+                self.group_wall_ms(),
+                answer=answer,
+                payload=payload,
+            ),
+        )
+
+    # Answers.
+
+    def on_append_answer(self, sender: MemberId, message: AppendAnswer) -> bool:
+        """Take an answer; True when the commit index may move by it."""
+        context = self._context
+        engine = context.engine
+        progress = self.peers[sender]
+        if not engine.is_leader or message.term != engine.term:
+            return False  # answers an older reign (F3)
+        if message.number > progress.number or message.match_index > context.log.last_index:
+            context.trace.event("dropped", sender=sender, message="append-answer", reason="unasked")
+            return False
+        progress.quarantined = message.quarantined
+        progress.disk_hangs = message.disk_hangs
+        progress.clock_offset_ms = message.wall_ms - context.clock.wall_ms()
+        if message.disk_low and not progress.disk_low:
+            progress.lost()  # it throws entries away; send again when it has room
+        progress.disk_low = message.disk_low
+        moved = False
+        if message.matched:
+            moved = progress.matched(message.number, message.match_index)
+        else:
+            self._back_off(progress, message)
+        if message.quarantined:
+            return False  # moves replication, is no witness of anything (D18)
+        engine.heard(sender, progress.match if message.matched else None, context.now)
+        self.on_answer(sender, message.number)
+        self._pump(progress)
+        return moved
+
+    def _back_off(self, progress: Progress, message: AppendAnswer) -> None:
+        """Go on from the newest entry that may agree: a whole term at a step (L4)."""
+        context = self._context
+        hint = min(message.hint_index, context.log.last_index)
+        low = max(progress.match, context.log.first_index - 1)
+        high = max(hint, low)
+        while low < high:
+            middle = (low + high + 1) // 2
+            term = context.log.term_at(LogIndex(middle))
+            if term is not None and term <= message.hint_term:
+                low = middle
+            else:
+                high = middle - 1
+        if progress.mismatched(message.number, low + 1) and not self._pump(progress):
+            if progress.next >= context.log.first_index:
+                self._send(progress, None)
+
+    # Links and lives.
+
+    def link_changed(self, peer: MemberId) -> None:
+        """A link broke or stands again: what was in flight is taken for lost."""
+        progress = self.peers[peer]
+        progress.lost()
+        if self._context.engine.is_leader and peer in self._context.outbox.up:
+            if not self._pump(progress):
+                self._send(progress, None)
+
+    def forget_data(self, peer: MemberId) -> None:
+        """A peer has begun a new life without its data (D18 a)."""
+        self.peers[peer].forget_data()
+        self._context.engine.zero_match(peer)
+
+    # What all of them say together.
+
+    def trim_floor(self) -> int:
+        """Return the slowest member's match index: no head is trimmed above it."""
+        return min(
+            (progress.match for progress in self.peers.values()),
+            default=self._context.log.durable_index,
+        )
+
+    def group_wall_ms(self) -> int:
+        """Return the majority's median clock: this leader's clock and what the others showed."""
+        offsets = [0] + [
+            progress.clock_offset_ms
+            for progress in self.peers.values()
+            if progress.clock_offset_ms is not None
+        ]
+        offsets.sort()
+        return self._context.clock.wall_ms() + offsets[(len(offsets) - 1) // 2]
+
+    def all_matched(self, peer: MemberId) -> bool:
+        """Tell whether a follower holds the whole log on its disk."""
+        return self.peers[peer].match == self._context.log.last_index
+
+    def transfer_candidates(self) -> list[MemberId]:
+        """Return who could lead, the most complete first."""
+        able = [
+            progress
+            for progress in self.peers.values()
+            if progress.member in self._context.outbox.up
+            and progress.pace is Pace.REPLICATE
+            and not (progress.quarantined or progress.disk_low or progress.disk_hangs)
+        ]
+        able.sort(key=lambda progress: (-progress.match, progress.member))
+        return [progress.member for progress in able]
+
+    def status(self, incarnations: Callable[[MemberId], bytes]) -> list[PeerStatus]:
+        """Return what an operator wants to see of each peer."""
+        return [
+            PeerStatus(
+                member=peer,
+                connected=peer in self._context.outbox.up,
+                match_index=LogIndex(progress.match),
+                next_index=LogIndex(progress.next),
+                inflight_bytes=progress.inflight_bytes,
+                incarnation=incarnations(peer).hex(),
+                quarantined=progress.quarantined,
+            )
+            for peer, progress in self.peers.items()
+        ]

@@ -1,0 +1,49 @@
+"""Structured events of a group: what an operator greps for and what the simulation checks.
+
+Owns: the `Trace` protocol, a silent one and one that keeps a list. Does not own where events go; the
+member server writes them as log lines bound to group, member and term. An event's fields are plain
+numbers, strings and short bytes. The raft package emits, with the fields in brackets:
+
+role [role term leader]              vote [candidate term]             campaign [term why]
+commit [index term]                  truncated [first last term]       appended [index term crc]
+formed [group_id]                    quarantined [incarnation]         quarantine_ended [index lifted]
+incarnation_recorded [peer incarnation]                                stopped [reason]
+paused [gap_seconds]                 disk_hangs [seconds]              transfer [target done reason]
+leader_lost [peer why]               refused [sender reason]           head_trimmed [index]
+dropped [sender message reason]      clock_off [offset_ms]
+"""
+
+from typing import Protocol
+
+
+class Trace(Protocol):
+    """Takes events; must not raise and must not block."""
+
+    def event(self, name: str, **fields: object) -> None:
+        """Record that `name` happened, with its fields."""
+        ...
+
+
+class NoTrace:
+    """Keeps nothing."""
+
+    def event(self, name: str, **fields: object) -> None:
+        """See `Trace.event`."""
+
+
+class ListTrace:
+    """Keeps the newest events in memory, for tests and for an error report."""
+
+    def __init__(self, kept_max: int = 100_000) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self._kept_max = kept_max
+
+    def event(self, name: str, **fields: object) -> None:
+        """See `Trace.event`."""
+        if len(self.events) >= self._kept_max:
+            del self.events[: self._kept_max // 2]
+        self.events.append((name, fields))
+
+    def named(self, name: str) -> list[dict[str, object]]:
+        """Return the fields of every kept event of one name, oldest first."""
+        return [fields for other, fields in self.events if other == name]
