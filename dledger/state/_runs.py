@@ -6,14 +6,12 @@ Owns: its value and codec. Not: when runs come and go (`key_index.py`). Little-e
     run:    level u8, number u64, entries u64, first_time_ms i64, last_time_ms i64,
             last_position u64
     merge:  level u8, output u64, entries u64, in_block u32, inputs u8, input u64 *,
-            size u8 and bytes of the cursor, size u8 and bytes of the open block's name
+            then, each behind its size u8: a start for every input, the cursor, the open block
 """
 
 import struct
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-
-ENTRY_SIZE: Final = 24
 
 _HEAD: Final = struct.Struct("<QQHH")
 _RUN: Final = struct.Struct("<BQQqqQ")
@@ -39,6 +37,8 @@ class Merge:
     level: int
     inputs: tuple[int, ...]
     output: int
+    starts: list[bytes]
+    """For each input, a name at or before that of its first block: those before are deleted."""
     entries: int = 0
     """Written to the output so far."""
     in_block: int = 0
@@ -84,9 +84,9 @@ def encode_directory(directory: Directory) -> bytes:
                 merge.level, merge.output, merge.entries, merge.in_block, len(merge.inputs)
             ),
             struct.pack(f"<{len(merge.inputs)}Q", *merge.inputs),
-            bytes((len(merge.cursor),)), merge.cursor,
-            bytes((len(merge.open_block),)), merge.open_block,
         )  # fmt: skip
+        for name in (*merge.starts, merge.cursor, merge.open_block):
+            parts += (bytes((len(name),)), name)
     return b"".join(parts)
 
 
@@ -103,9 +103,12 @@ def decode_directory(value: bytes) -> Directory:
         at += _MERGE.size
         inputs: tuple[int, ...] = struct.unpack_from(f"<{count}Q", value, at)
         at += 8 * len(inputs)
-        cursor = value[at + 1 : at + 1 + value[at]]
-        at += 1 + value[at]
-        open_block = value[at + 1 : at + 1 + value[at]]
-        at += 1 + value[at]
-        directory.merges.append(Merge(level, inputs, output, entries, in_block, cursor, open_block))
+        names: list[bytes] = []
+        for _ in range(count + 2):
+            names.append(value[at + 1 : at + 1 + value[at]])
+            at += 1 + value[at]
+        *starts, cursor, open_block = names
+        directory.merges.append(
+            Merge(level, inputs, output, starts, entries, in_block, cursor, open_block)
+        )
     return directory

@@ -28,13 +28,20 @@ oldest needed position is dropped whole.
 
 import heapq
 import struct
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dledger.state._runs import (
+from dledger.state._entries import (
     ENTRY_SIZE,
+    KeyPlace,
+    entries_of,
+    place_of,
+    search,
+    sort,
+    split,
+)
+from dledger.state._runs import (
     Directory,
     Merge,
     Run,
@@ -45,7 +52,6 @@ from dledger.state.queues import QueueTable
 from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, after
 from dledger.state.trim import Garbage
 from dledger_proto.batch import BatchHeader
-from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 
 LEVEL_0_ENTRIES: Final = 4_096
 MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
@@ -61,23 +67,9 @@ _BLOCKS_AHEAD: Final = 2
 _MERGE_ROUNDS_MAX: Final = 64
 """Bound on one move; a merge that lags after a huge batch catches up with the next moves."""
 _RECORD: Final = struct.Struct("<IIqqQ")
-_ENTRY: Final = struct.Struct(">QQQ")
 _LEVEL_0: Final = b"\0"
 _RUNS: Final = b"\1"
-_OFFSET_BITS: Final = 48
-_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
 _END: Final = b"\xff" * (ENTRY_SIZE + 1)
-
-assert _ENTRY.size == ENTRY_SIZE
-assert QUEUES_PER_TOPIC_MAX <= 1 << (64 - _OFFSET_BITS), "a queue number fits an entry"
-
-
-class KeyPlace(NamedTuple):
-    """Where a batch lies that holds the hash; ordered by position."""
-
-    position: int
-    queue: int
-    base_offset: int
 
 
 @dataclass(slots=True)
@@ -138,7 +130,7 @@ class KeyIndex:
         value = self._store.get(PREFIX[Table.KEY_DIRECTORY] + topic_id)
         directory = Directory() if value is None else decode_directory(value)
         topic = _Topic(topic_id, directory, 0, directory.first_block, 0)
-        for block, data in self._level_0_blocks(topic_id):
+        for block, data in self._level_0_blocks(topic_id, directory):
             topic.block, topic.block_size = block, len(data)
             topic.entries += sum(len(hashes) // 8 for _, hashes in _records(data))
         if len(self._topics) >= CACHED_TOPICS_MAX:
@@ -146,9 +138,9 @@ class KeyIndex:
         self._topics[topic_id] = topic
         return topic
 
-    def _level_0_blocks(self, topic_id: bytes) -> Iterator[tuple[int, bytes]]:
+    def _level_0_blocks(self, topic_id: bytes, directory: Directory) -> Iterator[tuple[int, bytes]]:
         prefix = _level_0_prefix(topic_id)
-        start, stop = prefix, after(prefix)
+        start, stop = prefix + U64.pack(directory.first_block), after(prefix)
         while rows := self._store.scan(start, stop, 64):
             for key, data in rows:
                 yield U64.unpack(key[-8:])[0], data
@@ -169,18 +161,17 @@ class KeyIndex:
 
     def _close_level_0(self, topic: _Topic) -> None:
         """Make level 0 a run of level 1, drop dead runs, begin merges of full levels."""
-        entries: list[bytes] = []
+        records: list[tuple[KeyPlace, bytes]] = []
         times: list[int] = []
-        last_position = 0
-        for block, data in list(self._level_0_blocks(topic.topic_id)):
-            for place, hashes in _records(data):
-                times.append(place.time_ms)
-                last_position = max(last_position, place.position)
-                entries += place.entries(hashes)
+        for block, data in list(self._level_0_blocks(topic.topic_id, topic.directory)):
+            for head, hashes in _records(data):
+                times.append(head.time_ms)
+                records.append((head.place, hashes))
             self._writer.delete(_level_0_prefix(topic.topic_id) + U64.pack(block))
-        entries.sort()
+        entries = entries_of(records)
         directory = topic.directory
-        run = Run(1, directory.take_run(), len(entries), min(times), max(times), last_position)
+        last_position = records[-1][0].position
+        run = Run(1, directory.take_run(), topic.entries, times[0], times[-1], last_position)
         self._write_entries(topic, run.number, entries, None)
         self._drop_dead_runs(topic)
         directory.runs.append(run)
@@ -213,7 +204,8 @@ class KeyIndex:
             ]
             if len(ready) >= RUNS_PER_MERGE:
                 inputs = tuple(ready[:RUNS_PER_MERGE])
-                directory.merges.append(Merge(level, inputs, directory.take_run()))
+                starts = [b""] * RUNS_PER_MERGE
+                directory.merges.append(Merge(level, inputs, directory.take_run(), starts))
 
     def _move(self, topic: _Topic, merge: Merge, step: int) -> None:
         """Move a merge by at least `step` entries, or to its end."""
@@ -229,45 +221,46 @@ class KeyIndex:
 
     def _move_once(self, topic: _Topic, merge: Merge) -> int | None:
         """Move the next blocks' entries; return how many, or None when nothing was left."""
-        blocks: list[tuple[bytes, bytes]] = []
+        blocks: list[tuple[int, bytes, bytes]] = []
         boundary = _END
-        for number in merge.inputs:
+        for place, number in enumerate(merge.inputs):
             prefix = _run_prefix(topic.topic_id, number)
-            rows = self._store.scan(prefix, after(prefix), _BLOCKS_AHEAD)
-            blocks += rows
+            rows = self._store.scan(prefix + merge.starts[place], after(prefix), _BLOCKS_AHEAD)
+            blocks += [(place, key, data) for key, data in rows]
             if len(rows) == _BLOCKS_AHEAD:
                 boundary = min(boundary, rows[-1][1][-ENTRY_SIZE:])
         if not blocks:
             return None
-        entries: list[bytes] = []
-        for key, data in blocks:
-            first, stop = _search(data, merge.cursor), _search(data, boundary + b"\0")
-            entries += _split(data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
-            if stop * ENTRY_SIZE == len(data):
+        parts: list[bytes] = []
+        for place, key, data in blocks:
+            stop = search(data, boundary + b"\0")
+            parts.append(data[search(data, merge.cursor) : stop])
+            if stop == len(data):
                 self._writer.delete(key)
-        entries.sort()
+                merge.starts[place] = key[-ENTRY_SIZE:] + b"\0"
+        entries = sort(parts)
         live = self._without_trimmed(topic.topic_id, entries)
         open_block, in_block = self._write_entries(
             topic, merge.output, live, (merge.open_block, merge.in_block)
         )
         merge.open_block, merge.in_block = open_block, in_block
-        merge.entries += len(live)
+        merge.entries += len(live) // ENTRY_SIZE
         merge.cursor = (boundary + b"\0")[: ENTRY_SIZE + 1]
-        return len(entries)
+        return len(entries) // ENTRY_SIZE
 
-    def _without_trimmed(self, topic_id: bytes, entries: list[bytes]) -> list[bytes]:
+    def _without_trimmed(self, topic_id: bytes, entries: bytes) -> bytes:
         minimums = {queue.id[1]: queue.minimum for queue in self._queues.of_topic(topic_id)}
         if not any(minimums.values()):
             return entries
         kept: list[bytes] = []
-        for entry in entries:
-            place = _place(entry)
+        for entry in split(entries):
+            place = place_of(entry)
             if place.base_offset >= minimums.get(place.queue, 0):
                 kept.append(entry)
-        return kept
+        return b"".join(kept)
 
     def _write_entries(
-        self, topic: _Topic, run: int, entries: list[bytes], opened: tuple[bytes, int] | None
+        self, topic: _Topic, run: int, entries: bytes, opened: tuple[bytes, int] | None
     ) -> tuple[bytes, int]:
         """Add sorted entries to the end of a run; return its open block's name and its entries."""
         prefix = _run_prefix(topic.topic_id, run)
@@ -275,11 +268,11 @@ class KeyIndex:
         at = 0
         while at < len(entries):
             if not name or count == ENTRIES_PER_BLOCK:
-                name, count = entries[at], 0
-            part = entries[at : at + ENTRIES_PER_BLOCK - count]
-            self._writer.append(prefix + name, b"".join(part))
+                name, count = entries[at : at + ENTRY_SIZE], 0
+            part = entries[at : at + (ENTRIES_PER_BLOCK - count) * ENTRY_SIZE]
+            self._writer.append(prefix + name, part)
             at += len(part)
-            count += len(part)
+            count += len(part) // ENTRY_SIZE
         return name, count
 
     def _end_merge(self, topic: _Topic, merge: Merge) -> None:
@@ -309,7 +302,7 @@ class KeyIndex:
         """
         topic = self._topics.get(topic_id) or self._load(topic_id)
         wanted = key_hash.to_bytes(8, "big")
-        sources: list[Iterable[KeyPlace]] = [self._find_in_level_0(topic_id, wanted)]
+        sources: list[Iterable[KeyPlace]] = [self._find_in_level_0(topic, wanted)]
         low, high = wanted, wanted + _END
         directory = topic.directory
         for merge in directory.merges:
@@ -322,16 +315,16 @@ class KeyIndex:
                 sources.append(self._find_in_run(topic_id, run.number, start, high))
         return heapq.merge(*sources, reverse=True)
 
-    def _find_in_level_0(self, topic_id: bytes, wanted: bytes) -> list[KeyPlace]:
+    def _find_in_level_0(self, topic: _Topic, wanted: bytes) -> list[KeyPlace]:
         found: list[KeyPlace] = []
-        for _, data in self._level_0_blocks(topic_id):
+        for _, data in self._level_0_blocks(topic.topic_id, topic.directory):
             if wanted in data:
-                for place, hashes in _records(data):
+                for head, hashes in _records(data):
                     at = hashes.find(wanted)
                     while at % 8 > 0:
                         at = hashes.find(wanted, at + 1)
                     if at >= 0:
-                        found.append(KeyPlace(place.position, place.queue, place.base_offset))
+                        found.append(head.place)
         found.reverse()
         return found
 
@@ -345,9 +338,9 @@ class KeyIndex:
         stop = prefix + high
         while rows := self._store.scan(prefix, stop, 1, reverse=True):
             key, data = rows[0]
-            first, last = _search(data, low), _search(data, high)
-            for entry in reversed(_split(data[first * ENTRY_SIZE : last * ENTRY_SIZE])):
-                yield _place(entry)
+            first = search(data, low)
+            for entry in reversed(split(data[first : search(data, high)])):
+                yield place_of(entry)
             if first > 0:
                 return
             stop = key
@@ -362,10 +355,10 @@ class _RecordPlace(NamedTuple):
     base_offset: int
     position: int
 
-    def entries(self, hashes: bytes) -> list[bytes]:
-        """Return the record as entries of a run."""
-        tail = U64.pack(self.position) + U64.pack(self.queue << _OFFSET_BITS | self.base_offset)
-        return [hashes[at : at + 8] + tail for at in range(0, len(hashes), 8)]
+    @property
+    def place(self) -> KeyPlace:
+        """Where the batch lies."""
+        return KeyPlace(self.position, self.queue, self.base_offset)
 
 
 def _records(data: bytes) -> Iterator[tuple[_RecordPlace, bytes]]:
@@ -376,24 +369,6 @@ def _records(data: bytes) -> Iterator[tuple[_RecordPlace, bytes]]:
         at += _RECORD.size
         yield place, data[at : at + 8 * place.hash_count]
         at += 8 * place.hash_count
-
-
-def _place(entry: bytes) -> KeyPlace:
-    _, position, queue_offset = _ENTRY.unpack(entry)
-    return KeyPlace(position, queue_offset >> _OFFSET_BITS, queue_offset & _OFFSET_MASK)
-
-
-def _split(data: bytes) -> list[bytes]:
-    return [data[at : at + ENTRY_SIZE] for at in range(0, len(data), ENTRY_SIZE)]
-
-
-def _search(data: bytes, bound: bytes) -> int:
-    """Return how many entries of a block are below `bound`."""
-    return bisect_left(
-        range(len(data) // ENTRY_SIZE),
-        bound,
-        key=lambda at: data[at * ENTRY_SIZE : (at + 1) * ENTRY_SIZE],
-    )
 
 
 def _level_0_prefix(topic_id: bytes) -> bytes:

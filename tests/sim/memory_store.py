@@ -1,4 +1,4 @@
-"""The state store of a simulated member: the shared in-memory tail over rows that outlive a process.
+"""The state store of a simulated member: the shared in-memory tail over rows that outlive it.
 
 Owns: `MemoryDisk`, what a member's disk holds of its state, and `MemoryStore` on it. The model of
 LMDB's commits: a flush is all or nothing. Once `flush_finished` was called it cannot be lost; a
