@@ -1,0 +1,352 @@
+"""Real processes: three members form, store, survive their leader's death, agree in the end."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import grpc
+import pytest
+
+from dledger_broker.local_cluster import free_port
+from dledger_proto import raw
+from dledger_proto.batch import ProducerStamp
+from dledger_proto.errors import Code
+from dledger_proto.frames import AnswerRow
+from dledger_proto.status import from_rpc_error
+from dledger_proto.v1 import broker_pb2 as pb
+from tests.integration.cluster import (
+    AppendClient,
+    Cluster,
+    Member,
+    batch_of,
+    eventually,
+    producer_id,
+    running_cluster,
+)
+
+TOPIC = "orders"
+
+
+class Writer:
+    """An idempotent producer of the simplest kind: one batch at a time, retried until stored."""
+
+    def __init__(self, cluster: Cluster, topic: pb.Topic, seed: int) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.id = producer_id(seed)
+        self.epoch = 0
+        self.sequence = 0
+        self.stored: list[bytes] = []
+
+    async def register(self) -> None:
+        async def registered() -> int | None:
+            reply = await self.cluster.running()[0].broker.RegisterProducer(
+                pb.RegisterProducerRequest(producer_id=self.id, fence=True), timeout=5
+            )
+            return reply.epoch
+
+        self.epoch = await eventually(registered, "a registered producer")
+
+    async def write(self, body: bytes) -> AnswerRow:
+        batch = batch_of(
+            self.topic.id, [body], 0, ProducerStamp(self.id, self.epoch, self.sequence)
+        )
+
+        async def stored() -> AnswerRow | None:
+            for member in self.cluster.running():
+                row = await member.append_one(batch)
+                if row.code is Code.OK:
+                    return row
+                assert row.code in (
+                    Code.UNKNOWN_OUTCOME,
+                    Code.NOT_LEADER,
+                    Code.NO_LEADER,
+                    Code.SHUTTING_DOWN,
+                ), row
+            return None
+
+        row = await eventually(stored, f"{body!r} stored")
+        self.sequence += 1
+        self.stored.append(body)
+        return row
+
+
+async def started(cluster: Cluster) -> tuple[Member, pb.Topic]:
+    leader = await cluster.leader()
+    return leader, await cluster.create_topic(TOPIC)
+
+
+def test_kill_the_leader_and_go_on(tmp_path: Path) -> None:
+    """Nothing acknowledged is lost or doubled over a SIGKILL of the leader and its return."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            writer = Writer(cluster, topic, 1)
+            await writer.register()
+            for number in range(20):
+                await writer.write(b"before %d" % number)
+            cluster.local.kill(leader.name)
+            for number in range(20):
+                await writer.write(b"without %d" % number)
+            after = await cluster.leader(other_than=leader.name)
+            assert after.name != leader.name
+            cluster.local.start(leader.name)
+            for number in range(20):
+                await writer.write(b"again %d" % number)
+            await eventually(leader.status, f"{leader.name} is back")
+            await cluster.assert_identical()
+            for member in cluster.members:
+                assert await member.read_all(TOPIC, 0, 60) == writer.stored
+
+    asyncio.run(run())
+
+
+def test_all_killed_and_started_again(tmp_path: Path) -> None:
+    """What was acknowledged is there after every member died at once."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            _, topic = await started(cluster)
+            writer = Writer(cluster, topic, 2)
+            await writer.register()
+            for number in range(10):
+                await writer.write(b"%d" % number)
+            for member in cluster.members:
+                cluster.local.kill(member.name)
+            cluster.local.start_all()
+            await writer.write(b"after")
+            await cluster.assert_identical()
+            assert await cluster.members[2].read_all(TOPIC, 0, 11) == writer.stored
+
+    asyncio.run(run())
+
+
+def test_stream_answers_in_order_and_together(tmp_path: Path) -> None:
+    """Hundreds of batches in flight: every one answered, in order, in far fewer frames."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            client = AppendClient(leader)
+            for number in range(500):
+                await client.send(batch_of(topic.id, [b"%d" % number]))
+            rows = await client.wait(500)
+            assert [row.number for row in rows] == list(range(1, 501))
+            assert {row.code for row in rows} == {Code.OK}
+            assert [row.base_offset for row in rows] == list(range(500))
+            assert client.frames < 500
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_follower_forwards_appends_in_order(tmp_path: Path) -> None:
+    """Any member takes appends (D10); a forwarded one that finds no leader is not forwarded on."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            follower = (await cluster.followers())[0]
+            client = AppendClient(follower)
+            for number in range(100):
+                await client.send(batch_of(topic.id, [b"%d" % number]))
+            rows = await client.wait(100)
+            assert [row.base_offset for row in rows] == list(range(100))
+            twice = AppendClient(follower, ("dledger-forwarded", "1"))
+            await twice.send(batch_of(topic.id, [b"x"]))
+            row = (await twice.wait(1))[0]
+            assert (row.code, row.hint) == (Code.NOT_LEADER, leader.address)
+            client.cancel()
+            twice.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_paused_leader_is_replaced(tmp_path: Path) -> None:
+    """SIGSTOP: another member leads soon; resumed, the old leader follows and agrees."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            writer = Writer(cluster, topic, 3)
+            await writer.register()
+            await writer.write(b"1")
+            cluster.local.pause(leader.name)
+            other = await eventually(
+                lambda: _leads_instead(cluster, leader), "another leader while one is paused"
+            )
+            follower_row = await other.append_one(
+                batch_of(topic.id, [b"2"], 0, ProducerStamp(writer.id, writer.epoch, 1))
+            )
+            assert follower_row.code is Code.OK
+            cluster.local.resume(leader.name)
+            await cluster.assert_identical()
+
+    asyncio.run(run())
+
+
+async def _leads_instead(cluster: Cluster, paused: Member) -> Member | None:
+    for member in cluster.members:
+        if member is not paused and (await member.status()).role == "leader":
+            return member
+    return None
+
+
+def test_long_poll_wakes_on_commit(tmp_path: Path) -> None:
+    """A reader on a follower that waits gets the message by the wake, long before its own time."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            follower = (await cluster.followers())[0]
+            reading = asyncio.create_task(follower.read_all(TOPIC, 0, 1))
+            await eventually(follower.status, "the follower answers while it holds a fetch")
+            assert not reading.done()
+            await leader.append_one(batch_of(topic.id, [b"hello"]))
+            async with asyncio.timeout(4):  # the reader asked to be told after 5 s
+                assert await reading == [b"hello"]
+
+    asyncio.run(run())
+
+
+def test_bad_input_changes_nothing(tmp_path: Path) -> None:
+    """Each is refused with its own code; the log does not move."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path, topics__auto_create=False) as cluster:
+            leader, topic = await started(cluster)
+            good = batch_of(topic.id, [b"good"])
+            before = (await leader.status()).last_index
+            flipped = bytearray(good)
+            flipped[-1] ^= 1
+            refused = [
+                (bytes(flipped), Code.CORRUPT_BATCH),
+                (batch_of(producer_id(9), [b"x"]), Code.TOPIC_NOT_FOUND),
+                (batch_of(topic.id, [b"x"], queue=77), Code.QUEUE_NOT_FOUND),
+            ]
+            for batch, code in refused:
+                assert (await leader.append_one(batch)).code is code
+            with pytest.raises(grpc.RpcError) as caught:
+                await leader.admin.CreateTopic(
+                    pb.CreateTopicRequest(name="unknown", automatic=True), timeout=5
+                )
+            assert from_rpc_error(caught.value).code is Code.TOPIC_NOT_FOUND
+            with pytest.raises(grpc.RpcError) as caught:
+                await leader.admin.CreateTopic(pb.CreateTopicRequest(name="bad name"), timeout=5)
+            assert from_rpc_error(caught.value).code is Code.INVALID_ARGUMENT
+            assert (await leader.status()).last_index == before
+            stale = batch_of(topic.id, [b"x"], 0, ProducerStamp(producer_id(5), 1, 0))
+            assert (await leader.append_one(stale)).code is Code.UNKNOWN_PRODUCER
+
+    asyncio.run(run())
+
+
+def test_sigterm_hands_over_and_exits_zero(tmp_path: Path) -> None:
+    """SIGTERM under load: exit 0, leadership given away, no acknowledged message lost."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            writer = Writer(cluster, topic, 4)
+            await writer.register()
+            await writer.write(b"1")
+            process = cluster.local.processes[leader.name]
+            process.send_signal(signal.SIGTERM)
+            code = await asyncio.to_thread(process.wait, 10)
+            assert code == 0
+            assert "handed over" in cluster.local.log_text(leader.name)
+            await writer.write(b"2")
+            cluster.local.start(leader.name)
+            await eventually(leader.status, "the member is back")
+            await cluster.assert_identical()
+
+    asyncio.run(run())
+
+
+def test_wrong_cluster_in_a_peer_handshake(tmp_path: Path) -> None:
+    """A link that says another cluster, group or member is refused, and told once."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, _ = await started(cluster)
+            said = {
+                "dledger-cluster": cluster.local.cluster,
+                "dledger-group": cluster.local.group,
+                "dledger-member": "n9",
+                "dledger-to": leader.name,
+                "dledger-incarnation": "00" * 16,
+            }
+            for key, value in (("dledger-cluster", "other"), ("dledger-to", "n7"), ("x", "y")):
+                for _ in range(2):
+                    call = raw.raw_stream(leader.channel, raw.LINK)(
+                        metadata=tuple({**said, key: value}.items())
+                    )
+                    with pytest.raises(grpc.RpcError) as caught:
+                        await call.read()
+                    assert from_rpc_error(caught.value).code is Code.WRONG_CLUSTER
+            lines = cluster.local.log_text(leader.name)
+            assert lines.count("link refused") == 3
+
+    asyncio.run(run())
+
+
+def test_offsets_commits_and_lookups(tmp_path: Path) -> None:
+    """The unary calls, at a follower: it forwards or confirms, and answers as the leader would."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader, topic = await started(cluster)
+            follower = (await cluster.followers())[0]
+            await leader.append_one(batch_of(topic.id, [b"a", b"b", b"c"]))
+            ref = pb.QueueRef(topic=TOPIC, queue=0)
+            meta = follower.metadata
+            bounds = await follower.broker.QueueOffsets(
+                pb.QueueOffsetsRequest(queues=[ref], linearizable=True), timeout=5, metadata=meta
+            )
+            assert [(row.minimum, row.maximum) for row in bounds.rows] == [(0, 3)]
+            commit = pb.CommitOffsetsRequest(consumer_group="g")
+            commit.offsets.add(queue=ref, offset=2)
+            reply = await follower.broker.CommitOffsets(commit, timeout=5, metadata=meta)
+            assert (list(reply.codes), list(reply.stored_offsets)) == ([0], [2])
+            commit.offsets[0].offset = 1
+            reply = await follower.broker.CommitOffsets(commit, timeout=5, metadata=meta)
+            assert list(reply.codes) == [Code.OFFSET_BEHIND]
+            stored = await follower.broker.ReadOffsets(
+                pb.ReadOffsetsRequest(consumer_group="g", queues=[ref]), timeout=5, metadata=meta
+            )
+            assert stored.offsets[0].offset == 2
+            found = await follower.broker.LookupOffset(
+                pb.LookupOffsetRequest(queue=ref, offset=1), timeout=5, metadata=meta
+            )
+            assert (found.records[0].offset, found.records[0].record) == (1, 1)
+            with pytest.raises(grpc.RpcError) as caught:
+                await follower.broker.LookupOffset(
+                    pb.LookupOffsetRequest(queue=ref, offset=9), timeout=5, metadata=meta
+                )
+            assert from_rpc_error(caught.value).code is Code.OFFSET_OUT_OF_RANGE
+
+    asyncio.run(run())
+
+
+def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
+    """The data folder's lock names the folder, and the first process goes on."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path, members=1) as cluster:
+            leader, topic = await started(cluster)
+            config = (tmp_path / "n1" / "config.toml").read_text()
+            second = tmp_path / "second.toml"
+            listen = f'listen = "{leader.address}"'
+            assert listen in config
+            second.write_text(config.replace(listen, f'listen = "127.0.0.1:{free_port()}"'))
+            command = [*cluster.local._command("n1")[:-1], str(second)]
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+            output, _ = await process.communicate()
+            assert process.returncode == 73, output
+            assert str(tmp_path / "n1" / "data").encode() in output
+            assert (await leader.append_one(batch_of(topic.id, [b"x"]))).code is Code.OK
+
+    asyncio.run(run())
