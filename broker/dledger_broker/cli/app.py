@@ -1,0 +1,103 @@
+"""The command line as a whole: which commands there are, and how any of them ends.
+
+Only the module of the command that is asked for is imported: a member that starts should not load
+the client, and nobody should wait for what he does not use.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+import typer
+
+from dledger_broker.cli.output import EXIT_CODES_HELP, CommandFailed, Exit, failure_of, print_error
+from dledger_broker.config import ConfigError
+from dledger_proto.errors import DledgerError
+
+PIPE_CLOSED: Final = 141
+"""128 + SIGPIPE, as of any command whose reader went away."""
+INTERRUPTED: Final = 130
+"""128 + SIGINT."""
+
+COMMANDS: Final = {
+    "up": "up",
+    "broker": "processes",
+    "namesrv": "processes",
+    "topic": "topics",
+    "send": "send",
+    "tail": "tail",
+    "status": "cluster_status",
+    "offsets": "offsets",
+    "trim": "offsets",
+    "transfer": "offsets",
+    "lift-quarantine": "offsets",
+    "inspect": "inspect",
+    "repair": "repair",
+    "config": "configuration",
+    "bench": "bench",
+    "demo": "demo",
+}
+"""Each command, and the module that adds it; in the order of `dledger --help`."""
+
+
+class _Module(Protocol):
+    """What every module of commands has."""
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Add the commands of this module."""
+        ...
+
+
+def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Return the command with all its groups; or with only the one that the arguments ask for."""
+    app = typer.Typer(
+        name="dledger",
+        epilog=EXIT_CODES_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(dledger)
+    asked = arguments[0] if arguments else ""
+    modules = [COMMANDS[asked]] if asked in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
+    for name in modules:
+        module = importlib.import_module(f"dledger_broker.cli.{name}")
+        cast("_Module", module).add_to(app)
+    return app
+
+
+def dledger() -> None:
+    """A Raft-replicated message log: run it, use it, look into it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code. Prints one line for every expected failure."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        result: object = make_app(given)(args=given, prog_name="dledger", standalone_mode=False)
+    except CommandFailed as failed:
+        print_error(failed.what, failed.remedy)
+        return failed.code
+    except ConfigError as error:
+        for problem in error.problems:
+            print_error(problem.describe())
+        return Exit.BAD_INPUT
+    except DledgerError as error:
+        failure = failure_of(error)
+        print_error(failure.what, failure.remedy)
+        return failure.code
+    except typer.TyperException as error:
+        if error.message:
+            print_error(error.format_message(), "see --help")
+        return error.exit_code
+    except typer.Exit as ended:
+        return ended.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        print_error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; nothing more may be written, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return result if isinstance(result, int) else Exit.OK

@@ -1,0 +1,209 @@
+"""`dledger bench`: a quick load on a running cluster: throughput and latency in a table.
+
+For a first look. The measurements that are compared with floors and peers are those of `bench/`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    NameServers,
+    Timeout,
+    parse_name_servers,
+)
+from dledger_broker.cli.output import (
+    EXIT_CODES_HELP,
+    Advance,
+    JsonFlag,
+    bad_input,
+    failure_of,
+    print_error,
+    print_rows,
+    progress_bar,
+)
+from dledger_client import (
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncSendFuture,
+    ConsumerConfig,
+    ProducerConfig,
+    StartAt,
+)
+from dledger_client.errors import BufferFull, ClientError
+from dledger_proto.limits import BODY_SIZE_MAX
+
+SAMPLES_MAX: Final = 1_000_000
+"""Latencies kept of one run; later ones are not sampled."""
+BREATH_MESSAGES: Final = 256
+POLL_RECORDS: Final = 10_000
+POLL_WAIT_MS: Final = 200
+IDLE_POLLS_MAX: Final = 25
+"""Empty polls after which reading back gives up."""
+MODES: Final = ("batched", "lone", "read")
+_COLUMNS: Final = (
+    "mode", "messages", "failed", "seconds", "per_second", "mb_per_second", "p50_ms", "p90_ms",
+    "p99_ms", "max_ms",
+)  # fmt: skip
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("bench", epilog=EXIT_CODES_HELP)(bench)
+
+
+def bench(
+    topic: Annotated[str, typer.Option(help="Written to, and made when missing.")] = "bench",
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For each mode.")] = 5.0,
+    size: Annotated[
+        int, typer.Option(min=1, max=BODY_SIZE_MAX, help="Bytes of one message.")
+    ] = 1024,
+    modes: Annotated[
+        str,
+        typer.Option(
+            help="By comma: batched (many in flight), lone (one after the other), read (back)."
+        ),
+    ] = ",".join(MODES),
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send and read as fast as one client can, and print throughput and latencies."""
+    wanted = [mode.strip() for mode in modes.split(",") if mode.strip()]
+    for mode in wanted:
+        if mode not in MODES:
+            bad_input(f"--modes: {mode}, must be of {', '.join(MODES)}")
+    load = Load(topic, seconds, bytes(size), parse_name_servers(name_servers), timeout)
+    rows: list[dict[str, object]] = []
+    for mode in wanted:
+        with progress_bar(mode, None, show=not as_json) as advance:
+            rows.append(asyncio.run(load.run(mode, advance)))
+    print_rows(rows, _COLUMNS, as_json=as_json)
+    worst = max((load.error_code(row) for row in rows), default=0)
+    raise typer.Exit(worst)
+
+
+class Load:
+    """One kind of load after the other on one topic."""
+
+    def __init__(
+        self, topic: str, seconds: float, body: bytes, name_servers: Sequence[str], timeout: float
+    ) -> None:
+        self._topic = topic
+        self._seconds = seconds
+        self._body = body
+        self._name_servers = list(name_servers)
+        self._config = ProducerConfig(timeout_ms=round(timeout * 1000))
+        self._latencies: list[float] = []
+        self._done = 0
+        self._failed = 0
+        self._first_error: ClientError | None = None
+
+    def error_code(self, row: dict[str, object]) -> int:
+        """Return the exit code of the first error, 0 without any."""
+        if self._first_error is None or not row["failed"]:
+            return 0
+        return failure_of(self._first_error).code
+
+    async def run(self, mode: str, advance: Advance) -> dict[str, object]:
+        """Run one mode and return its row."""
+        self._latencies, self._done, self._failed = [], 0, 0
+        started = time.perf_counter()
+        if mode == "read":
+            await self._read(advance)
+        else:
+            async with AsyncProducer(self._name_servers, self._config) as producer:
+                await self._send_one(producer)  # finds routes, makes the topic
+                self._latencies, self._done = [], 0
+                started = time.perf_counter()
+                if mode == "lone":
+                    await self._lone(producer, started, advance)
+                else:
+                    await self._batched(producer, started, advance)
+        return self._row(mode, time.perf_counter() - started)
+
+    async def _lone(self, producer: AsyncProducer, started: float, advance: Advance) -> None:
+        while time.perf_counter() - started < self._seconds:
+            await self._send_one(producer)
+            advance(1)
+
+    async def _send_one(self, producer: AsyncProducer) -> None:
+        begun = time.perf_counter()
+        try:
+            await producer.send(self._topic, self._body)
+        except ClientError as error:
+            self._fail(error)
+        else:
+            self._count(begun)
+
+    async def _batched(self, producer: AsyncProducer, started: float, advance: Advance) -> None:
+        sent = 0
+        while time.perf_counter() - started < self._seconds:
+            begun = time.perf_counter()
+            try:
+                future = producer.submit(self._topic, self._body)
+            except BufferFull:
+                await producer.wait_for_room()
+                continue
+
+            # Bound now: the callback runs long after the next message began.
+            def settled(future: AsyncSendFuture, begun: float = begun) -> None:
+                error = future.exception()
+                if error is None:
+                    self._count(begun)
+                else:
+                    self._fail(error)
+
+            future.add_done_callback(settled)
+            sent += 1
+            if sent % BREATH_MESSAGES == 0:
+                advance(BREATH_MESSAGES)
+                await asyncio.sleep(0)
+        await producer.flush()
+
+    async def _read(self, advance: Advance) -> None:
+        config = ConsumerConfig(start_at=StartAt.FIRST)
+        async with AsyncConsumer(self._name_servers, config) as consumer:
+            await consumer.assign(self._topic, StartAt.FIRST)
+            left = sum(high - low for low, high in (await consumer.offsets(self._topic)).values())
+            started = time.perf_counter()
+            idle = 0
+            while left > 0 and idle < IDLE_POLLS_MAX:
+                if time.perf_counter() - started > self._seconds:
+                    return
+                got = len(await consumer.poll(POLL_RECORDS, POLL_WAIT_MS))
+                idle = 0 if got else idle + 1
+                left -= got
+                self._done += got
+                advance(got)
+
+    def _count(self, begun: float) -> None:
+        self._done += 1
+        if len(self._latencies) < SAMPLES_MAX:
+            self._latencies.append(time.perf_counter() - begun)
+
+    def _fail(self, error: ClientError) -> None:
+        self._failed += 1
+        if self._first_error is None:
+            self._first_error = error
+            failure = failure_of(error)
+            print_error(failure.what, failure.remedy)
+
+    def _row(self, mode: str, seconds: float) -> dict[str, object]:
+        row: dict[str, object] = {
+            "mode": mode,
+            "messages": self._done,
+            "failed": self._failed,
+            "seconds": round(seconds, 2),
+            "per_second": round(self._done / seconds),
+            "mb_per_second": round(self._done * len(self._body) / seconds / 1e6, 2),
+        }
+        ordered = sorted(self._latencies)
+        for name, share in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0)):
+            place = min(int(share * len(ordered)), len(ordered) - 1)
+            row[name] = round(ordered[place] * 1000, 3) if ordered else "-"
+        return row

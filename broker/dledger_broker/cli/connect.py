@@ -1,0 +1,244 @@
+"""How commands reach a cluster: routes from a name server, then calls to members, blocking.
+
+Owns: the common options, whom to ask and when to ask the next. Commands that stream (send, tail,
+bench) take `dledger_client`; the others are one call each, which any member takes (D10).
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from threading import Event
+from types import TracebackType
+from typing import Annotated, Final, Self, TypeVar
+
+import grpc
+import typer
+
+from dledger_broker.cli.output import CommandFailed, Exit, bad_input
+from dledger_broker.config import check_address
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, sync_unary
+from dledger_proto.status import from_rpc_error
+from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
+from dledger_proto.v1.broker_pb2_grpc import AdminStub
+from dledger_proto.v1.routes_pb2 import GroupRoute, RoutesReply, RoutesRequest
+
+CONNECT_SECONDS_MAX: Final = 2.0
+"""For one address; a refused connection is known at once."""
+AGAIN_SECONDS: Final = 0.1
+"""Between two rounds over all members, while an election may be going on."""
+DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
+
+T = TypeVar("T")
+Metadata = tuple[tuple[str, str | bytes], ...]
+Send = Callable[[grpc.Channel, float, Metadata], T]
+"""Makes the call on a channel, with a timeout in seconds and metadata."""
+
+NameServers = Annotated[
+    str,
+    typer.Option(
+        "--name-servers", "-n", envvar="DLEDGER_NAME_SERVERS", help="host:port, several by comma."
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, max=3600, help="Seconds for the whole command's call.")
+]
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """Return the addresses of the option; ends the command when one is none."""
+    addresses = [part.strip() for part in text.split(",") if part.strip()]
+    for address in addresses:
+        try:
+            check_address(address)
+        except ValueError as error:
+            bad_input(f"--name-servers: {address}, {error}")
+    if not addresses:
+        bad_input("--name-servers: empty, must be host:port")
+    return addresses
+
+
+class Cluster:
+    """A cluster as one command sees it. Channels are closed at the end of the `with`."""
+
+    def __init__(self, name_servers: str, timeout: float) -> None:
+        self._name_servers = parse_name_servers(name_servers)
+        self._deadline = time.monotonic() + timeout
+        self._timeout = timeout
+        self._stack = ExitStack()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._routes: RoutesReply | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def name_servers(self) -> Sequence[str]:
+        """The name servers' addresses."""
+        return self._name_servers
+
+    def restart_clock(self) -> None:
+        """Give the next call the whole timeout again (for commands that watch)."""
+        self._deadline = time.monotonic() + self._timeout
+
+    def routes(self, *, refresh: bool = False, topics: Sequence[str] = ()) -> RoutesReply:
+        """Return where everybody is, from the first name server that answers."""
+        if self._routes is not None and not refresh:
+            return self._routes
+        problem = ""
+        for address in self._name_servers:
+            channel = self._connected(address)
+            if channel is None:
+                problem = f"name server {address} cannot be reached"
+                continue
+            get = sync_unary(channel, "/dledger.v1.Routes/Get")
+            try:
+                data = get(RoutesRequest(topics=topics).SerializeToString(), self._left())
+            except grpc.RpcError as error:
+                problem = f"name server {address}: {from_rpc_error(error, write=False).detail}"
+                continue
+            self._routes = RoutesReply.FromString(data)
+            return self._routes
+        raise CommandFailed(
+            problem,
+            "is it running (dledger up), and is --name-servers right?",
+            code=Exit.UNREACHABLE,
+        )
+
+    def group(self, name: str = "") -> GroupRoute:
+        """Return the route of a group; without a name the control group's, or the only one."""
+        groups = list(self.routes().groups)
+        if not groups:
+            raise CommandFailed(
+                "no broker group is registered", "start its members", code=Exit.UNREACHABLE
+            )
+        if name:
+            for group in groups:
+                if group.group == name:
+                    return group
+            known = ", ".join(group.group for group in groups)
+            bad_input(f"no group {name!r} is registered", f"there are: {known}")
+        for group in groups:
+            if group.control_group:
+                return group
+        return groups[0]
+
+    def call(self, send: Send[T], *, group: str = "", write: bool) -> T:
+        """Ask the group's leader, then its other members, until the timeout.
+
+        Raises the DledgerError of the last one asked. A write whose outcome is unknown is not
+        repeated.
+        """
+        last: DledgerError | None = None
+        while True:
+            route = self.group(group)
+            asked: set[str] = set()
+            waiting = list(_candidates(route))
+            while waiting:
+                address = waiting.pop(0)
+                if address in asked:
+                    continue
+                asked.add(address)
+                try:
+                    return self.ask(address, route.group, send, write=write)
+                except DledgerError as error:
+                    if not (error.definite and error.retriable):
+                        raise
+                    last = error
+                    if error.hint:
+                        waiting.insert(0, error.hint)
+            if time.monotonic() + AGAIN_SECONDS >= self._deadline:
+                raise last or DledgerError(
+                    Code.UNAVAILABLE, f"no member of group {route.group} can be reached"
+                )
+            Event().wait(AGAIN_SECONDS)
+            self.routes(refresh=True)
+
+    def status(self, address: str, group: str) -> StatusReply:
+        """Ask one member, and no other, what it is and how far it is."""
+        return self.ask(
+            address,
+            group,
+            lambda channel, timeout, metadata: AdminStub(channel).Status(
+                StatusRequest(), timeout=timeout, metadata=metadata
+            ),
+            write=False,
+        )
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic, as the control group has it."""
+        reply = self.call(
+            lambda channel, timeout, metadata: AdminStub(channel).DescribeTopic(
+                DescribeTopicRequest(name=name), timeout=timeout, metadata=metadata
+            ),
+            write=False,
+        )
+        return reply.topic
+
+    def ask(self, address: str, group: str, send: Send[T], *, write: bool) -> T:
+        """Ask one address, once. DledgerError when it refuses or cannot be reached."""
+        channel = self._connected(address)
+        if channel is None:
+            raise DledgerError(Code.UNAVAILABLE, f"{address} cannot be reached")
+        try:
+            return send(channel, self._left(), (("dledger-group", group),))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, write=write) from error
+
+    def _connected(self, address: str) -> grpc.Channel | None:
+        """Return a channel to an address; None when it cannot be reached, so that nothing was sent.
+
+        Whether an address can be reached is tried with a bare connection: an error of a gRPC call
+        does not say whether the request left.
+        """
+        channel = self._channels.get(address)
+        if channel is not None:
+            return channel
+        if not is_reachable(address, min(CONNECT_SECONDS_MAX, self._left())):
+            return None
+        channel = grpc.insecure_channel(address, options=MESSAGE_SIZE_OPTIONS)
+        self._stack.callback(channel.close)
+        self._channels[address] = channel
+        return channel
+
+    def _left(self) -> float:
+        return max(self._deadline - time.monotonic(), 0.05)
+
+
+def is_reachable(address: str, timeout: float) -> bool:
+    """Tell whether somebody listens at "host:port"; waits up to `timeout` seconds."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout):
+            return True
+    except OSError:
+        return False
+
+
+def queue_owner(topic: Topic, queue: int) -> str:
+    """Return the group that holds a queue of a topic; ends the command when there is none."""
+    first = 0
+    for part in topic.layout:
+        first += part.write_queues
+        if queue < first:
+            return part.group
+    total = max(first, topic.read_queues)
+    if queue >= total or not topic.layout:
+        bad_input(f"topic {topic.name} has queues 0 to {total - 1}, not {queue}")
+    return topic.layout[-1].group  # one that is only read lies with the last part
+
+
+def _candidates(route: GroupRoute) -> Iterator[str]:
+    """Yield addresses: the leader's, those of living members, the others."""
+    yield from (member.address for member in route.members if member.member == route.leader)
+    yield from (member.address for member in route.members if member.alive)
+    yield from (member.address for member in route.members)

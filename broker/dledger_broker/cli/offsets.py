@@ -1,0 +1,253 @@
+"""`dledger offsets`, `trim`, `transfer`: where consumers are, what is dropped, who leads."""
+
+import datetime as dt
+from typing import Annotated
+
+import typer
+
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    Cluster,
+    NameServers,
+    Timeout,
+    queue_owner,
+)
+from dledger_broker.cli.output import EXIT_CODES_HELP, JsonFlag, bad_input, print_rows
+from dledger_broker.cli.topics import TopicName, queue_rows
+from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.v1.broker_pb2 import (
+    CommitOffsetsRequest,
+    GroupOffset,
+    LiftQuarantineRequest,
+    OffsetByTimeRequest,
+    QueueRef,
+    ReadOffsetsRequest,
+    TransferLeadershipRequest,
+    TrimRequest,
+)
+from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
+
+QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for name, function in (
+        ("offsets", offsets),
+        ("trim", trim),
+        ("transfer", transfer),
+        ("lift-quarantine", lift_quarantine),
+    ):
+        app.command(name, epilog=EXIT_CODES_HELP)(function)
+
+
+def offsets(
+    topic: TopicName,
+    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group: its offsets.")] = "",
+    queue: QueueOption = None,
+    at: Annotated[
+        str, typer.Option("--at", help="Time: the first offset stored then or later.")
+    ] = "",
+    reset: Annotated[
+        str,
+        typer.Option("--reset", help="Set the group's offsets: beginning, end, NUMBER or TIME."),
+    ] = "",
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a topic's offsets, those of a time, and those of a consumer group; reset the latter.
+
+    TIME is like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z.
+    """
+    if reset and not group:
+        bad_input("--reset sets the offsets of a consumer group", "say --group")
+    with Cluster(name_servers, timeout) as cluster:
+        found = cluster.topic(topic)
+        rows = [row for row in queue_rows(cluster, found) if queue in {None, row["queue"]}]
+        if not rows:
+            queue_owner(found, queue or 0)
+        if at:
+            time_ms = parse_time(at, "--at")
+            for row in rows:
+                row["offset_at"] = _offset_by_time(cluster, topic, row, time_ms)
+        if reset:
+            _reset(cluster, topic, group, rows, reset)
+        if group:
+            _add_committed(cluster, topic, group, rows)
+    columns = ["queue", "group", "minimum", "maximum", "records"]
+    columns += ["offset_at"] if at else []
+    columns += ["committed", "lag"] if group else []
+    print_rows(rows, columns, as_json=as_json)
+
+
+def trim(
+    topic: TopicName,
+    queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="The queue.")],
+    offset: Annotated[int, typer.Option(min=0, help="The new minimum: what is below goes.")],
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Drop the messages of a queue below an offset. Disk space follows when nothing needs it."""
+    request = TrimRequest(queue=QueueRef(topic=topic, queue=queue), offset=offset)
+    with Cluster(name_servers, timeout) as cluster:
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).Trim(
+                request, timeout=left, metadata=metadata
+            ),
+            group=queue_owner(cluster.topic(topic), queue),
+            write=True,
+        )
+    row = {"topic": topic, "queue": queue, "minimum": reply.minimum}
+    print_rows([row], ("topic", "queue", "minimum"), as_json=as_json)
+
+
+def transfer(
+    target: Annotated[
+        str, typer.Argument(help="Member to lead; default: the most caught-up one.")
+    ] = "",
+    group: Annotated[str, typer.Option(help="Broker group; default: the control group.")] = "",
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Hand the leadership of a group over to another member. No call fails for it."""
+    with Cluster(name_servers, timeout) as cluster:
+        route = cluster.group(group)
+        if target and target not in {member.member for member in route.members}:
+            known = ", ".join(member.member for member in route.members)
+            bad_input(f"group {route.group} has no member {target!r}", f"there are: {known}")
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).TransferLeadership(
+                TransferLeadershipRequest(target=target), timeout=left, metadata=metadata
+            ),
+            group=route.group,
+            write=True,
+        )
+    row = {"group": route.group, "leader": reply.leader, "term": reply.term}
+    print_rows([row], ("group", "leader", "term"), as_json=as_json)
+
+
+def lift_quarantine(
+    member: Annotated[str, typer.Argument(help="The quarantined member.", show_default=False)],
+    accept: Annotated[
+        str,
+        typer.Option("--accept", help="The sentence that names the risk; say it to see it."),
+    ],
+    group: Annotated[str, typer.Option(help="Broker group; default: the control group.")] = "",
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a member's quarantine although another member cannot be reached. Can lose messages.
+
+    A quarantine ends by itself when every other member has been heard; this command is for when
+    one of them will never come back.
+    """
+    # Imported here: the group's machinery is not worth loading for any other command.
+    from dledger.raft.group import RISK_SENTENCE
+
+    if accept != RISK_SENTENCE:
+        bad_input(f"--accept: {accept}", f'must be exactly "{RISK_SENTENCE}"')
+    with Cluster(name_servers, timeout) as cluster:
+        route = cluster.group(group)
+        addresses = {known.member: known.address for known in route.members}
+        if member not in addresses:
+            bad_input(
+                f"group {route.group} has no member {member!r}",
+                f"there are: {', '.join(addresses)}",
+            )
+        request = LiftQuarantineRequest(member=member, i_accept_possible_loss=accept)
+        cluster.ask(  # only the quarantined member itself can be told
+            addresses[member],
+            route.group,
+            lambda channel, left, metadata: AdminStub(channel).LiftQuarantine(
+                request, timeout=left, metadata=metadata
+            ),
+            write=True,
+        )
+    row = {"group": route.group, "member": member, "lifted": True}
+    print_rows([row], ("group", "member", "lifted"), as_json=as_json)
+
+
+def parse_time(text: str, option: str) -> int:
+    """Return milliseconds since 1970 of an ISO time; ends the command when it is none."""
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        bad_input(f"{option}: {text}, must be a time like 2026-01-31T12:00:00")
+    return round(moment.timestamp() * 1000)
+
+
+def _offset_by_time(cluster: Cluster, topic: str, row: dict[str, object], time_ms: int) -> int:
+    queue, group = _queue_of(row)
+    request = OffsetByTimeRequest(queue=QueueRef(topic=topic, queue=queue), time_ms=time_ms)
+    return cluster.call(
+        lambda channel, left, metadata: BrokerStub(channel).OffsetByTime(
+            request, timeout=left, metadata=metadata
+        ),
+        group=group,
+        write=False,
+    ).offset
+
+
+def _queue_of(row: dict[str, object]) -> tuple[int, str]:
+    queue, group = row["queue"], row["group"]
+    assert isinstance(queue, int)
+    assert isinstance(group, str)
+    return queue, group
+
+
+def _add_committed(
+    cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]]
+) -> None:
+    """Put what the consumer group committed, and how far it is behind, into the rows."""
+    for row in rows:
+        queue, group = _queue_of(row)
+        request = ReadOffsetsRequest(
+            consumer_group=consumer_group, queues=[QueueRef(topic=topic, queue=queue)]
+        )
+        reply = cluster.call(
+            lambda channel, left, metadata, request=request: BrokerStub(channel).ReadOffsets(
+                request, timeout=left, metadata=metadata
+            ),
+            group=group,
+            write=False,
+        )
+        committed = reply.offsets[0].offset
+        maximum = row["maximum"]
+        assert isinstance(maximum, int)
+        row["committed"] = committed if committed >= 0 else None
+        row["lag"] = maximum - committed if committed >= 0 else None
+
+
+def _reset(
+    cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]], to: str
+) -> None:
+    for row in rows:
+        queue, group = _queue_of(row)
+        if to == "beginning":
+            offset = row["minimum"]
+        elif to == "end":
+            offset = row["maximum"]
+        elif to.isascii() and to.isdigit():
+            offset = int(to)
+        else:
+            offset = _offset_by_time(cluster, topic, row, parse_time(to, "--reset"))
+        assert isinstance(offset, int)
+        request = CommitOffsetsRequest(
+            consumer_group=consumer_group,
+            offsets=[GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)],
+            reset=True,
+        )
+        reply = cluster.call(
+            lambda channel, left, metadata, request=request: BrokerStub(channel).CommitOffsets(
+                request, timeout=left, metadata=metadata
+            ),
+            group=group,
+            write=True,
+        )
+        code = Code(reply.codes[0])
+        if code is not Code.OK:
+            raise DledgerError(code, f"queue {queue}: {MEANINGS[code].sentence}")

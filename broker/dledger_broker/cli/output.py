@@ -1,0 +1,215 @@
+"""What commands print, and how they end: tables for people, JSON for programs, one error line.
+
+Owns the exit codes and the mapping of errors to them. Standard output holds the answer only;
+progress, notes and errors go to standard error.
+"""
+
+import enum
+import json
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Final, NoReturn, cast
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dledger_proto.errors import MEANINGS, Code, DledgerError
+
+PIPE_WIDTH: Final = 1_000
+
+Advance = Callable[[int], None]
+"""Moves a progress bar by a count."""
+JsonValue = object
+"""Anything `json.dumps` takes, and bytes, which become hex."""
+
+
+class Exit(enum.IntEnum):
+    """How a command ends."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    UNREACHABLE = 3
+    UNKNOWN_OUTCOME = 4
+
+
+EXIT_CODES_HELP: Final = (
+    "Exit codes: 0 done; 1 it certainly did not happen; 2 bad input; 3 nobody could be reached in "
+    "time, nothing happened; 4 the outcome is unknown, look before repeating."
+)
+
+_UNREACHABLE: Final = frozenset(
+    {
+        Code.UNAVAILABLE,
+        Code.NO_LEADER,
+        Code.NOT_LEADER,
+        Code.NOT_FORMED,
+        Code.NOT_PROPOSED,
+        Code.SHUTTING_DOWN,
+    }
+)
+_BAD_INPUT: Final = frozenset(
+    {
+        Code.INVALID_ARGUMENT,
+        Code.MESSAGE_ILLEGAL,
+        Code.MESSAGE_TOO_LARGE,
+        Code.UNIMPLEMENTED,
+    }
+)
+_REMEDIES: Final = {
+    Code.UNAVAILABLE: "is the cluster running, and is --name-servers right?",
+    Code.NO_LEADER: "look at: dledger status",
+    Code.NOT_FORMED: "start every configured member once; look at: dledger status",
+    Code.NOT_PROPOSED: "try again, or give it a longer --timeout",
+    Code.BUSY: "slow down and try again",
+    Code.DISK_FULL: "make room on the members' disks; it recovers by itself",
+    Code.TOPIC_NOT_FOUND: "see: dledger topic list",
+    Code.UNKNOWN_OUTCOME: "look whether it happened before repeating it",
+    Code.OFFSET_BEHIND: "to go back on purpose, say --reset",
+    Code.SWITCHED_OFF: "the member's configuration switches it on",
+    Code.INTERNAL: "this is a bug of ours; the members' logs say more",
+}
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class CommandFailed(Exception):
+    """An expected failure of a command: one line with what and remedy, and an exit code."""
+
+    def __init__(self, what: str, remedy: str = "", *, code: int = Exit.FAILED) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+        self.code = int(code)
+
+
+def bad_input(what: str, remedy: str = "") -> NoReturn:
+    """End the command: the user has to write something else."""
+    raise CommandFailed(what, remedy, code=Exit.BAD_INPUT)
+
+
+def failure_of(error: DledgerError) -> CommandFailed:
+    """Return how a command ends for an error of the cluster."""
+    if not error.definite:
+        code = Exit.UNKNOWN_OUTCOME
+    elif error.code in _UNREACHABLE:
+        code = Exit.UNREACHABLE
+    elif error.code in _BAD_INPUT:
+        code = Exit.BAD_INPUT
+    else:
+        code = Exit.FAILED
+    sentence = error.detail or MEANINGS[error.code].sentence
+    return CommandFailed(f"{error.code.name}: {sentence}", _REMEDIES.get(error.code, ""), code=code)
+
+
+def console() -> Console:
+    """Return the console of answers. What is not a terminal has no width to fold lines at."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True, width=width)
+
+
+def note(text: str) -> None:
+    """Print a line about what goes on, on standard error."""
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def print_error(what: str, remedy: str = "") -> None:
+    """Print the one line of a failure."""
+    line = f"error: {what}" + (f"; {remedy}" if remedy else "")
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(
+        " ".join(line.split()), style="bold red", markup=False
+    )
+
+
+def print_json(value: JsonValue) -> None:
+    """Print one JSON document on one line."""
+    print(json.dumps(value, default=_plain, ensure_ascii=False), flush=True)  # noqa: T201
+
+
+def print_line(text: str) -> None:
+    """Print one line of the answer as it is."""
+    print(text, flush=True)  # noqa: T201
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, JsonValue]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    title: str = "",
+    empty: str = "nothing",
+) -> None:
+    """Print rows as a table of these columns, or all their fields as a JSON array."""
+    if as_json:
+        print_json(list(rows))
+    elif not rows:
+        console().print(empty, markup=False)
+    else:
+        console().print(make_table(rows, columns, title=title))
+
+
+def make_table(
+    rows: Iterable[Mapping[str, JsonValue]], columns: Sequence[str], *, title: str = ""
+) -> Table:
+    """Return a table: numbers right-aligned, headings from the column names."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    kept = list(rows)
+    for column in columns:
+        numeric = any(isinstance(row.get(column), (int, float)) for row in kept)
+        table.add_column(
+            column.replace("_", " "),
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=numeric,
+        )
+    for row in kept:
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+    return table
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None, *, show: bool) -> Generator[Advance]:
+    """Show a bar on standard error while the block runs; `advance(n)` moves it.
+
+    Nothing is shown when standard error is no terminal, or `show` is false.
+    """
+    visible = Console(file=sys.stderr)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=visible,
+        transient=True,
+        disable=not show or not visible.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+
+        yield advance
+
+
+def _cell(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in cast("list[object]", value))
+    return str(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, enum.Enum):
+        return value.value
+    return str(value)

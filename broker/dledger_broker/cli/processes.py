@@ -1,0 +1,66 @@
+"""`dledger broker` and `dledger namesrv`: one process of a real cluster, in the foreground."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dledger_broker.cli.output import bad_input
+
+MEMBER_EXIT_CODES = (
+    "Exit codes: 0 drained after SIGTERM; 2 or 64 bad configuration; 65 damaged data (see dledger "
+    "inspect and repair); 69 the port is taken; 70 a bug of ours; 73 the data folder is in use or "
+    "belongs to another member; 74 the storage failed; 76 data of a newer format."
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("broker", epilog=MEMBER_EXIT_CODES)(broker)
+    app.command(
+        "namesrv", epilog="Exit codes: 0 ended by a signal; 2 bad input; 69 the port is taken."
+    )(namesrv)
+
+
+def broker(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="TOML file; without it the environment is read."),
+    ] = None,
+) -> None:
+    """Run one member of its broker group (or groups) until SIGTERM."""
+    # Imported here: the server's machinery is not worth loading for any other command.
+    from dledger_broker.config_load import load_config
+    from dledger_broker.logs import set_up_logs
+    from dledger_broker.member import run_member
+
+    loaded = load_config(config, os.environ).config
+    set_up_logs(loaded.log, cluster=loaded.cluster, member=loaded.member)
+    raise typer.Exit(run_member(loaded))
+
+
+def namesrv(
+    listen: Annotated[str, typer.Option(help="host:port")] = "0.0.0.0:9876",
+    cluster: Annotated[
+        str, typer.Option(help="Serve only this cluster; default: the first that registers.")
+    ] = "",
+    lease_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, max=3600, help="A member silent for longer is dropped."),
+    ] = 10.0,
+    log_format: Annotated[str, typer.Option(help="console or json")] = "console",
+) -> None:
+    """Run a name server until SIGTERM. It keeps nothing: start as many as you like."""
+    from dledger_broker.config import check_address
+    from dledger_namesrv.__main__ import run, set_up_logs
+    from dledger_namesrv.service import NameServerSettings
+
+    try:
+        check_address(listen)
+    except ValueError as error:
+        bad_input(f"--listen: {listen}, {error}")
+    if log_format not in {"console", "json"}:
+        bad_input(f"--log-format: {log_format}, must be console or json")
+    set_up_logs(json=log_format == "json")
+    raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds)))

@@ -1,0 +1,279 @@
+"""`dledger send`: messages from arguments, a file or standard input, one per line."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Annotated, Final, TypedDict
+
+import typer
+
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    NameServers,
+    Timeout,
+    parse_name_servers,
+)
+from dledger_broker.cli.output import (
+    EXIT_CODES_HELP,
+    Exit,
+    JsonFlag,
+    bad_input,
+    failure_of,
+    print_error,
+    print_json,
+    print_rows,
+    progress_bar,
+)
+from dledger_broker.cli.topics import TopicName
+from dledger_client import AsyncProducer, AsyncSendFuture, ProducerConfig
+from dledger_client.errors import BufferFull, ClientError
+from dledger_client.model import SendResult
+from dledger_proto.errors import DledgerError
+
+PROGRESS_STEP: Final = 500
+ERRORS_SHOWN_MAX: Final = 5
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    epilog = f"{EXIT_CODES_HELP} Of several messages the worst outcome counts."
+    app.command("send", epilog=epilog)(send)
+
+
+class Dressing(TypedDict):
+    """What every message of one command carries besides its body, as `send` takes it."""
+
+    tag: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    ordering_key: str | None
+    queue: int | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """How the messages of one command ended."""
+
+    stored: int = 0
+    duplicates: int = 0
+    failed: Counter[str] = field(default_factory=Counter[str])
+    exit_code: int = Exit.OK
+    queues: Counter[int] = field(default_factory=Counter[int])
+    acknowledgement: str = ""
+    shown: int = 0
+
+    def add(self, result: SendResult) -> None:
+        """Count a stored message."""
+        self.stored += 1
+        self.duplicates += result.duplicate
+        self.queues[result.queue] += 1
+        self.acknowledgement = result.acknowledgement.value
+
+    def settle(self, future: AsyncSendFuture) -> None:
+        """Count a message whose future is done."""
+        error = future.exception()
+        if error is None:
+            self.add(future.result())
+        else:
+            self.add_error(error)
+
+    def add_error(self, error: DledgerError) -> None:
+        """Count a message that is not, or perhaps not, stored; show the first few."""
+        failure = failure_of(error)
+        self.failed[error.code.name] += 1
+        self.exit_code = max(self.exit_code, failure.code)
+        if self.shown < ERRORS_SHOWN_MAX:
+            self.shown += 1
+            print_error(failure.what, failure.remedy)
+
+    def row(self, seconds: float) -> dict[str, object]:
+        """Return the whole as a row."""
+        return {
+            "stored": self.stored,
+            "failed": sum(self.failed.values()),
+            "errors": dict(self.failed),
+            "duplicates": self.duplicates,
+            "queues": len(self.queues),
+            "acknowledgement": self.acknowledgement,
+            "seconds": round(seconds, 3),
+            "per_second": round(self.stored / seconds) if seconds else 0,
+        }
+
+
+def send(
+    topic: TopicName,
+    bodies: Annotated[
+        list[str] | None, typer.Argument(help="Messages; none: lines of --file or stdin.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="One message per line; - is stdin.")
+    ] = None,
+    key: Annotated[str, typer.Option(help="Ordering key: equal keys share a queue.")] = "",
+    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Use this queue.")] = (
+        None
+    ),
+    tag: Annotated[str, typer.Option(help="Tag of every message.")] = "",
+    keys: Annotated[
+        list[str] | None, typer.Option("--index-key", help="Key to find them by (repeat).")
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="NAME=VALUE (repeat).")
+    ] = None,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send messages to a topic; a topic that does not exist is created, unless switched off.
+
+    Few messages are shown one by one with queue, offset and id, lines of a file as a summary.
+    """
+    if bodies and file is not None:
+        bad_input("both messages and --file are given", "give one of them")
+    if key and queue is not None:
+        bad_input("both --key and --queue are given", "the key decides the queue")
+    dressing = Dressing(
+        tag=tag,
+        keys=tuple(keys or ()),
+        properties=_properties(properties or []),
+        ordering_key=key or None,
+        queue=queue,
+    )
+    if bodies:
+        code = asyncio.run(
+            _send_few(topic, bodies, dressing, _producer(name_servers, timeout), as_json=as_json)
+        )
+    else:
+        with _lines(file) as source:
+            code = asyncio.run(
+                _send_lines(
+                    topic, source, dressing, _producer(name_servers, timeout), as_json=as_json
+                )
+            )
+    raise typer.Exit(code)
+
+
+MakeProducer = Callable[[], AsyncProducer]
+
+
+def _producer(name_servers: str, timeout: float) -> MakeProducer:
+    """Return what makes the producer, inside the loop it belongs to."""
+    addresses = parse_name_servers(name_servers)
+    config = ProducerConfig(timeout_ms=round(timeout * 1000))
+    return lambda: AsyncProducer(addresses, config)
+
+
+async def _send_few(
+    topic: str,
+    bodies: Sequence[str],
+    dressing: Dressing,
+    make: MakeProducer,
+    *,
+    as_json: bool,
+) -> int:
+    tally = Tally()
+    rows: list[dict[str, object]] = []
+    async with make() as producer:
+        for body in bodies:
+            try:
+                result = await producer.send(topic, body.encode(), **dressing)
+            except ClientError as error:
+                tally.add_error(error)
+                continue
+            tally.add(result)
+            rows.append(_result_row(result))
+    columns = ("queue", "offset", "message_id", "acknowledgement", "duplicate")
+    if rows or as_json:
+        print_rows(rows, columns, as_json=as_json)
+    return tally.exit_code
+
+
+async def _send_lines(
+    topic: str,
+    source: IO[bytes],
+    dressing: Dressing,
+    make: MakeProducer,
+    *,
+    as_json: bool,
+) -> int:
+    """Send every line, many in flight; memory is bounded by the producer's buffer."""
+    tally = Tally()
+    started = time.monotonic()
+    with progress_bar(f"sending to {topic}", None, show=not as_json) as advance:
+        async with make() as producer:
+            for number, line in enumerate(_bodies(source), 1):
+                await _submit(producer, topic, line, dressing, tally)
+                if number % PROGRESS_STEP == 0:
+                    advance(PROGRESS_STEP)
+                    await asyncio.sleep(0)  # answers must be taken while a fast file is read
+            await producer.flush()
+    row = tally.row(time.monotonic() - started)
+    if as_json:
+        print_json(row)
+    else:
+        columns = ("stored", "failed", "queues", "acknowledgement", "seconds", "per_second")
+        print_rows([row], columns, as_json=False)
+    return tally.exit_code
+
+
+async def _submit(
+    producer: AsyncProducer, topic: str, body: bytes, dressing: Dressing, tally: Tally
+) -> None:
+    while True:
+        try:
+            future = producer.submit(topic, body, **dressing)
+        except BufferFull:
+            await producer.wait_for_room()
+        except ClientError as error:
+            tally.add_error(error)
+            return
+        else:
+            future.add_done_callback(tally.settle)
+            return
+
+
+def _bodies(source: IO[bytes]) -> Iterator[bytes]:
+    for line in source:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+@contextmanager
+def _lines(file: Path | None) -> Generator[IO[bytes]]:
+    if file is None and sys.stdin.isatty():
+        bad_input("no messages", "give them as arguments, by --file, or by a pipe")
+    if file is None or str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with file.open("rb") as source:
+            yield source
+    except OSError as error:
+        bad_input(f"--file: {file}: {error.strerror}")
+
+
+def _properties(pairs: Sequence[str]) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            bad_input(f"--property: {pair}, must be NAME=VALUE")
+        properties[name] = value
+    return properties
+
+
+def _result_row(result: SendResult) -> dict[str, object]:
+    return {
+        "topic": result.topic,
+        "group": result.group,
+        "queue": result.queue,
+        "offset": result.offset,
+        "index": result.index,
+        "term": result.term,
+        "message_id": result.message_id.hex(),
+        "acknowledgement": result.acknowledgement.value,
+        "duplicate": result.duplicate,
+    }

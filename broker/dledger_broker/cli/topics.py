@@ -1,0 +1,253 @@
+"""`dledger topic`: create, list, describe, update, delete."""
+
+from typing import Annotated, Final
+
+import typer
+
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    Cluster,
+    NameServers,
+    Timeout,
+    queue_owner,
+)
+from dledger_broker.cli.output import (
+    EXIT_CODES_HELP,
+    CommandFailed,
+    JsonFlag,
+    bad_input,
+    console,
+    print_json,
+    print_rows,
+)
+from dledger_proto.v1.broker_pb2 import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    LayoutPart,
+    ListTopicsRequest,
+    QueueOffsetsRequest,
+    QueueRef,
+    Topic,
+    TopicType,
+    UpdateTopicRequest,
+)
+from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
+
+_PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6}
+_COLUMNS: Final = ("topic", "type", "layout", "write_queues", "read_queues", "permission")
+
+TopicName = Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)]
+Permission = Annotated[str, typer.Option(help="rw, r or w.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Create, list, describe, update, delete topics.", no_args_is_help=True)
+    for function in (create, describe, update, delete):
+        group.command(epilog=EXIT_CODES_HELP)(function)
+    group.command("list", epilog=EXIT_CODES_HELP)(list_topics)
+    app.add_typer(group, name="topic")
+
+
+def create(
+    name: TopicName,
+    queues: Annotated[
+        int, typer.Option(min=0, help="Write queues in each group; 0: the cluster's default.")
+    ] = 0,
+    read_queues: Annotated[int, typer.Option(min=0, help="Over all groups; 0: as write.")] = 0,
+    permission: Permission = "rw",
+    kind: Annotated[str, typer.Option("--type", help="normal, fifo, delay, transaction")] = (
+        "normal"
+    ),
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Only these groups (repeat); else all.")
+    ] = None,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create a topic on every group, or on those named."""
+    request = CreateTopicRequest(
+        name=name,
+        type=_topic_type(kind),
+        write_queues_per_group=queues,
+        read_queues=read_queues,
+        permission=_permission(permission),
+        groups=groups or [],
+    )
+    with Cluster(name_servers, timeout) as cluster:
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).CreateTopic(
+                request, timeout=left, metadata=metadata
+            ),
+            write=True,
+        )
+    row = topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)}
+    if as_json:
+        print_json(row)
+        return
+    print_rows([row], _COLUMNS, as_json=False)
+    if reply.missing_groups:
+        missing = ", ".join(reply.missing_groups)
+        console().print(f"not yet taken by: {missing}; they will", markup=False)
+
+
+def list_topics(
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    deleted: Annotated[bool, typer.Option(help="Deleted ones too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List all topics."""
+    request = ListTopicsRequest(with_deleted=deleted)
+    with Cluster(name_servers, timeout) as cluster:
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).ListTopics(
+                request, timeout=left, metadata=metadata
+            ),
+            write=False,
+        )
+    rows = sorted(map(topic_row, reply.topics), key=lambda row: str(row["topic"]))
+    columns = (*_COLUMNS, "deleted") if deleted else _COLUMNS
+    print_rows(rows, columns, as_json=as_json, empty="no topics")
+
+
+def describe(
+    name: TopicName,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a topic's layout and the offsets of its queues."""
+    with Cluster(name_servers, timeout) as cluster:
+        topic = cluster.topic(name)
+        queues = queue_rows(cluster, topic)
+    if as_json:
+        print_json(topic_row(topic) | {"queues": queues})
+        return
+    print_rows([topic_row(topic) | {"id": topic.id.hex()}], (*_COLUMNS, "id"), as_json=False)
+    print_rows(queues, ("queue", "group", "minimum", "maximum", "records"), as_json=False)
+
+
+def update(
+    name: TopicName,
+    queues: Annotated[
+        int, typer.Option(min=0, help="Write queues in each group it has; 0: unchanged.")
+    ] = 0,
+    read_queues: Annotated[int, typer.Option(min=0, help="0: unchanged.")] = 0,
+    permission: Annotated[str, typer.Option(help="rw, r or w; default: unchanged.")] = "",
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change a topic's queues or permission.
+
+    Shrink in two steps: lower the write queues, wait until consumers have drained the others, then
+    lower the read queues.
+    """
+    if not (queues or read_queues or permission):
+        bad_input("nothing to change", "say --queues, --read-queues or --permission")
+    with Cluster(name_servers, timeout) as cluster:
+        layout = (
+            [
+                LayoutPart(group=part.group, write_queues=queues)
+                for part in cluster.topic(name).layout
+            ]
+            if queues
+            else []
+        )
+        request = UpdateTopicRequest(
+            name=name,
+            permission=_permission(permission) if permission else 0,
+            read_queues=read_queues,
+            layout=layout,
+        )
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).UpdateTopic(
+                request, timeout=left, metadata=metadata
+            ),
+            write=True,
+        )
+    print_rows([topic_row(reply.topic)], _COLUMNS, as_json=as_json)
+
+
+def delete(
+    name: TopicName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Delete a topic and its messages. A new one of this name is another topic."""
+    if not yes and not typer.confirm(f"Delete topic {name} and all its messages?", err=True):
+        raise CommandFailed("nothing was changed")
+    request = DeleteTopicRequest(name=name)
+    with Cluster(name_servers, timeout) as cluster:
+        reply = cluster.call(
+            lambda channel, left, metadata: AdminStub(channel).DeleteTopic(
+                request, timeout=left, metadata=metadata
+            ),
+            write=True,
+        )
+    print_rows([topic_row(reply.topic)], (*_COLUMNS, "deleted"), as_json=as_json)
+
+
+def topic_row(topic: Topic) -> dict[str, object]:
+    """Return a topic as a row."""
+    permission = ("r" if topic.permission & 4 else "") + ("w" if topic.permission & 2 else "")
+    return {
+        "topic": topic.name,
+        "id": topic.id.hex(),
+        "type": TopicType.Name(topic.type).removeprefix("TOPIC_TYPE_").lower(),
+        "layout": [f"{part.group}:{part.write_queues}" for part in topic.layout],
+        "layout_version": topic.layout_version,
+        "write_queues": sum(part.write_queues for part in topic.layout),
+        "read_queues": topic.read_queues,
+        "permission": permission or "-",
+        "control_index": topic.control_index,
+        "deleted": topic.deleted,
+    }
+
+
+def queue_rows(cluster: Cluster, topic: Topic) -> list[dict[str, object]]:
+    """Return a row for each queue of a topic with its bounds, asked of each group's leader."""
+    total = max(sum(part.write_queues for part in topic.layout), topic.read_queues)
+    by_group: dict[str, list[int]] = {}
+    for queue in range(total):
+        by_group.setdefault(queue_owner(topic, queue), []).append(queue)
+    rows: list[dict[str, object]] = []
+    for group, queues in by_group.items():
+        request = QueueOffsetsRequest(
+            queues=[QueueRef(topic=topic.name, queue=queue) for queue in queues],
+            linearizable=True,
+        )
+        reply = cluster.call(
+            lambda channel, left, metadata, request=request: BrokerStub(channel).QueueOffsets(
+                request, timeout=left, metadata=metadata
+            ),
+            group=group,
+            write=False,
+        )
+        for queue, bounds in zip(queues, reply.rows, strict=True):
+            row: dict[str, object] = {
+                "queue": queue,
+                "group": group,
+                "minimum": bounds.minimum,
+                "maximum": bounds.maximum,
+                "records": bounds.maximum - bounds.minimum,
+            }
+            rows.append(row)
+    return rows
+
+
+def _permission(text: str) -> int:
+    if text not in _PERMISSIONS:
+        bad_input(f"--permission: {text}, must be rw, r or w")
+    return _PERMISSIONS[text]
+
+
+def _topic_type(text: str) -> TopicType.ValueType:
+    names = {name.removeprefix("TOPIC_TYPE_").lower(): value for name, value in TopicType.items()}
+    if text not in names:
+        bad_input(f"--type: {text}, must be one of {', '.join(names)}")
+    return names[text]

@@ -1,0 +1,394 @@
+"""Commands that are calls: what they ask, what they print, how they end."""
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from dledger.raft.group import RISK_SENTENCE
+from dledger_broker.cli import main
+from dledger_broker.local_cluster import free_port
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+from tests.unit.cli.fakes import FakeCluster, fake_cluster
+
+TOPIC = pb.Topic(
+    id=bytes(range(16)), name="t", layout_version=1, read_queues=2, permission=6, control_index=7,
+    layout=[pb.LayoutPart(group="g", write_queues=2)],
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Generator[FakeCluster]:
+    with fake_cluster() as made:
+        for member in made.members.values():
+            member.answers["DescribeTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+            member.answers["QueueOffsets"] = _bounds
+        yield made
+
+
+def _bounds(request: bytes) -> pb.QueueOffsetsReply:
+    queues = pb.QueueOffsetsRequest.FromString(request).queues
+    rows = [pb.QueueOffsetsReply.Row(minimum=10, maximum=100 + queue.queue) for queue in queues]
+    return pb.QueueOffsetsReply(rows=rows)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What the command printed, as JSON."""
+    return json.loads(capsys.readouterr().out)
+
+
+def refuse(code: Code, detail: str = "because", hint: str = "") -> Any:
+    """An answer that refuses."""
+
+    def answer(_: bytes) -> None:
+        raise DledgerError(code, detail, hint=hint)
+
+    return answer
+
+
+# Topics
+
+
+def test_create_asks_the_leader_and_prints_the_topic(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.members["a"]
+    leader.answers["CreateTopic"] = lambda _: pb.CreateTopicReply(topic=TOPIC, missing_groups=["h"])
+    code = cluster.run(
+        "topic", "create", "t", "--queues", "2", "--permission", "r", "--type", "fifo",
+        "--group", "g", "--json",
+    )  # fmt: skip
+    assert code == 0
+    request = pb.CreateTopicRequest.FromString(leader.calls[0][1])
+    assert request == pb.CreateTopicRequest(
+        name="t", write_queues_per_group=2, permission=4, type=pb.TOPIC_TYPE_FIFO, groups=["g"]
+    )
+    assert leader.groups == ["g"]
+    row = printed(capsys)
+    assert (row["topic"], row["layout"], row["permission"]) == ("t", ["g:2"], "rw")
+    assert row["missing_groups"] == ["h"]
+
+
+def test_create_prints_a_table_for_people(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.members["a"].answers["CreateTopic"] = lambda _: pb.CreateTopicReply(
+        topic=TOPIC, missing_groups=["h"]
+    )
+    assert cluster.run("topic", "create", "t") == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "topic  type    layout  write queues  read queues  permission",
+        "t      normal  g:2                2            2  rw",
+        "not yet taken by: h; they will",
+    ]
+
+
+def test_list_describe_update_delete(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.members["a"]
+    leader.answers["ListTopics"] = lambda _: pb.ListTopicsReply(topics=[TOPIC])
+    assert cluster.run("topic", "list", "--json") == 0
+    assert [row["topic"] for row in printed(capsys)] == ["t"]
+
+    assert cluster.run("topic", "describe", "t", "--json") == 0
+    described = printed(capsys)
+    assert [(row["queue"], row["maximum"]) for row in described["queues"]] == [(0, 100), (1, 101)]
+
+    leader.answers["UpdateTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+    assert cluster.run("topic", "update", "t", "--queues", "4", "--read-queues", "8") == 0
+    update = pb.UpdateTopicRequest.FromString(leader.calls[-1][1])
+    assert update == pb.UpdateTopicRequest(
+        name="t", read_queues=8, layout=[pb.LayoutPart(group="g", write_queues=4)]
+    )
+    leader.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+    assert cluster.run("topic", "delete", "t", "--yes") == 0
+    assert leader.names()[-1] == "DeleteTopic"
+
+
+def test_nothing_to_update_is_bad_input(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run("topic", "update", "t") == 2
+    assert capsys.readouterr().err == (
+        "error: nothing to change; say --queues, --read-queues or --permission\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--permission", "x"], "error: --permission: x, must be rw, r or w"),
+        (["--type", "x"], "error: --type: x, must be one of normal, fifo, delay, transaction"),
+    ],
+)
+def test_bad_values(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    assert cluster.run("topic", "create", "t", *arguments) == 2
+    assert capsys.readouterr().err == f"{line}\n"
+    assert all(not member.calls for member in cluster.members.values())
+
+
+# Whom a command asks, and how errors end it
+
+
+def test_follower_hint_is_followed(cluster: FakeCluster) -> None:
+    a, b, c = (cluster.members[name] for name in "abc")
+    a.answers["DeleteTopic"] = refuse(Code.NOT_LEADER, hint=c.address)
+    c.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+    assert cluster.run("topic", "delete", "t", "--yes") == 0
+    assert (a.names(), b.names(), c.names()) == (["DeleteTopic"], [], ["DeleteTopic"])
+
+
+def test_dead_leader_is_passed_over(cluster: FakeCluster) -> None:
+    routes = cluster.server.registry
+    with fake_cluster("b") as other:  # its members' ports are closed after this block
+        dead = other.members["b"].address
+    session = routes.open_session()
+    from dledger_proto.v1.routes_pb2 import Registration
+
+    routes.register(
+        session,
+        Registration(
+            cluster="c", group="g", member="a", address=dead, sequence=1, full=True, term=1,
+            leader="a",
+        ),
+        0.0,
+    )  # fmt: skip
+    cluster.members["b"].answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+    assert cluster.run("topic", "delete", "t", "--yes") == 0
+    assert cluster.members["b"].names() == ["DeleteTopic"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "line"),
+    [
+        (
+            Code.TOPIC_NOT_FOUND,
+            1,
+            "error: TOPIC_NOT_FOUND: because; see: dledger topic list",
+        ),
+        (Code.INVALID_ARGUMENT, 2, "error: INVALID_ARGUMENT: because"),
+        (
+            Code.NO_LEADER,
+            3,
+            "error: NO_LEADER: because; look at: dledger status",
+        ),
+        (
+            Code.UNKNOWN_OUTCOME,
+            4,
+            "error: UNKNOWN_OUTCOME: because; look whether it happened before repeating it",
+        ),
+        (
+            Code.INTERNAL,
+            4,
+            "error: INTERNAL: because; this is a bug of ours; the members' logs say more",
+        ),
+    ],
+)
+def test_exit_code_says_what_is_known(
+    cluster: FakeCluster,
+    capsys: pytest.CaptureFixture[str],
+    code: Code,
+    exit_code: int,
+    line: str,
+) -> None:
+    for member in cluster.members.values():
+        member.answers["DeleteTopic"] = refuse(code)
+    assert cluster.run("topic", "delete", "t", "--yes", "--timeout", "0.5") == exit_code
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_a_write_of_unknown_outcome_is_not_repeated(cluster: FakeCluster) -> None:
+    for member in cluster.members.values():
+        member.answers["DeleteTopic"] = refuse(Code.UNKNOWN_OUTCOME)
+    assert cluster.run("topic", "delete", "t", "--yes") == 4
+    assert sum(len(member.calls) for member in cluster.members.values()) == 1
+
+
+def test_no_name_server(capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    assert main(["topic", "list", "-n", address, "--timeout", "1"]) == 3
+    assert capsys.readouterr().err == (
+        f"error: name server {address} cannot be reached; is it running (dledger up), and is "
+        "--name-servers right?\n"
+    )
+
+
+def test_second_name_server_is_asked(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.members["a"].answers["ListTopics"] = lambda _: pb.ListTopicsReply()
+    servers = f"127.0.0.1:{free_port()},{cluster.name_server}"
+    assert main(["topic", "list", "-n", servers]) == 0
+    assert capsys.readouterr().out == "no topics\n"
+
+
+@pytest.mark.parametrize("text", ["nonsense", "host:0", ""])
+def test_name_servers_must_be_addresses(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "-n", text]) == 2
+    assert capsys.readouterr().err.startswith("error: --name-servers: ")
+
+
+# Status
+
+
+def status_of(member: str, role: str, **fields: Any) -> Any:
+    """A status answer."""
+    reply = pb.StatusReply(
+        cluster="c", group="g", member=member, role=role, term=1, leader="a", last_index=20,
+        durable_index=20, commit_index=19, applied_index=19, flush_mode="sync", **fields,
+    )  # fmt: skip
+    return lambda _: reply
+
+
+def test_status_shows_every_member(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = [
+        pb.MemberProgress(member="b", address="b:1", connected=True, match_index=18),
+        pb.MemberProgress(member="c", address="c:1", connected=False, match_index=3),
+        pb.MemberProgress(member="d", address="d:1", connected=False, match_index=0),
+    ]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    cluster.members["b"].answers["Status"] = status_of("b", "follower", digest=b"\x01")
+    cluster.members["c"].answers["Status"] = refuse(Code.STORAGE_FAILED, "the disk is broken")
+    assert cluster.run("status", "--json") == 1, "a member does not serve"
+    rows = {row["member"]: row for row in printed(capsys)}
+    shown = {
+        name: (row["role"], row["match_index"], row["lag"], row["reason"])
+        for name, row in rows.items()
+    }
+    assert shown == {
+        "a": ("leader", 20, 0, ""),
+        "b": ("follower", 18, 2, ""),
+        "c": ("no answer", 3, 17, "the disk is broken"),
+        "d": ("no answer", 0, 20, "is not registered at the name server"),
+    }
+    assert rows["b"]["digest"] == "01"
+    assert cluster.run("status") == 1
+    table = capsys.readouterr().out
+    assert table.splitlines()[0] == "g (control group)"
+    assert "the disk is broken" in table
+
+
+def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
+    cluster.members["a"].answers["Status"] = status_of("a", "leader")
+    for name in "bc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status", "--group", "g") == 0
+
+
+def test_status_without_a_leader_is_one(cluster: FakeCluster) -> None:
+    for name in "abc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status") == 1
+
+
+def test_unknown_group_names_the_known(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run("status", "--group", "x") == 2
+    assert capsys.readouterr().err == "error: no group 'x' is registered; there are: g\n"
+
+
+# Offsets, trim, transfer
+
+
+def test_offsets_of_a_time_and_of_a_group(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.members["a"]
+    leader.answers["OffsetByTime"] = lambda _: pb.OffsetByTimeReply(offset=42)
+    leader.answers["ReadOffsets"] = lambda request: pb.ReadOffsetsReply(
+        offsets=[
+            pb.GroupOffset(
+                offset=50 if pb.ReadOffsetsRequest.FromString(request).queues[0].queue else -1
+            )
+        ]
+    )
+    code = cluster.run("offsets", "t", "-g", "readers", "--at", "2013-01-01T00:00:00Z", "--json")
+    assert code == 0
+    rows = printed(capsys)
+    assert [(row["queue"], row["offset_at"], row["committed"], row["lag"]) for row in rows] == [
+        (0, 42, None, None),
+        (1, 42, 50, 51),
+    ]
+    (asked,) = {
+        pb.OffsetByTimeRequest.FromString(data).time_ms
+        for name, data in leader.calls
+        if name == "OffsetByTime"
+    }
+    assert asked == 1_356_998_400_000
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"), [("beginning", 10), ("end", 101), ("77", 77), ("2013-01-01T00:00:00Z", 42)]
+)
+def test_reset(cluster: FakeCluster, to: str, offset: int) -> None:
+    leader = cluster.members["a"]
+    leader.answers["OffsetByTime"] = lambda _: pb.OffsetByTimeReply(offset=42)
+    leader.answers["ReadOffsets"] = lambda _: pb.ReadOffsetsReply(
+        offsets=[pb.GroupOffset(offset=offset)]
+    )
+    leader.answers["CommitOffsets"] = lambda _: pb.CommitOffsetsReply(codes=[0], stored_offsets=[0])
+    assert cluster.run("offsets", "t", "-g", "readers", "-q", "1", "--reset", to) == 0
+    (data,) = (data for name, data in leader.calls if name == "CommitOffsets")
+    request = pb.CommitOffsetsRequest.FromString(data)
+    assert (request.reset, request.offsets[0].queue.queue, request.offsets[0].offset) == (
+        True,
+        1,
+        offset,
+    )
+
+
+def test_reset_needs_a_group_and_a_sound_time(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run("offsets", "t", "--reset", "end") == 2
+    assert cluster.run("offsets", "t", "-g", "x", "--reset", "soon") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: --reset sets the offsets of a consumer group; say --group",
+        "error: --reset: soon, must be a time like 2026-01-31T12:00:00",
+    ]
+
+
+def test_offsets_of_a_queue_that_does_not_exist(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run("offsets", "t", "-q", "9") == 2
+    assert capsys.readouterr().err == "error: topic t has queues 0 to 1, not 9\n"
+
+
+def test_trim(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    leader = cluster.members["a"]
+    leader.answers["Trim"] = lambda _: pb.TrimReply(minimum=40)
+    assert cluster.run("trim", "t", "--queue", "1", "--offset", "50", "--json") == 0
+    request = pb.TrimRequest.FromString(leader.calls[-1][1])
+    assert (request.queue.topic, request.queue.queue, request.offset) == ("t", 1, 50)
+    assert printed(capsys) == [{"topic": "t", "queue": 1, "minimum": 40}]
+
+
+def test_transfer(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    leader = cluster.members["a"]
+    leader.answers["TransferLeadership"] = lambda _: pb.TransferLeadershipReply(leader="b", term=2)
+    assert cluster.run("transfer", "b", "--json") == 0
+    assert printed(capsys) == [{"group": "g", "leader": "b", "term": 2}]
+    assert cluster.run("transfer", "x") == 2
+    assert "group g has no member 'x'; there are: a, b, c" in capsys.readouterr().err
+
+
+def test_quarantine_is_lifted_only_with_the_sentence(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = cluster.members["b"]
+    member.answers["LiftQuarantine"] = lambda _: pb.LiftQuarantineReply()
+    assert cluster.run("lift-quarantine", "b", "--accept", "yes") == 2
+    assert RISK_SENTENCE in capsys.readouterr().err
+    assert member.calls == []
+    assert cluster.run("lift-quarantine", "b", "--accept", RISK_SENTENCE) == 0
+    assert member.names() == ["LiftQuarantine"], "only that member itself is told"
+    assert cluster.run("lift-quarantine", "x", "--accept", RISK_SENTENCE) == 2
