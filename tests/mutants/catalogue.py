@@ -1,0 +1,12 @@
+"""The closed list of known bugs: every one must be caught."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.raft_bugs import RAFT_BUGS
+from tests.mutants.storage_bugs import STORAGE_BUGS
+
+MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *STORAGE_BUGS)
+
+assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

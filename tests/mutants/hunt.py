@@ -1,0 +1,141 @@
+"""Catching every mutant: its scripts first, then seeds. Prints and keeps the table.
+
+Owns: running a mutant in a process of its own, deciding whether it was caught, the table
+`caught.json` (mutant -> script or seed, and what it said). A mutant that survives fails the run.
+"""
+
+import argparse
+import importlib
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import StaleMutant, applied
+
+TABLE: Final = Path(__file__).with_name("caught.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """How a mutant was caught; `by` is empty when it was not."""
+
+    mutant: str
+    by: str
+    """A script's name, or "seed n"."""
+    said: str
+    tried_seeds: int
+    cpu_seconds: float
+
+
+def run_script(name: str) -> None:
+    """Run one scripted scenario: "module.function" of tests.scenarios, parameters after a colon."""
+    path, _, argument = name.partition(":")
+    module, _, function = path.rpartition(".")
+    script: Callable[..., None] = getattr(
+        importlib.import_module(f"tests.scenarios.{module}"), function
+    )
+    script(*([json.loads(argument)] if argument else []))
+
+
+def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
+    """Try what caught the mutant before, then its scripts, then seeds."""
+    from tests.sim.run import run_seed
+
+    began = time.process_time()
+    tried = 0
+    with applied(*mutant.edits):
+        for script in sorted(mutant.scripts, key=lambda script: script != known):
+            said = _failure_of(script)
+            if said:
+                return Catch(mutant.name, script, said, 0, time.process_time() - began)
+        order = list(range(seeds))
+        if known.startswith("seed "):
+            order.insert(0, int(known[5:]))
+        for seed in order:
+            tried += 1
+            result = run_seed(seed, 0)
+            if result.failure:
+                said = result.failure.strip().splitlines()[-1][:200]
+                return Catch(mutant.name, f"seed {seed}", said, tried, time.process_time() - began)
+    return Catch(mutant.name, "", "", tried, time.process_time() - began)
+
+
+def _failure_of(script: str) -> str:
+    try:
+        run_script(script)
+    except StaleMutant:
+        raise
+    except BaseException as error:  # whatever the bug does to the script, it was noticed
+        return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return ""
+
+
+def known_catches() -> dict[str, str]:
+    """Return what caught each mutant last time."""
+    if not TABLE.exists():
+        return {}
+    return {row["mutant"]: row["by"] for row in json.loads(TABLE.read_text())}
+
+
+def _job(work: tuple[str, int, str]) -> tuple[Catch | None, str]:
+    name, seeds, known = work
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    try:
+        return catch(mutant, seeds, known), ""
+    except Exception:
+        return None, traceback.format_exc()
+
+
+def hunt(arguments: argparse.Namespace) -> int:
+    """Run `mutants`."""
+    console = Console(stderr=arguments.json)
+    chosen = [m for m in MUTANTS if arguments.only in ("", m.name)]
+    known = known_catches()
+    work = [(mutant.name, arguments.seeds, known.get(mutant.name, "")) for mutant in chosen]
+    catches: list[Catch] = []
+    broken: list[str] = []
+    context = multiprocessing.get_context("fork")
+    with context.Pool(arguments.jobs, maxtasksperchild=1) as pool:
+        results = pool.imap(_job, work, chunksize=1)
+        for found, error in track(results, "mutants", len(work), console=console):
+            if found is None:
+                broken.append(error)
+            else:
+                catches.append(found)
+    show(console, catches)
+    for error in broken:
+        console.print(error, markup=False, highlight=False)
+    if not arguments.only and not broken:
+        TABLE.write_text(json.dumps([_kept(each) for each in catches], indent=1) + "\n")
+    survivors = [each.mutant for each in catches if not each.by]
+    for name in survivors:
+        console.print(f"[red]survived[/red] {name}")
+    if arguments.json:
+        print(json.dumps({"caught": [asdict(each) for each in catches], "survived": survivors}))
+    return 1 if survivors or broken else 0
+
+
+def _kept(found: Catch) -> dict[str, str]:
+    return {"mutant": found.mutant, "by": found.by, "said": found.said}
+
+
+def show(console: Console, catches: Sequence[Catch]) -> None:
+    """Print which script or seed caught which mutant."""
+    whats = {mutant.name: mutant.what for mutant in MUTANTS}
+    table = Table(title=f"{sum(bool(c.by) for c in catches)} of {len(catches)} mutants caught")
+    for column in ("mutant", "what it does", "caught by", "what was said"):
+        table.add_column(column, overflow="fold")
+    for found in catches:
+        table.add_row(found.mutant, whats[found.mutant], found.by or "-", found.said)
+    console.print(table)

@@ -1,0 +1,351 @@
+"""Known bugs of elections, replication, commit, reads and quarantine."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import LIVENESS, QUARANTINE, SAFETY, Mutant
+from tests.mutants.rewrite import Edit
+
+RAFT = "dledger.raft"
+
+RAFT_BUGS: Final[Sequence[Mutant]] = (
+    # Durable before visible.
+    Mutant(
+        "ack-before-fsync",
+        "what is in memory counts as on disk, on leader and follower (D4, F11)",
+        [
+            Edit(
+                f"{RAFT}.storage:Storage.covered_index",
+                "return self._log.durable_index",
+                "return self._log.last_index",
+            )
+        ],
+    ),
+    Mutant(
+        "leader-counts-itself-before-sync",
+        "the leader is part of the majority as soon as it appends (F13)",
+        [
+            Edit(
+                f"{RAFT}._pysyncobj:Engine._SyncObj__getEntries",
+                "count == 1 and first > self._covered_index()",
+                "False",
+            )
+        ],
+        [f"{SAFETY}.test_f13_a_leader_counts_itself_only_when_its_disk_holds_the_entry"],
+    ),
+    Mutant(
+        "vote-before-sync",
+        "a vote leaves before term and vote are on disk (I5)",
+        [
+            Edit(
+                f"{RAFT}.election:Elections._when_durable",
+                "hard_version=context.storage.version",
+                "hard_version=0",
+            )
+        ],
+    ),
+    Mutant(
+        "vote-forgotten-at-restart",
+        "the vote of the term is not read back (F11)",
+        [
+            Edit(
+                "dledger.log.hard_state:parse_hard_state",
+                "vote=vote if flags & _VOTED else None",
+                "vote=None",
+            )
+        ],
+    ),
+    Mutant(
+        "hard-state-not-synced",
+        "the hard state file is renamed into place without fsync",
+        [Edit("dledger.log.framed:publish", "file.fdatasync()", "pass")],
+    ),
+    Mutant(
+        "hard-state-name-not-synced",
+        "the folder is not synced after the rename",
+        [Edit("dledger.log.framed:publish", "if sync_name:", "if False:")],
+    ),
+    Mutant(
+        "apply-before-commit",
+        "entries are applied as soon as they are on disk",
+        [
+            Edit(
+                f"{RAFT}.applying:Applying.limit",
+                "min(context.engine.commit_index, context.storage.covered_index)",
+                "context.storage.covered_index",
+            )
+        ],
+    ),
+    Mutant(
+        "apply-beyond-durable",
+        "committed entries are applied before this member's own disk holds them (D6)",
+        [
+            Edit(
+                f"{RAFT}.applying:Applying.limit",
+                "min(context.engine.commit_index, context.storage.covered_index)",
+                "context.engine.commit_index",
+            )
+        ],
+    ),
+    # Elections.
+    Mutant(
+        "double-vote",
+        "a second candidate of the same term gets a vote, too",
+        [
+            Edit(
+                f"{RAFT}.election:Elections.on_vote_request",
+                "granted = engine.vote_request(",
+                "engine._SyncObj__votedForNodeId = None\n"
+                "            granted = engine.vote_request(",
+            )
+        ],
+    ),
+    Mutant(
+        "duplicate-vote-counted",
+        "votes are counted, not voters (F8)",
+        [
+            Edit(
+                f"{RAFT}.gate:VoteTally.add",
+                "if voter in self.granted:\n            return False",
+                "if voter in self.granted:\n            return granted",
+            )
+        ],
+        [f"{SAFETY}.test_f8_a_vote_counts_once"],
+    ),
+    Mutant(
+        "incomplete-candidate-elected",
+        "a vote is given without looking at the candidate's log",
+        [
+            Edit(
+                f"{RAFT}.election:Elections.on_vote_request",
+                "sender, message.term, message.last_index, message.last_term, context.now",
+                "sender, message.term, 1 << 62, 1 << 62, context.now",
+            ),
+            Edit(
+                f"{RAFT}.election:Elections._is_complete",
+                "return (last_term, last_index) >= (log.last_term, log.last_index)",
+                "return True",
+            ),
+        ],
+    ),
+    Mutant(
+        "no-pre-vote",
+        "a timer that fires raises the term at once (L1)",
+        [Edit(f"{RAFT}.election:Elections._campaign_is_due", "if self._pre_vote.won:", "if True:")],
+        [f"{LIVENESS}.test_l1_a_member_that_only_sends_disturbs_nobody"],
+    ),
+    Mutant(
+        "no-pause-guard",
+        "a resumed member judges the leader by a timer that ran while it was stopped (L2)",
+        [
+            Edit(
+                f"{RAFT}.election:Elections.guard_pause",
+                "if gap <= context.settings.election_timeout_min * GUARD_SHARE:",
+                "if True:",
+            ),
+            Edit(f"{RAFT}.election:Elections.on_pre_vote", "or heard\n", "\n"),
+        ],
+        [f"{LIVENESS}.test_l2_a_resumed_follower_deposes_nobody:{seed}" for seed in range(10)],
+    ),
+    Mutant(
+        "no-check-quorum",
+        "a leader that hears no majority leads on (L3)",
+        [
+            Edit(
+                f"{RAFT}._pysyncobj:Engine.tick",
+                "if self.is_leader:",
+                "self.excuse_silence(now)\n        if self.is_leader:",
+            )
+        ],
+        [f"{LIVENESS}.test_l3_an_isolated_leader_steps_down_soon"],
+    ),
+    # Replication and commit.
+    Mutant(
+        "unconditional-truncation",
+        "an append message cuts everything behind prev, equal or not (F2)",
+        [
+            Edit(
+                f"{RAFT}.journal:Journal._add_run",
+                "if header.index > last or log.term_at(LogIndex(header.index)) != header.term:",
+                "if True:",
+            )
+        ],
+        [f"{SAFETY}.test_f2_a_range_sent_twice_cuts_nothing"],
+    ),
+    Mutant(
+        "no-commit-clamp",
+        "a follower commits to the end of its own log (F1)",
+        [
+            Edit(
+                f"{RAFT}.gate:proven_commit",
+                "return min(leader_commit, prev_index if last_index is None else last_index)",
+                "return leader_commit",
+            )
+        ],
+        [f"{SAFETY}.test_f1_a_deposed_leader_never_commits_its_own_suffix"],
+    ),
+    Mutant(
+        "stale-acknowledgement",
+        "an answer of an older reign counts in this one (F3)",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.on_append_answer",
+                "not engine.is_leader or message.term != engine.term",
+                "not engine.is_leader",
+            ),
+            Edit(f"{RAFT}.gate:PeerSession.admit", "message.sequence <= self._sequence", "False"),
+        ],
+        [f"{SAFETY}.test_f3_an_acknowledgement_of_an_older_reign_counts_nothing"],
+    ),
+    Mutant(
+        "ack-before-quorum",
+        "the leader commits what its own disk holds",
+        [
+            Edit(
+                f"{RAFT}._pysyncobj:Engine.tick",
+                "self._onTick(0.0)",
+                "self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, "
+                "self._covered_index())\n            self._onTick(0.0)",
+            )
+        ],
+    ),
+    Mutant(
+        "older-term-committed-by-count",
+        "a leader commits entries of earlier terms by counting copies (Raft figure 8)",
+        [
+            Edit(
+                "pysyncobj.syncobj:SyncObj._onTick",
+                "if commitTerm != self.__raftCurrentTerm:",
+                "if False:",
+            )
+        ],
+    ),
+    Mutant(
+        "acknowledged-more-than-stored",
+        "a follower acknowledges what the leader has, not what it holds itself",
+        [
+            Edit(
+                f"{RAFT}.following:Following._answer",
+                "match = min(match, covered)",
+                "match = max(match, message.commit_index)",
+            )
+        ],
+    ),
+    Mutant(
+        "one-index-per-back-off",
+        "after a mismatch the leader tries the entry before (L4)",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication._back_off",
+                "if progress.mismatched(message.number, low + 1) and not self._pump(progress):",
+                "if progress.mismatched(message.number, progress.next - 1) and True:",
+            )
+        ],
+        [f"{LIVENESS}.test_l4_a_deposed_leader_rejoins_at_once"],
+    ),
+    Mutant(
+        "unbounded-tail",
+        "a leader without a quorum takes everything (L10)",
+        [
+            Edit(
+                f"{RAFT}.group:Group.propose",
+                "self._own_tail_bytes() + self._proposals.waiting_bytes"
+                " >= limits.uncommitted_bytes_max",
+                "False",
+            )
+        ],
+        [f"{LIVENESS}.test_l10_the_uncommitted_tail_is_bounded"],
+    ),
+    # Reads.
+    Mutant(
+        "stale-leader-read",
+        "a leader confirms a read by itself (F16)",
+        [
+            Edit(
+                f"{RAFT}.barrier:Barriers._finish_if_confirmed",
+                "if len(current.confirmed) + 1 < self._context.majority:",
+                "if False:",
+            ),
+            Edit(
+                f"{RAFT}.barrier:Barriers._finish_if_confirmed",
+                "if len(others) + 1 >= self._context.majority:",
+                "if True:",
+            ),
+        ],
+        [f'{SAFETY}.test_f16_a_stale_leader_confirms_no_read:"a"'],
+    ),
+    Mutant(
+        "read-before-own-entry",
+        "a new leader confirms reads before it knows what was committed",
+        [
+            Edit(
+                f"{RAFT}.barrier:Barriers._own_entry_committed",
+                "return context.log.term_at(commit_index) == context.engine.term",
+                "return True or commit_index",
+            )
+        ],
+    ),
+    # Outcomes.
+    Mutant(
+        "unknown-told-as-failed",
+        "a write whose fate is open is told as certainly not stored (D11)",
+        [
+            Edit(
+                f"{RAFT}.proposals:_give_up",
+                "Outcome.UNKNOWN,\n                Code.UNKNOWN_OUTCOME,",
+                "Outcome.NOT_STORED,\n                Code.NOT_LEADER,",
+            )
+        ],
+    ),
+    # Quarantine.
+    Mutant(
+        "no-quarantine",
+        "a wiped member is a member at once (D18)",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership._decide",
+                "quarantined=decision.step is Step.QUARANTINE",
+                "quarantined=False",
+            )
+        ],
+        [f"{QUARANTINE}.test_a_wiped_member_elects_nobody_who_misses_its_commits"],
+    ),
+    Mutant(
+        "quarantine-ends-with-a-majority",
+        "not every other member must have recorded the new life (D18 a)",
+        [
+            Edit(
+                f"{RAFT}.membership:Quarantine.advance",
+                "if recorded.missing:",
+                "if len(recorded.missing) > len(context.peers) // 2:",
+            )
+        ],
+        [
+            f"{QUARANTINE}.test_quarantine_lasts_while_one_member_cannot_be_reached",
+            f"{QUARANTINE}.test_a_wiped_member_elects_nobody_who_misses_its_commits",
+        ],
+    ),
+    Mutant(
+        "quarantine-without-barrier",
+        "a refilled member is trusted before it holds what a barrier confirmed (D18 c)",
+        [
+            Edit(f"{RAFT}.membership:Quarantine.advance", "if self._barrier is None:", "if False:"),
+            Edit(
+                f"{RAFT}.membership:Quarantine.advance",
+                "barrier = LogIndex(self._barrier)",
+                "barrier = LogIndex(0)",
+            ),
+        ],
+    ),
+    Mutant(
+        "quarantined-answers-count",
+        "a quarantined member's acknowledgements are part of majorities",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.on_append_answer",
+                "if message.quarantined:",
+                "if False:",
+            )
+        ],
+    ),
+)

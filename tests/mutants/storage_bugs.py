@@ -1,0 +1,126 @@
+"""Known bugs of the log, its recovery, the state and its saving."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+LOG = "dledger.log"
+STATE = "dledger.state"
+
+STORAGE_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "failed-sync-ignored",
+        "a write round goes on after EIO as if nothing had happened (I16)",
+        [
+            Edit(
+                f"{LOG}.write_round:Round.execute",
+                "self.disk.fail(error)\n            raise",
+                "assert error",
+            )
+        ],
+    ),
+    Mutant(
+        "segment-name-not-synced",
+        "the folder is not synced after a new segment was made",
+        [Edit(f"{LOG}.write_round:LogDisk.create", "self._fs.sync_folder(self._log_path)", "pass")],
+    ),
+    Mutant(
+        "seal-not-synced",
+        "a full segment, and a cut suffix, are not synced",
+        [Edit(f"{LOG}.write_round:LogDisk.seal", "file.fdatasync()", "pass")],
+    ),
+    Mutant(
+        "entries-not-synced",
+        "a write round ends without fdatasync",
+        [Edit(f"{LOG}.write_round:LogDisk.sync", "self._open(name).fdatasync()", "pass")],
+    ),
+    Mutant(
+        "checkpoint-not-lowered",
+        "a suffix is cut while the checkpoint still claims it",
+        [
+            Edit(
+                f"{LOG}.planning:Planner._plan_cut",
+                "if state.checkpoint_position > cut.position:",
+                "if False:",
+            )
+        ],
+    ),
+    Mutant(
+        "dedup-off",
+        "a repeated batch is stored again",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable.check",
+                "return self._repeat(queue, header.base_sequence, header.record_count)",
+                "return queue",
+            )
+        ],
+    ),
+    Mutant(
+        "dedup-lost-at-restart",
+        "a producer's sequences are not read back from the state",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._queue",
+                "ProducerQueue(queue_id, self._store.get(_queue_key(queue_id)))",
+                "ProducerQueue(queue_id, None)",
+            )
+        ],
+    ),
+    Mutant(
+        "offsets-reused-after-restart",
+        "a queue's end is not read back: offsets begin anew",
+        [
+            Edit(
+                f"{STATE}.queues:QueueTable.find",
+                "Queue(queue_id, self._store.get(_state_key(queue_id)))",
+                "Queue(queue_id, None)",
+            )
+        ],
+    ),
+    Mutant(
+        "offset-commit-lost",
+        "a consumer group's offset is acknowledged, not stored",
+        [Edit(f"{STATE}.offsets:OffsetTable.commit", "self._writer.put(", "(lambda *_: None)(")],
+    ),
+    Mutant(
+        "offset-goes-back",
+        "a lower offset replaces a higher one without a reset (I14)",
+        [
+            Edit(
+                f"{STATE}.offsets:OffsetTable.commit",
+                "if item.offset < now and not reset:",
+                "if False:",
+            )
+        ],
+    ),
+    Mutant(
+        "trim-above-the-slowest",
+        "the head is trimmed above what the slowest member holds",
+        [
+            Edit(
+                "dledger.raft.applying:Applying.trim",
+                "limit = min(context.machine.saved_index, floor)",
+                "limit = context.machine.saved_index",
+            )
+        ],
+    ),
+    Mutant(
+        "trim-above-the-saved-state",
+        "the head is trimmed above what the synced state covers (D16)",
+        [
+            Edit(
+                "dledger.raft.applying:Applying.trim",
+                "limit = min(context.machine.saved_index, floor)",
+                "limit = min(context.machine.applied_index, floor)",
+            ),
+            Edit(
+                f"{STATE}.machine:StateMachine.head_needed",
+                "return self._saved_head",
+                "return self._end",
+            ),
+        ],
+    ),
+)

@@ -1,0 +1,31 @@
+"""A fast share of `make mutants`: those whose script or seed is known are caught again.
+
+Goal: the ordinary test run notices when the simulation has lost its teeth. Method: for each mutant
+of `caught.json`, what caught it last time must catch it now. Slow ones are left to `make mutants`.
+"""
+
+import json
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.hunt import TABLE, catch
+
+FAST = {
+    row["mutant"]: row["by"]
+    for row in (json.loads(TABLE.read_text()) if TABLE.exists() else [])
+    if row["by"].startswith("test_")
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAST))
+def test_a_mutant_with_a_script_is_caught(name: str) -> None:
+    """Its script fails, or says something is broken."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    assert catch(mutant, 0, FAST[name]).by == FAST[name]
+
+
+def test_every_mutant_was_caught() -> None:
+    """The kept table names a catcher for each of the catalogue."""
+    table = {row["mutant"]: row["by"] for row in json.loads(TABLE.read_text())}
+    assert [mutant.name for mutant in MUTANTS if not table.get(mutant.name)] == []

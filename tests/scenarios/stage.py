@@ -1,0 +1,328 @@
+"""A stage for scripted interleavings: a simulated world without chance or clients.
+
+Owns: the verbs that scripts are written in. Members, disks, clocks, recovery and all invariants are
+those of `tests.sim`; only the network is ours: a stopped link keeps its messages in a list that
+the script delivers, drops, repeats or withholds one by one. Every step checks every invariant.
+
+    stage = Stage("abc")
+    stage.elect("a")
+    stage.stop("a", "b")                  what a sends b waits
+    put = stage.put("a", "x1")
+    stage.deliver("a", "b", 1)
+    assert put.outcome is Outcome.STORED
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dledger.log import LogSettings
+from dledger.raft import message as messages
+from dledger.raft.api import Role
+from dledger.types import EntryKind, Settled
+from dledger_proto.batch import Record, encode_batch
+from dledger_proto.errors import Code, Outcome
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.liveness import check_contents
+from tests.sim.plan import KIB, Plan, draw_plan
+from tests.sim.requests import CreateTopic
+from tests.sim.world import World
+
+DELAY: Final = 0.001
+ELECTION_MAX: Final = 10.0
+
+
+@dataclass(slots=True)
+class Put:
+    """One proposal of a script."""
+
+    value: str
+    settled: Settled | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how it ended; None while it has not."""
+        return None if self.settled is None else self.settled.outcome
+
+    @property
+    def stored(self) -> bool:
+        """Tell whether it was acknowledged."""
+        return self.outcome is Outcome.STORED
+
+
+class Stage(World):
+    """A world that does only what the script says."""
+
+    def __init__(self, names: str, seed: int = 1, *, segment_size: int = 1024 * KIB) -> None:
+        super().__init__(_still(draw_plan(seed, members=3), names, segment_size))
+        self.stopped: dict[tuple[str, str], list[bytes]] = {}
+        """Links that keep their messages, oldest first."""
+        self.filters: list[Callable[[str, str, messages.Message], bool]] = []
+        """A message for which any of these is true vanishes."""
+        self.sent: list[tuple[float, str, str, messages.Message]] = []
+        """Everything that left a member, as far as `keep_sent` asks."""
+        self.keep_sent = False
+        self.puts: list[Put] = []
+        self._real_send = self.network.send
+        self.network.send = self._send  # type: ignore[method-assign]
+        for name in names:
+            self.start_member(name)
+
+    # Time.
+
+    def run_until(self, condition: Callable[[], bool], limit: float, why: str) -> float:
+        """Let time pass until a condition holds; return how long it took, in virtual seconds."""
+        began = self.scheduler.now
+        while not condition():
+            assert self.scheduler.now - began < limit, f"{why}: not within {limit} s"
+            self.run_for(0.005)
+        return self.scheduler.now - began
+
+    # The network.
+
+    def _send(self, source: str, target: str, data: bytes) -> None:
+        message = messages.decode(data)
+        if self.keep_sent:
+            self.sent.append((self.scheduler.now, source, target, message))
+        if any(vanishes(source, target, message) for vanishes in self.filters):
+            return
+        if (source, target) in self.stopped:
+            self.stopped[source, target].append(data)
+        else:
+            self._real_send(source, target, data)
+
+    def stop(self, source: str, target: str) -> None:
+        """Keep what `source` sends to `target` from now on."""
+        self.stopped.setdefault((source, target), [])
+
+    def flow(self, source: str, target: str, *, deliver: bool = True) -> None:
+        """Let a link flow again; what was kept arrives first, or is dropped."""
+        kept = self.stopped.pop((source, target), [])
+        for data in kept if deliver else ():
+            self.members[target].deliver(source, data)
+
+    def flow_all(self, *, deliver: bool = True) -> None:
+        """Let every stopped link flow again."""
+        for source, target in list(self.stopped):
+            self.flow(source, target, deliver=deliver)
+
+    def deliver(self, source: str, target: str, count: int | None = None) -> int:
+        """Deliver the oldest `count` kept messages (all by default); return how many."""
+        kept = self.stopped[source, target]
+        chosen = kept[: len(kept) if count is None else count]
+        del kept[: len(chosen)]
+        for data in chosen:
+            self.members[target].deliver(source, data)
+        return len(chosen)
+
+    def kept(self, source: str, target: str) -> list[messages.Message]:
+        """Return what a stopped link keeps, decoded."""
+        return [messages.decode(data) for data in self.stopped[source, target]]
+
+    def isolate(self, name: str) -> None:
+        """Cut a member off from all others, noticed on both sides at once."""
+        for other in self.names:
+            if other != name:
+                self.cut(name, other)
+
+    def cut(self, a: str, b: str) -> None:
+        """Cut a pair; both notice at once."""
+        self.network.cut(a, b)
+        self.network.cut(b, a)
+        self.network.break_stream(a, b)
+        self.network.break_stream(b, a)
+
+    def join(self, name: str | None = None) -> None:
+        """End the cuts of a member, or all."""
+        for source, target in self.network.links:
+            if name is None or name in (source, target):
+                self.network.heal(source, target)
+
+    # Leadership.
+
+    def leads(self, name: str) -> bool:
+        """Tell whether a member leads."""
+        return self.members[name].role is Role.LEADER
+
+    @property
+    def leader(self) -> str:
+        """Return who leads the highest term; "" when nobody does."""
+        leading = [
+            (m.process.group.term, m.name)
+            for m in self.members.values()
+            if m.process is not None and m.role is Role.LEADER
+        ]
+        return max(leading)[1] if leading else ""
+
+    def term(self, name: str) -> int:
+        """Return a member's term."""
+        process = self.members[name].process
+        assert process is not None, f"{name} does not run"
+        return int(process.group.term)
+
+    def elect(self, name: str) -> None:
+        """Let `name` win the next election: nobody else may campaign, old leaders are cut off."""
+
+        def mute(source: str, _target: str, message: messages.Message) -> bool:
+            asks = isinstance(message, messages.PreVote | messages.VoteRequest)
+            return asks and source != name
+
+        for other in self.names:
+            if other != name and self.leads(other):
+                self.isolate(other)
+        self.filters.append(mute)
+        try:
+            self.run_until(lambda: self.leads(name), ELECTION_MAX, f"{name} is elected")
+        finally:
+            self.filters.remove(mute)
+
+    def formed(self) -> "Stage":
+        """Wait for the first leader, make the topic; return the stage."""
+        self.run_until(lambda: bool(self.leader), ELECTION_MAX, "the group forms")
+        self.elect_first()
+        return self
+
+    def elect_first(self) -> None:
+        """Let the first member lead, and the topic exist everywhere."""
+        first = self.names[0]
+        if not self.leads(first):
+            self.elect(first)
+            self.join()
+        answers: list[Code] = []
+        self.members[first].serve(
+            CreateTopic("t", self.plan.topic_id, len(self.plan.queues)),
+            lambda answer: answers.append(answer.code),
+        )
+        self.run_until(lambda: bool(answers), 5.0, "the topic is made")
+        assert answers == [Code.OK], answers
+        self.settle()
+
+    def settle(self) -> None:
+        """Let everything that can happen without new input happen."""
+        self.run_for(0.5)
+
+    # Writing.
+
+    def put(self, name: str, value: str, size: int = 0) -> Put:
+        """Propose one record at a member, whatever it is."""
+        put = Put(value)
+        self.puts.append(put)
+        topic_id, queue = self.plan.queues[0]
+        body = value.encode().ljust(size, b".")
+        batch = encode_batch(
+            [Record(body)],
+            topic_id=topic_id,
+            queue=queue,
+            stamp=None,
+            base_number=len(self.puts),
+            base_time_ms=1,
+        )
+        member = self.members[name]
+        process = member.process
+        assert process is not None, f"{name} does not run"
+
+        def settled(outcome: Settled) -> None:
+            assert put.settled is None, f"{value} was settled twice"
+            put.settled = outcome
+            self.settled(process, outcome)
+
+        def propose() -> None:
+            process.group.propose(EntryKind.BATCHES, [batch], settled)
+
+        member._input(propose)
+        return put
+
+    def put_all(self, name: str, values: Iterable[str]) -> list[Put]:
+        """Propose records one by one, each an entry of its own if the member leads."""
+        return [self.put(name, value) for value in values]
+
+    def stored_values(self, name: str) -> list[str]:
+        """Return what a member's first queue holds, in order."""
+        process = self.members[name].process
+        assert process is not None, f"{name} does not run"
+        machine = process.machine.real
+        topic_id, queue = self.plan.queues[0]
+        _, end = machine.queue_bounds(topic_id, queue)
+        from dledger.types import Span
+        from dledger_proto.batch import BatchView
+
+        found: list[str] = []
+        while len(found) < end:
+            for span in machine.spans(topic_id, queue, len(found), 1 << 20):
+                view = BatchView(process.log.read_span(Span(span.position, span.size)))
+                found += [bytes(view.body(i)).rstrip(b".").decode() for i in range(len(view))]
+        return found
+
+    # The end.
+
+    def finish(self) -> None:
+        """End all faults, converge, and compare: every acknowledged put on every member."""
+        self.filters.clear()
+        self.flow_all(deliver=False)
+        self.join()
+        for member in self.members.values():
+            member.disk.quick()
+            member.resume()
+            member.start()
+        self.run_until(self._converged, 30.0, "the group converges")
+        check_log_and_digest(self)
+        for name in self.names:
+            values = self.stored_values(name)
+            for put in self.puts:
+                count = values.count(put.value)
+                if put.stored and count != 1:
+                    raise Violation(
+                        Property.ACKNOWLEDGED_LOST, f"{put.value}: {count} times on {name}"
+                    )
+                if put.outcome is Outcome.NOT_STORED and count:
+                    raise Violation(Property.OUTCOME, f"{put.value} failed, but is on {name}")
+
+    def _converged(self) -> bool:
+        leader = self.leader
+        if not leader:
+            return False
+        ends = {
+            (
+                int(m.process.log.last_index),
+                int(m.process.machine.applied_index),
+                m.process.group.term,
+            )
+            for m in self.members.values()
+            if m.process is not None
+        }
+        roles = sorted(m.role.value for m in self.members.values())
+        follow = roles == sorted(["leader", *["follower"] * (len(self.names) - 1)])
+        return follow and len(ends) == 1 and len({*next(iter(ends))[:2]}) == 1
+
+
+def check_log_and_digest(stage: Stage) -> None:
+    """Compare all logs and digests at the end of a script."""
+    digests = {
+        name: member.process.machine.real.digest
+        for name, member in stage.members.items()
+        if member.process is not None
+    }
+    if len(set(digests.values())) != 1:
+        raise Violation(Property.STATE_MOVES_TOGETHER, f"digests at the end: {digests}")
+
+
+def _still(plan: Plan, names: str, segment_size: int) -> Plan:
+    return replace(
+        plan,
+        members=tuple(names),
+        delay=(DELAY, DELAY),
+        log=LogSettings(
+            segment_size=segment_size,
+            tail_cache_bytes=256 * KIB,
+            checkpoint_bytes=64 * KIB,
+            allocate_bytes=256 * KIB,
+            reserve_bytes=2_048 * KIB,
+            low_water_bytes=256 * KIB,
+        ),
+        producers=0,
+        consumers=0,
+        trims=False,
+    )
+
+
+__all__ = ["Put", "Stage", "check_contents"]

@@ -1,0 +1,39 @@
+"""The invariants of a simulated world, one property per file, and the set that a world checks."""
+
+from collections.abc import Callable, Sequence
+
+from dledger.log.hard_state import HardState
+from tests.sim.invariants.base import Facts, Invariant
+from tests.sim.invariants.committed_on_majority import CommittedOnMajority
+from tests.sim.invariants.durable_before_visible import DurableBeforeVisible
+from tests.sim.invariants.election_safety import ElectionSafety
+from tests.sim.invariants.leader_completeness import LeaderCompleteness
+from tests.sim.invariants.log_matching import LogMatching
+from tests.sim.invariants.monotonic import Monotonic
+from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
+from tests.sim.invariants.offsets_never_back import OffsetsNeverBack
+from tests.sim.invariants.queue_contents import QueueContents
+from tests.sim.invariants.state_machine_safety import StateMachineSafety
+from tests.sim.invariants.state_moves_together import StateMovesTogether
+
+
+class InvariantSet:
+    """Every invariant over one set of facts."""
+
+    def __init__(self, names: Sequence[str], hard_state: Callable[[str], HardState | None]) -> None:
+        facts = self.facts = Facts(names)
+        self.contents = QueueContents(facts)
+        self.digests = StateMovesTogether(facts)
+        self.all: list[Invariant] = [
+            LogMatching(facts),
+            NoCommittedTruncation(facts),
+            ElectionSafety(facts),
+            LeaderCompleteness(facts),
+            CommittedOnMajority(facts),
+            Monotonic(facts),
+            StateMachineSafety(facts),
+            self.digests,
+            self.contents,
+            OffsetsNeverBack(facts),
+            DurableBeforeVisible(facts, hard_state),
+        ]

@@ -1,0 +1,64 @@
+"""I5 and D4: what a message promises is on the sender's disk the moment it leaves.
+
+Votes and vote requests: term and vote are in the durable hard state. Append acknowledgements: the
+entry at the named index, by chain CRC with all before it, was found on the disk. Term on the wire:
+no message carries a term that the durable hard state does not know, but for those that only ask.
+
+Also I1's second half: one vote per member and term, across restarts, wipes and incarnations.
+
+Not stronger: a vote that is on disk and was never sent binds as well, but only its sender.
+"""
+
+from collections.abc import Callable
+
+from dledger.log.hard_state import HardState
+from dledger.raft.api import PeerMessage
+from dledger.raft.message import AppendAnswer, AppendRequest, VoteAnswer, VoteRequest
+from tests.sim.invariants.base import Facts, Invariant, MemberFacts
+from tests.sim.invariants.violation import Property, Violation
+
+
+class DurableBeforeVisible(Invariant):
+    """Looks at every message that leaves; `hard_state` reads a member's disk past its caches."""
+
+    broken = Property.DURABLE_BEFORE_VISIBLE
+
+    def __init__(self, facts: Facts, hard_state: Callable[[str], HardState | None]) -> None:
+        super().__init__(facts)
+        self._hard_state = hard_state
+        self._votes: dict[tuple[int, str], str] = {}
+
+    def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
+        """See `Invariant.on_send`."""
+        if isinstance(message, AppendAnswer):
+            if message.matched:
+                self._acknowledged(member, message)
+        elif isinstance(message, VoteAnswer):
+            if message.granted:
+                self._voted(member, message.term, target)
+        elif isinstance(message, VoteRequest):
+            self._voted(member, message.term, member.name)
+        elif isinstance(message, AppendRequest) and member.term == message.term:
+            pass  # a leader's own vote was checked when it asked for the others'
+
+    def _acknowledged(self, member: MemberFacts, message: AppendAnswer) -> None:
+        index = message.match_index
+        if index == 0:
+            return
+        ref = member.log.get(index)
+        if ref is None:
+            self.fail(f"{member.name} acknowledges {index}, its log has {member.last}")
+        if member.name not in self.facts.holders.get(ref.crc, ()):
+            self.fail(f"{member.name} acknowledges {ref}, which its disk does not hold")
+
+    def _voted(self, member: MemberFacts, term: int, candidate: str) -> None:
+        state = self._hard_state(member.name)
+        if state is None or state.term < term:
+            self.fail(f"{member.name} votes for {candidate} in {term}, on disk is {state}")
+        if state.term == term and state.vote != candidate:
+            self.fail(f"{member.name} votes for {candidate} in {term}, on disk is {state}")
+        first = self._votes.setdefault((term, member.name), candidate)
+        if first != candidate:
+            raise Violation(
+                Property.ONE_VOTE, f"{member.name} voted for {first} and {candidate} in {term}"
+            )

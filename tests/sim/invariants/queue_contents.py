@@ -1,0 +1,127 @@
+"""I8 and I9 on the log: contiguous offsets, no sequence missing or repeated, no batch stored twice.
+
+Derived from what apply answers, entry by entry, the first time any member applies it; later
+members must answer the same (`state_moves_together`). What a queue holds according to the first
+application is kept here as *the* contents; every read is compared with it.
+
+Not stronger: a batch without a producer stamp may be stored twice when its sender repeats it;
+only stamped batches are unique.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.state.results import Appended
+from dledger.types import Entry, EntryKind
+from dledger_proto.batch import BatchHeader, parse_header
+from tests.sim.invariants.base import Facts, Invariant, MemberFacts
+from tests.sim.invariants.violation import Property, Violation
+
+QueueKey = tuple[bytes, int]
+"""Topic id and queue number."""
+BatchKey = tuple[int, int, int]
+"""CRC, base number, size: names the bytes of a batch within one world."""
+
+
+def batch_key(header: BatchHeader) -> BatchKey:
+    """Return what identifies a batch's bytes."""
+    return header.crc, header.base_number, header.size
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One row of a queue's true contents."""
+
+    base_offset: int
+    record_count: int
+    index: int
+    key: BatchKey
+    producer_id: bytes
+    base_number: int
+
+
+class QueueContents(Invariant):
+    """The true contents of every queue, and what each producer has stored."""
+
+    broken = Property.CONTIGUOUS_OFFSETS
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self.applied = 0
+        self.queues: dict[QueueKey, dict[int, StoredBatch]] = {}
+        self.ends: dict[QueueKey, int] = {}
+        self.places: dict[BatchKey, list[tuple[QueueKey, int]]] = {}
+        """Where a batch's bytes are stored: at most one place when it is stamped."""
+        self._next_sequence: dict[tuple[bytes, int, QueueKey], int] = {}
+        self._stamped: dict[tuple[bytes, int, QueueKey, int], int] = {}
+        self._numbers: dict[tuple[bytes, int], tuple[QueueKey, int]] = {}
+        self.stored_count = 0
+        self.duplicate_count = 0
+        self.refused_count = 0
+
+    def on_apply(
+        self, member: MemberFacts, entry: Entry, results: Sequence[object], digest: bytes
+    ) -> None:
+        """See `Invariant.on_apply`."""
+        if entry.ref.index <= self.applied:
+            return
+        self.applied = int(entry.ref.index)
+        if entry.kind is not EntryKind.BATCHES:
+            return
+        if len(results) != len(entry.payloads):
+            self.fail(f"{len(results)} results for {len(entry.payloads)} batches of {entry.ref}")
+        for payload, result in zip(entry.payloads, results, strict=True):
+            header = parse_header(payload)
+            if isinstance(result, Appended):
+                self._appended(header, result, int(entry.ref.index))
+            else:
+                self.refused_count += 1
+
+    def _appended(self, header: BatchHeader, result: Appended, index: int) -> None:
+        queue = header.topic_id, header.queue
+        stamped = header.producer_id != bytes(16)
+        stamp = (header.producer_id, header.producer_epoch, queue, header.base_sequence)
+        if result.duplicate:
+            self.duplicate_count += 1
+            original = self._stamped.get(stamp)
+            if not stamped or original is None:
+                self.fail(f"index {index}: called a duplicate, but never stored: {header}")
+            if result.base_offset not in (-1, original):
+                self.fail(f"duplicate at {result.base_offset}, original at {original}: {header}")
+            return
+        end = self.ends.get(queue, 0)
+        if result.base_offset != end or result.record_count != header.record_count:
+            self.fail(f"index {index}: {result} in a queue that ends at {end}")
+        self.ends[queue] = end + header.record_count
+        if stamped:
+            self._check_order(header, stamp, queue, end)
+        row = StoredBatch(
+            end,
+            header.record_count,
+            index,
+            batch_key(header),
+            header.producer_id,
+            header.base_number,
+        )
+        self.queues.setdefault(queue, {})[end] = row
+        self.places.setdefault(row.key, []).append((queue, end))
+        self.stored_count += 1
+
+    def _check_order(
+        self, header: BatchHeader, stamp: tuple[bytes, int, QueueKey, int], queue: QueueKey, at: int
+    ) -> None:
+        who = header.producer_id, header.producer_epoch, queue
+        expected = self._next_sequence.get(who, 0)
+        if header.base_sequence != expected:
+            raise Violation(
+                Property.PRODUCER_ORDER,
+                f"sequence {header.base_sequence} is stored where {expected} follows: {header}",
+            )
+        self._next_sequence[who] = expected + header.record_count
+        self._stamped[stamp] = at
+        message = header.producer_id, header.base_number
+        other = self._numbers.setdefault(message, (queue, at))
+        if other != (queue, at):
+            raise Violation(
+                Property.DUPLICATE, f"message {message} is stored at {other} and {(queue, at)}"
+            )

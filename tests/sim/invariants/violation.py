@@ -1,0 +1,44 @@
+"""The closed list of what a simulated world may be found guilty of."""
+
+import enum
+from dataclasses import dataclass
+
+
+class Property(enum.Enum):
+    """Invariants of the design page (I-numbers), and what the end of a run demands."""
+
+    ELECTION_SAFETY = "I1 at most one leader per term"
+    ONE_VOTE = "I1 one vote per member and term, across restarts and incarnations"
+    LOG_MATCHING = "I2 equal index and term, equal history"
+    LEADER_COMPLETENESS = "I3 a leader holds everything committed in earlier terms"
+    STATE_MACHINE_SAFETY = "I4 no two members apply different entries at one index"
+    DURABLE_BEFORE_VISIBLE = "I5 what a message promises is on the sender's disk before it leaves"
+    COMMITTED_ON_MAJORITY = "I6 a committed entry is on the disks of a majority"
+    NO_COMMITTED_TRUNCATION = "I7 nothing committed is truncated"
+    COMMITTED_READS = "I8 consumers see only committed records, at their one offset"
+    CONTIGUOUS_OFFSETS = "I8 a queue's offsets have no gaps and no overlaps"
+    PRODUCER_ORDER = "I9 growing offsets per producer and queue, no sequence missing or repeated"
+    STATE_MOVES_TOGETHER = "I10 equal applied index, equal state"
+    OFFSETS_NEVER_BACK = "I14 a stored group offset never goes back"
+    CHECKED_BYTES = "I15 every byte served is the byte that was sent"
+    STORAGE_ERROR_STOPS = "I16 after a storage error nothing is promised"
+    BOUNDED = "I17 every queue and buffer is bounded"
+    MONOTONIC = "term, commit and applied index never go back in one process"
+    REAL_TIME_READS = "D9 a confirmed read sees everything acknowledged before it began"
+    OUTCOME = "D11 a definite failure is never visible, an acknowledgement never wrong"
+    ACKNOWLEDGED_LOST = "the end: every acknowledged batch is on every member"
+    PHANTOM = "the end: nothing is stored that nobody sent"
+    DUPLICATE = "the end: no idempotent batch is stored twice"
+    CONVERGENCE = "the end: with all faults off the group converges and serves"
+    CRASHED = "a member raised an exception that it must not raise"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation(Exception):  # noqa: N818 - a finding, not a failure of the harness
+    """One broken property, at a virtual time, with the evidence in a sentence."""
+
+    broken: Property
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.broken.name} ({self.broken.value}): {self.detail}"

@@ -1,0 +1,196 @@
+"""The second phase: all faults off. The group must converge, serve, and still hold everything.
+
+Owns: what "converged" means (one leader, every member trusted, equal logs, all applied), the bound
+for it, and the final comparison of every member's contents with the truth. Bounds are virtual
+seconds and generous: the slowest link takes 30 ms, back-offs end below 2 s, a wiped member is
+refilled from the first entry.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from dledger.raft.api import Role
+from dledger.types import Span
+from tests.sim.consumer import check_fetched
+from tests.sim.invariants.queue_contents import QueueKey
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.requests import Fetched, FetchedBatch
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+CONVERGE_MAX: Final = 30.0
+DRAIN_MAX: Final = 40.0
+"""For the producers' last sends: a send's own deadline is 25 s."""
+STEP: Final = 0.25
+
+
+def heal_and_converge(world: "World") -> float:
+    """End every fault, wait for convergence, compare everything; return how long it took."""
+    heal(world)
+    began = world.scheduler.now
+    world.counts["acknowledged before the end of faults"] = world.oracle.counts["send ok"]
+    took = _wait(world, CONVERGE_MAX, lambda: _why_not_converged(world)) - began
+    _serve_fresh(world)
+    for actor in (*world.producers, *world.consumers):
+        actor.stop()
+    if world.trimmer is not None:
+        world.trimmer.stop()
+    _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
+    _wait(world, CONVERGE_MAX, lambda: _why_not_converged(world))
+    check_contents(world)
+    return took
+
+
+def heal(world: "World") -> None:
+    """End every fault; members with damage that nobody noticed yet are repaired by an operator."""
+    world.trace("faults off")
+    world.network.heal_all()
+    world.calls.cut.clear()
+    for member in world.members.values():
+        member.disk.quick()
+        member.disk.repair()
+        member.disk.make_room()
+        member.apply_quickly()
+        member.clock.wall_offset_ms = 0
+        if member.paused:
+            member.resume()
+        if member.damaged:
+            member.power_cut()
+            world.wipe(member.name)
+        member.poll_disk()
+        member.start()
+
+
+def _wait(world: "World", limit: float, why_not: "object") -> float:
+    deadline = world.scheduler.now + limit
+    while True:
+        reason = why_not()  # type: ignore[operator]
+        if not reason:
+            return world.scheduler.now
+        if world.scheduler.now >= deadline:
+            raise Violation(Property.CONVERGENCE, f"{limit:.0f} s after the faults: {reason}")
+        world.run_for(STEP)
+
+
+def _why_not_converged(world: "World") -> str:
+    leaders = [m for m in world.members.values() if m.role is Role.LEADER]
+    if len(leaders) != 1:
+        roles = {m.name: m.role.value for m in world.members.values()}
+        return f"no single leader: {roles}"
+    (leader,) = leaders
+    assert leader.process is not None
+    head = leader.process.group.commit_index
+    for member in world.members.values():
+        process = member.process
+        if process is None:
+            return f"{member.name} does not run"
+        if member is not leader and process.group.role is not Role.FOLLOWER:
+            reason = process.group.status().reason
+            return f"{member.name} is {process.group.role.value}: {reason}"
+        if process.group.term != leader.process.group.term:
+            return f"{member.name} is in term {process.group.term}"
+        lag = 200  # entries on the way while clients write
+        if process.machine.applied_index + lag < head:
+            return f"{member.name} has applied {process.machine.applied_index} of {head}"
+    if world.lost:
+        return f"not trusted again: {sorted(world.lost)}"
+    return ""
+
+
+def _serve_fresh(world: "World") -> None:
+    """Every producer's sends must be acknowledged again."""
+    before = world.oracle.counts["send ok"]
+    _wait(
+        world,
+        10.0,
+        lambda: "" if world.oracle.counts["send ok"] >= before + 3 else "no fresh acknowledgements",
+    )
+
+
+def _why_not_drained(world: "World") -> str:
+    pending = sum(producer.pending for producer in world.producers)
+    if pending:
+        return f"{pending} sends have no outcome"
+    ends = {
+        name: (int(m.process.log.last_index), int(m.process.machine.applied_index))
+        for name, m in world.members.items()
+        if m.process is not None
+    }
+    if (
+        len(set(ends.values())) != 1
+        or len({number for end in ends.values() for number in end}) != 1
+    ):
+        return f"(last, applied) differ: {ends}"
+    return ""
+
+
+def check_contents(world: "World") -> None:
+    """Compare every member's log, digest and queues with the truth."""
+    contents = world.oracle.contents
+    digests: dict[str, bytes] = {}
+    for member in world.members.values():
+        process = member.process
+        assert process is not None
+        digests[member.name] = process.machine.real.digest
+        last = int(process.log.last_index)
+        for index in range(int(process.log.first_index), last + 1):
+            ref = process.log.ref(index)
+            if world.facts.committed.get(index) != ref:
+                raise Violation(
+                    Property.CONVERGENCE,
+                    f"{member.name} ends with {ref}, committed {world.facts.committed.get(index)}",
+                )
+        for queue in sorted(contents.queues):
+            _check_queue(world, member.name, queue)
+    if len(set(digests.values())) != 1:
+        raise Violation(Property.STATE_MOVES_TOGETHER, f"digests at the end: {digests}")
+    _check_sends(world)
+
+
+def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
+    """Read a queue from its minimum to its end at one member."""
+    member = world.members[name]
+    assert member.process is not None
+    machine, log = member.process.machine.real, member.process.log
+    minimum, maximum = machine.queue_bounds(*queue)
+    if maximum != world.oracle.contents.ends[queue]:
+        raise Violation(
+            Property.ACKNOWLEDGED_LOST,
+            f"{name}: {queue} ends at {maximum}, truth is {world.oracle.contents.ends[queue]}",
+        )
+    if minimum > world.oracle.minimums.get(queue, 0):
+        raise Violation(Property.ACKNOWLEDGED_LOST, f"{name}: {queue} begins at {minimum}")
+    position = int(minimum)
+    while position < maximum:
+        spans = machine.spans(queue[0], queue[1], position, 100_000)
+        batches = tuple(
+            FetchedBatch(
+                int(span.base_offset),
+                span.first_record,
+                span.record_count,
+                bytes(log.read_span(Span(span.position, span.size))),
+            )
+            for span in spans
+        )
+        if not batches:
+            raise Violation(
+                Property.ACKNOWLEDGED_LOST, f"{name}: {queue} has nothing at {position} < {maximum}"
+            )
+        fetched = Fetched(int(minimum), int(maximum), batches)
+        position = check_fetched(f"the end at {name}", world.oracle, queue, position, fetched)
+
+
+def _check_sends(world: "World") -> None:
+    """Judge every operation by what is stored now."""
+    places = world.oracle.contents.places
+    for send in world.oracle.sends:
+        stored = [place for key in send.keys for place in places.get(key, ())]
+        if send.state == "ok" and not stored:
+            raise Violation(Property.ACKNOWLEDGED_LOST, f"not stored: {send}")
+        if send.state == "fail" and stored:
+            raise Violation(Property.OUTCOME, f"failed definitely, stored at {stored}: {send}")
+        if send.idempotent and len(stored) > 1:
+            raise Violation(Property.DUPLICATE, f"stored at {stored}: {send}")
+    for key in places:
+        if key not in world.oracle.by_key:
+            raise Violation(Property.PHANTOM, f"{key} is stored, nobody sent it")

@@ -1,0 +1,482 @@
+"""One simulated machine: disk, clock, and the process on it, driven exactly as `raft/api.py` says.
+
+Owns: starting (real recovery), the driver's loop (inputs, outputs, write rounds, apply slices, state
+saves), and what befalls a process: kill, power cut, pause. A write round takes virtual time; it
+reaches the disk at a drawn moment inside that time, and a crash before that moment leaves a drawn
+part of its system calls. What clients ask is in `service`.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.log import CommitLog, DataFolder
+from dledger.log.errors import DamagedFile
+from dledger.log.hard_state import HARD_STATE_FILE
+from dledger.raft import message as messages
+from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.raft.group import Group
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.types import MemberId
+from tests.sim.calls import Respond
+from tests.sim.clock import MemberClock, Timer
+from tests.sim.disk import PowerCut, SimFileSystem
+from tests.sim.drive import SimDrive
+from tests.sim.durable import DurableView
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.machine import WatchedMachine
+from tests.sim.memory_store import MemoryStore
+from tests.sim.service import Service
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+FOLDER = "/data/g"
+SAVE_MIN = 0.05
+SAVE_MAX = 0.15
+DISK_POLL = 1.0
+APPLY_SLICES_MAX = 10_000
+"""More slices than this for one input is an apply loop that does not end (I17)."""
+
+
+class Process:
+    """A running member. When it ends, everything that still refers to it is void."""
+
+    def __init__(self, member: "SimMember", boot: int) -> None:
+        world = member.world
+        self.member = member
+        self.name = member.name
+        self.boot = boot
+        self.view = member.view
+        random = Random(f"{world.plan.seed}/{member.name}/{boot}")
+        self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
+        self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
+        self.machine = WatchedMachine(self, StateMachine(member.store, StateSettings(group="g")))
+        self.group = Group(
+            world.plan.group_settings(member.name),
+            self.folder.identity,
+            self.log,
+            self.folder.load_hard_state(),
+            self.machine,
+            member.clock,
+            random,
+            self,
+        )
+        self.service = Service(self)
+        self.ended = False
+        self.timer: Timer | None = None
+        self.writing: WriteRound | None = None
+        self.saving = False
+        self.save_due = False
+        self.apply_due = False
+
+    def event(self, name: str, **fields: object) -> None:
+        """Take a trace event of the product (`dledger.trace.Trace`)."""
+        self.member.world.product_event(self.name, name, fields)
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Run something of this process; damage that it finds ends the process (D18)."""
+        if self.ended:
+            return
+        try:
+            action()
+        except DamagedFile as error:
+            self.member.found_damage(error)
+
+
+class SimMember:
+    """A machine by name; `process` is None while nothing runs on it."""
+
+    def __init__(self, world: "World", name: str, random: Random) -> None:
+        self.world = world
+        self.name = name
+        self.random = random
+        self.clock = MemberClock(world.scheduler, random.uniform(1_000, 100_000))
+        self.fs = SimFileSystem(Random(random.random()))
+        self.store = MemoryStore()
+        self.disk = SimDrive(self.fs, random)
+        self.view = DurableView(self.fs, FOLDER)
+        self.process: Process | None = None
+        self.paused = False
+        self.apply_delay = 0.0
+        self.boot = 0
+        self.damaged = ""
+        """What the nemesis damaged; empty: nothing, so nothing may be found damaged."""
+        self.expected_stop: tuple[type[Exception], ...] = ()
+        """Exceptions that a script provokes; any other one that leaves the group is a finding."""
+        self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+
+    # What network and clients see.
+
+    @property
+    def running(self) -> bool:
+        """Tell whether a process exists."""
+        return self.process is not None
+
+    @property
+    def reachable(self) -> bool:
+        """See `network.Endpoint.reachable`."""
+        return self.process is not None
+
+    @property
+    def answering(self) -> bool:
+        """See `network.Endpoint.answering`."""
+        return self.process is not None and not self.paused
+
+    @property
+    def role(self) -> Role:
+        """Return what the process is to its group; STOPPED when there is none."""
+        return self.process.group.role if self.process is not None else Role.STOPPED
+
+    def deliver(self, sender: str, data: bytes) -> None:
+        """See `network.Endpoint.deliver`."""
+        self._input(self._receive, sender, data)
+
+    def link_up(self, peer: str) -> None:
+        """See `network.Endpoint.link_up`."""
+        self._input(self._link, "link_up", peer)
+
+    def link_down(self, peer: str) -> None:
+        """See `network.Endpoint.link_down`."""
+        self._input(self._link, "link_down", peer)
+
+    def dial_failed(self, peer: str) -> None:
+        """See `network.Endpoint.dial_failed`."""
+        self._input(self._link, "dial_failed", peer)
+
+    def serve(self, request: object, respond: Respond) -> None:
+        """See `calls.Server.serve`."""
+        self._input(self._serve, request, respond)
+
+    # Life and death.
+
+    def start(self) -> None:
+        """Start a process, unless one runs; damage that it finds is repaired by wiping (D18)."""
+        if self.process is not None:
+            return
+        self.boot += 1
+        try:
+            process = Process(self, self.boot)
+        except DamagedFile as error:
+            self._release_files()
+            self.found_damage(error)
+            return
+        except OSError as error:  # the disk still fails or is full: an operator tries again
+            self.world.trace(f"start {self.name} refused {error.errno}")
+            self._release_files()
+            self.world.scheduler.after(self.random.uniform(0.2, 1.0), self.start)
+            return
+        self.process = process
+        machine = process.machine.real
+        self.world.trace(
+            f"start {self.name} boot {self.boot} last {process.log.last_index} "
+            f"applied {machine.applied_index}"
+        )
+        self.world.observer.started(process, int(machine.applied_index), machine.digest)
+        process.guard(lambda: process.group.start(self.clock.monotonic()))
+        self._drain(process)
+        self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
+        self.world.network.process_started(self.name)
+
+    def kill(self) -> None:
+        """End the process at once: what it wrote stays in the page cache (kill -9)."""
+        if self.process is not None:
+            self.world.trace(f"kill {self.name}")
+            self._end(self.process, silent=False)
+            self._release_files()
+
+    def power_cut(self) -> None:
+        """End the machine: what was not synced is lost or torn."""
+        self.world.trace(f"power cut {self.name}")
+        if self.process is not None:
+            self._end(self.process, silent=True)
+        self.fs.power_cut(self.random)
+        self.store = self.store.power_cut(self.random.random() < 0.3)
+
+    def _release_files(self) -> None:
+        self.fs.kill()
+        self.store = self.store.power_cut(False)
+
+    def _end(self, process: Process, *, silent: bool) -> None:
+        process.ended = True
+        self.process = None
+        self.paused = False
+        self._deferred.clear()
+        if process.writing is not None and self.random.random() < 0.8:
+            self.disk.stop_after(self.random.randrange(12))
+            try:
+                process.writing.execute()
+            except (PowerCut, OSError):
+                pass
+        self.world.network.process_ended(self.name, silent=silent)
+        self.world.calls.process_ended(self.name, silent=silent)
+
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP); the kernel goes on with what it was given."""
+        if self.process is not None and not self.paused:
+            self.paused = True
+            self.world.trace(f"pause {self.name}")
+
+    def resume(self) -> None:
+        """Continue; messages and timers that waited come at once, in either order."""
+        if not self.paused:
+            return
+        self.paused = False
+        self.world.trace(f"resume {self.name}")
+        deferred, self._deferred = self._deferred, []
+        if self.random.random() < 0.5:
+            self._input(self._tick, self.process)
+        for callback, arguments in deferred:
+            self._input(callback, *arguments)
+        self._input(self._tick, self.process)
+
+    def found_damage(self, error: DamagedFile) -> None:
+        """Do what `dledger repair` does: set the folder aside; the member returns as wiped."""
+        if not self.damaged:
+            raise Violation(Property.CRASHED, f"{self.name} finds undamaged files damaged: {error}")
+        self.world.trace(f"damage found {self.name} {error}")
+        self.world.counts["damage found"] += 1
+        self.kill()
+        self.world.wipe(self.name)
+        self.world.scheduler.after(self.random.uniform(0.01, 1.0), self.start)
+
+    def damage_log(self, random: Random) -> str:
+        """Flip one bit of an entry below the newest recorded synced position; "" if none."""
+        facts = self.world.facts.members.get(self.name)
+        held = [] if facts is None else [ref for ref in facts.log.values() if self.view.holds(ref)]
+        if not held:
+            return ""
+        newest = max(held, key=lambda ref: ref.index)
+        synced = self.view.synced_position(newest)
+        below = [ref for ref in held if ref.position + ref.size <= synced]
+        if not below:
+            return ""
+        ref = random.choice(below[-50:] if random.random() < 0.5 else below)
+        place = self.view.place(ref)
+        assert place is not None
+        offset = place[1] + random.randrange(ref.size)
+        self.fs.flip(place[0], offset, 1 << random.randrange(8))
+        self.damaged = f"entry {ref.index} at {place[0]}+{offset}"
+        return self.damaged
+
+    def damage_hard_state(self, random: Random) -> str:
+        """Flip one bit of the hard state file; "" if there is none."""
+        path = f"{FOLDER}/{HARD_STATE_FILE}"
+        if not self.fs.exists(path) or not self.fs.size_of(path):
+            return ""
+        self.fs.flip(path, random.randrange(self.fs.size_of(path)), 1 << random.randrange(8))
+        self.damaged = "hard state"
+        return self.damaged
+
+    def wipe(self) -> None:
+        """Replace the disk by an empty one."""
+        assert self.process is None, f"{self.name} runs"
+        self.fs.wipe(FOLDER)
+        self.fs.failing.clear()
+        self.fs.budget_bytes = None
+        self.store = MemoryStore()
+        self.damaged = ""
+
+    def transfer(self, target: str | None) -> None:
+        """Hand leadership over, if this member leads."""
+        self._input(self._transfer, target)
+
+    def poll_disk(self) -> None:
+        """Tell the group about free space, as the driver does from time to time."""
+        self._input(self._poll_disk)
+
+    def _poll_disk(self) -> None:
+        assert self.process is not None
+        self.process.group.set_disk_low(self.process.log.check_disk())
+
+    def _poll_disk_again(self, process: Process) -> None:
+        """Poll about once a second, as the driver of a real member does."""
+        if not process.ended:
+            self.poll_disk()
+            self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
+
+    def apply_quickly(self) -> None:
+        """End slow apply."""
+        self.apply_delay = 0.0
+
+    # Inputs.
+
+    def _input(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Run an input of the process now, or when it is resumed; then carry out its outputs."""
+        process = self.process
+        if process is None:
+            return
+        if self.paused:
+            self._deferred.append((callback, arguments))
+            return
+        try:
+            callback(*arguments)
+            if not process.ended:
+                self._drain(process)
+        except DamagedFile as error:
+            self.found_damage(error)
+        except self.expected_stop as error:  # as the driver does: the process ends
+            self.world.trace(f"stopped {self.name} {error}")
+            self.kill()
+
+    def _receive(self, sender: str, data: bytes) -> None:
+        assert self.process is not None
+        self.process.group.receive(MemberId(sender), messages.decode(data), self.clock.monotonic())
+
+    def _link(self, event: str, peer: str) -> None:
+        assert self.process is not None
+        getattr(self.process.group, event)(MemberId(peer), self.clock.monotonic())
+
+    def _serve(self, request: object, respond: Respond) -> None:
+        assert self.process is not None
+        self.process.service.serve(request, respond)
+
+    def _transfer(self, target: str | None) -> None:
+        assert self.process is not None
+        self.process.group.transfer(
+            None if target is None else MemberId(target),
+            lambda leader, reason: None,
+            self.clock.monotonic(),
+        )
+
+    def _tick(self, process: Process | None) -> None:
+        if process is not None and not process.ended:
+            process.group.tick(self.clock.monotonic())
+
+    # Outputs.
+
+    def _drain(self, process: Process) -> None:
+        """Carry out what the group wants; the observer looks first, as nothing left yet."""
+        world = self.world
+        for _ in range(APPLY_SLICES_MAX):
+            outputs = process.group.outputs()
+            world.observer.look(process)
+            for target, message in outputs.messages:
+                self._send(process, target, message)
+            if process.ended:
+                return
+            if outputs.write is not None:
+                self._begin_round(process, outputs.write)
+            if not outputs.apply_ready or process.apply_due:
+                break
+            if self.apply_delay:
+                process.apply_due = True
+                world.scheduler.after(self.apply_delay, self._input, self._apply, process)
+                break
+            process.group.apply_slice(self.clock.monotonic())
+        else:
+            raise Violation(Property.BOUNDED, f"{self.name}: apply does not end")
+        self._arm(process)
+        self._consider_save(process)
+        world.stepped(self, process)
+
+    def _apply(self, process: Process) -> None:
+        if not process.ended:
+            process.apply_due = False
+            process.group.apply_slice(self.clock.monotonic())
+
+    def _send(self, process: Process, target: str, message: PeerMessage) -> None:
+        world = self.world
+        world.observer.sending(process, target, message)
+        assert isinstance(message, messages.Message)
+        loaded = messages.load(message, process.log)
+        if loaded is None:
+            return
+        encoded = b"".join(messages.encode(loaded))
+        if world.tracing:
+            world.trace(f"send {self.name} {target} {message.describe()}")
+        world.network.send(self.name, target, encoded)
+
+    def _arm(self, process: Process) -> None:
+        deadline = process.group.next_deadline()
+        if deadline is None:
+            return
+        delay = max(0.0005, deadline - self.clock.monotonic())
+        at = self.world.scheduler.now + delay
+        timer = process.timer
+        if timer is not None and timer.callback is not None and timer.time <= at + 1e-9:
+            return
+        if timer is not None:
+            timer.cancel()
+        process.timer = self.world.scheduler.at(at, self._timer_fired, process)
+
+    def _timer_fired(self, process: Process) -> None:
+        process.timer = None
+        if not process.ended:
+            self._input(self._tick, process)
+
+    # Write rounds.
+
+    def _begin_round(self, process: Process, write: WriteRound) -> None:
+        assert process.writing is None, f"{self.name}: two write rounds in flight"
+        process.writing = write
+        length = self.disk.round_time()
+        reached = self.random.random() * length
+        self.world.scheduler.after(reached, self._execute, process, write, length - reached)
+
+    def _execute(self, process: Process, write: WriteRound, rest: float) -> None:
+        if process.ended:
+            return
+        if self.disk.hanging:
+            self.world.scheduler.after(0.05, self._execute, process, write, rest)
+            return
+        failure: OSError | None = None
+        try:
+            write.execute()
+        except OSError as error:
+            failure = error
+        process.writing = None
+        self.world.scheduler.after(rest, self._round_done, process, write, failure)
+
+    def _round_done(self, process: Process, write: WriteRound, failure: OSError | None) -> None:
+        if process.ended:
+            return
+        self._input(self._finish_round, process, write, failure)
+
+    def _finish_round(self, process: Process, write: WriteRound, failure: OSError | None) -> None:
+        now = self.clock.monotonic()
+        if failure is None:
+            process.group.write_finished(write, now)
+            process.group.set_disk_low(process.log.disk_low)
+            return
+        self.world.trace(f"storage {self.name} failed {failure.errno}")
+        self.world.counts["storage failures"] += 1
+        process.group.write_failed(write, failure, now)
+        self.world.storage_failed(process)
+        self.kill()
+        self.world.scheduler.after(self.random.uniform(0.3, 2.0), self.start)
+
+    # Saving the state.
+
+    def _consider_save(self, process: Process) -> None:
+        if process.save_due or process.saving or not process.machine.real.unsaved_bytes:
+            return
+        process.save_due = True
+        self.world.scheduler.after(
+            self.random.uniform(SAVE_MIN, SAVE_MAX), self._input, self._save, process
+        )
+
+    def _save(self, process: Process) -> None:
+        process.save_due = False
+        if process.ended or process.saving:
+            return
+        flush = process.machine.real.freeze()
+        if flush is None:
+            return
+        process.saving = True
+        length = self.random.uniform(0.001, 0.02)
+        reached = self.random.random() * length
+
+        def execute() -> None:
+            if process.ended:
+                return
+            flush.execute()
+            self.world.scheduler.after(length - reached, self._input, finish)
+
+        def finish() -> None:
+            if process.ended:
+                return
+            process.saving = False
+            process.machine.real.flush_finished(flush)
+
+        self.world.scheduler.after(reached, execute)

@@ -1,0 +1,426 @@
+"""The faults of a world: what is done to it, when, and how long.
+
+Owns: the closed list of fault kinds, the draw of a subset for each seed (shifting subsets find more
+than all at once), quiet periods, targets by role, and the limits within which the product promises
+safety: at no time are more than a minority of disks lost (wiped or damaged, and not yet out of
+quarantine). Everything else may happen to everybody at once. A fault that cannot be installed
+now (nobody leads, budget used up) is skipped and not counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from dledger.raft.api import Role
+
+if TYPE_CHECKING:
+    from tests.sim.member import SimMember
+    from tests.sim.world import World
+
+GAP_MEAN: Final = 1.6
+"""Virtual seconds between two faults, on average."""
+
+
+class Nemesis:
+    """Draws and installs faults until it is told to stop."""
+
+    def __init__(self, world: "World", random: Random) -> None:
+        self._world = world
+        self._random = random
+        self.counts: Counter[str] = Counter()
+        self.running = True
+        kinds = dict(KINDS)
+        if len(world.names) == 1:
+            kinds = {kind: weight for kind, weight in kinds.items() if kind in ALONE}
+        if world.plan.trims:
+            # A member without data is refilled from the first entry; bulk transfer comes later.
+            kinds = {kind: weight for kind, weight in kinds.items() if kind not in LOSING}
+        wanted = random.randint(max(4, len(kinds) // 3), len(kinds))
+        chosen = random.sample(sorted(kinds), wanted)
+        self.kinds = {kind: kinds[kind] for kind in sorted(chosen)}
+        """The subset of this seed, with weights."""
+
+    def start(self, delay: float) -> None:
+        """Begin after a virtual delay in seconds."""
+        self._world.scheduler.after(delay, self._turn)
+
+    def stop(self) -> None:
+        """Install nothing more."""
+        self.running = False
+
+    def _turn(self) -> None:
+        if not self.running:
+            return
+        random = self._random
+        if random.random() < 0.2:
+            gap = random.uniform(3.0, 6.0)  # a quiet period: let the group recover and work
+        else:
+            gap = random.expovariate(1 / GAP_MEAN)
+        self._world.scheduler.after(gap, self._turn)
+        kinds = list(self.kinds)
+        kind = random.choices(kinds, [self.kinds[kind] for kind in kinds])[0]
+        self.install(kind)
+
+    def install(self, kind: str) -> bool:
+        """Install one fault now; False when it cannot be."""
+        detail = FAULTS[kind](self, self._world, self._random)
+        if detail is None:
+            return False
+        self.counts[kind] += 1
+        self._world.trace(f"fault {kind} {detail}")
+        return True
+
+    # Targets.
+
+    def target(self, *, running: bool = True) -> "SimMember | None":
+        """Return a member: often the leader, else anybody."""
+        world, random = self._world, self._random
+        members = [m for m in world.members.values() if m.running == running]
+        if not members:
+            return None
+        leaders = [m for m in members if m.role is Role.LEADER]
+        if leaders and random.random() < 0.45:
+            return random.choice(leaders)
+        return random.choice(members)
+
+    def later(self, low: float, high: float, callback: Callable[..., None], *args: object) -> None:
+        """End a fault after a drawn time, also when the safety phase ends before."""
+        self._world.scheduler.after(self._random.uniform(low, high), callback, *args)
+
+
+def _crash(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.kill()
+    nemesis.later(0.01, 4.0, world.start_member, member.name)
+    return member.name
+
+
+def _crash_all(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    names = [m.name for m in world.members.values() if m.running]
+    together = random.random() < 0.6  # restart all within one election timeout
+    for name in names:
+        world.members[name].kill()
+        nemesis.later(0.01, 0.3 if together else 3.0, world.start_member, name)
+    return ",".join(names) or None
+
+
+def _power_cut(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.power_cut()
+    nemesis.later(0.05, 4.0, world.start_member, member.name)
+    return member.name
+
+
+def _power_cut_all(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    for member in world.members.values():
+        member.power_cut()
+        nemesis.later(0.05, 2.0, world.start_member, member.name)
+    return "all"
+
+
+def _cut_then_choose(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Pause some, cut the power of one, then let only a chosen majority run (NATS 7567)."""
+    names = list(world.names)
+    random.shuffle(names)
+    victim, *others = names
+    for name in others[: len(others) // 2]:
+        world.members[name].pause()
+        nemesis.later(1.0, 2.0, world.members[name].resume)
+    world.members[victim].power_cut()
+    nemesis.later(0.05, 0.5, world.start_member, victim)
+    for name in others[len(others) // 2 :]:
+        world.scheduler.after(1.0, world.members[name].pause)
+        nemesis.later(2.0, 4.0, world.members[name].resume)
+    return victim
+
+
+def _pause(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None or member.paused:
+        return None
+    member.pause()
+    nemesis.later(0.3, 5.0, member.resume)
+    return member.name
+
+
+def _stall(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None or member.paused:
+        return None
+    member.pause()
+    nemesis.later(0.02, 0.6, member.resume)
+    return member.name
+
+
+def _wipe(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = random.choice(list(world.members.values()))
+    if not world.may_lose_disk(member.name):
+        return None
+    member.power_cut()
+    world.wipe(member.name)
+    nemesis.later(0.01, 2.0, world.start_member, member.name)
+    return member.name
+
+
+def _isolate(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    for other in world.names:
+        if other != member.name:
+            _cut_pair(nemesis, world, member.name, other, 0.3, 6.0)
+    if random.random() < 0.5:
+        _cut_clients(nemesis, world, random, member.name)
+    return member.name
+
+
+def _cut_pair(nemesis: Nemesis, world: "World", a: str, b: str, low: float, high: float) -> None:
+    world.network.cut(a, b)
+    world.network.cut(b, a)
+    nemesis.later(low, high, world.network.heal, a, b)
+    nemesis.later(low, high, world.network.heal, b, a)
+
+
+def _one_way(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    deaf = random.random() < 0.5
+    for other in world.names:
+        if other != member.name and random.random() < 0.8:
+            pair = (other, member.name) if deaf else (member.name, other)
+            world.network.cut(*pair)
+            nemesis.later(0.5, 6.0, world.network.heal, *pair)
+    return f"{member.name} {'deaf' if deaf else 'mute'}"
+
+
+def _bridge(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Two halves that only one member can reach both of."""
+    names = list(world.names)
+    random.shuffle(names)
+    middle, *rest = names
+    half = max(1, len(rest) // 2)
+    for a in rest[:half]:
+        for b in rest[half:]:
+            _cut_pair(nemesis, world, a, b, 1.0, 6.0)
+    return middle
+
+
+def _break_streams(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    pairs = list(world.network.links)
+    for source, target in random.sample(pairs, random.randint(1, len(pairs))):
+        for _ in range(random.randint(1, 3)):
+            nemesis.later(0.0, 0.5, world.network.break_stream, source, target)
+    return "streams"
+
+
+def _hold_link(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """One link keeps everything for seconds, across leader changes, then delivers it all (F3)."""
+    source, target = random.choice(list(world.network.links))
+    world.network.hold(source, target)
+    nemesis.later(0.5, 8.0, world.network.release, source, target)
+    if random.random() < 0.5:
+        member = nemesis.target()
+        if member is not None:
+            nemesis.later(0.1, 1.0, member.transfer, None)
+    return f"{source}>{target}"
+
+
+def _noise(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    for link in world.network.links.values():
+        link.loss = random.choice((0.0, 0.02, 0.1, 0.3))
+        link.repeat = random.choice((0.0, 0.05, 0.2))
+        link.reorder = random.choice((0.0, 0.05, 0.2))
+    nemesis.later(0.5, 6.0, world.network.quiet)
+    return "all links"
+
+
+def _slow_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = random.choice(list(world.members.values()))
+    member.disk.slow(random.uniform(0.02, 0.4))
+    nemesis.later(0.5, 6.0, member.disk.quick)
+    return member.name
+
+
+def _hang_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.disk.hang()
+    nemesis.later(0.5, 6.0, member.disk.quick)
+    return member.name
+
+
+def _fail_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.disk.fail(random.choice(("write", "sync")))
+    nemesis.later(0.2, 3.0, world.replace_disk_controller, member.name)
+    return member.name
+
+
+def _full_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.disk.fill()
+    nemesis.later(0.5, 6.0, world.make_room, member.name)
+    return member.name
+
+
+def _damage_log(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Flip a bit in an entry that a later write says was synced: never to be cut as a tear."""
+    return _damage(nemesis, world, random, lambda member: member.damage_log(random))
+
+
+def _damage_hard_state(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    return _damage(nemesis, world, random, lambda member: member.damage_hard_state(random))
+
+
+def _damage(
+    nemesis: Nemesis, world: "World", random: Random, damage: "Callable[[SimMember], str]"
+) -> str | None:
+    member = random.choice(list(world.members.values()))
+    if not world.may_lose_disk(member.name):
+        return None
+    member.power_cut()
+    nemesis.later(0.05, 1.0, world.start_member, member.name)
+    what = damage(member)
+    if not what:
+        return None
+    world.lost.add(member.name)
+    return f"{member.name} {what}"
+
+
+def _clock_jump(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = random.choice(list(world.members.values()))
+    member.clock.wall_offset_ms = random.choice(
+        (-3_600_000, -5_000, -700, 0, 800, 5_000, 86_400_000)
+    )
+    return f"{member.name} {member.clock.wall_offset_ms} ms"
+
+
+def _transfer(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    leaders = [m for m in world.members.values() if m.running and m.role is Role.LEADER]
+    if not leaders:
+        return None
+    member = random.choice(leaders)
+    others = [name for name in world.names if name != member.name]
+    target = random.choice([None, *others])
+    member.transfer(target)
+    return f"{member.name} to {target or 'anybody'}"
+
+
+def _cut_clients(nemesis: Nemesis, world: "World", random: Random, member: str = "") -> str:
+    chosen = member or random.choice(list(world.names))
+    pairs = [(client, chosen) for client in world.client_names if random.random() < 0.7]
+    world.calls.cut.update(pairs)
+    nemesis.later(0.3, 5.0, world.calls.cut.difference_update, pairs)
+    return chosen
+
+
+def _client_cut(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    return _cut_clients(nemesis, world, random)
+
+
+def _producer_crash(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    producer = random.choice(world.producers)
+    producer.crash()
+    return producer.plan.name
+
+
+def _rolling_restart(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    delay = 0.0
+    for name in world.names:
+        world.scheduler.after(delay, world.members[name].kill)
+        world.scheduler.after(delay + random.uniform(0.02, 0.4), world.start_member, name)
+        delay += random.uniform(0.3, 1.5)
+    return "all"
+
+
+def _crash_loop(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = nemesis.target()
+    if member is None:
+        return None
+    delay = 0.0
+    for _ in range(random.randint(2, 6)):
+        stop = member.kill if random.random() < 0.6 else member.power_cut
+        world.scheduler.after(delay, stop)
+        delay += random.uniform(0.005, 0.1)
+        world.scheduler.after(delay, world.start_member, member.name)
+        delay += random.uniform(0.005, 0.5)
+    return member.name
+
+
+def _slow_apply(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    member = random.choice(list(world.members.values()))
+    member.apply_delay = random.uniform(0.01, 0.3)
+    nemesis.later(0.5, 5.0, member.apply_quickly)
+    return member.name
+
+
+Fault = Callable[[Nemesis, "World", Random], str | None]
+FAULTS: Final[dict[str, Fault]] = {
+    "crash": _crash,
+    "crash-all": _crash_all,
+    "power-cut": _power_cut,
+    "power-cut-all": _power_cut_all,
+    "cut-then-choose": _cut_then_choose,
+    "pause": _pause,
+    "stall": _stall,
+    "wipe": _wipe,
+    "isolate": _isolate,
+    "one-way": _one_way,
+    "bridge": _bridge,
+    "break-streams": _break_streams,
+    "hold-link": _hold_link,
+    "noise": _noise,
+    "slow-disk": _slow_disk,
+    "hang-disk": _hang_disk,
+    "fail-disk": _fail_disk,
+    "full-disk": _full_disk,
+    "damage-log": _damage_log,
+    "damage-hard-state": _damage_hard_state,
+    "clock-jump": _clock_jump,
+    "transfer": _transfer,
+    "client-cut": _client_cut,
+    "producer-crash": _producer_crash,
+    "rolling-restart": _rolling_restart,
+    "crash-loop": _crash_loop,
+    "slow-apply": _slow_apply,
+}
+"""Every kind, by the name that seeds print."""
+KINDS: Final[dict[str, float]] = {kind: 1.0 for kind in FAULTS} | {
+    "crash": 1.5,
+    "isolate": 1.5,
+    "one-way": 1.5,
+    "break-streams": 1.5,
+    "hold-link": 1.5,
+    "crash-all": 0.7,
+    "power-cut-all": 0.7,
+    "rolling-restart": 0.5,
+}
+LOSING: Final = {"wipe", "damage-log", "damage-hard-state"}
+"""Kinds that take a whole disk."""
+ALONE: Final = {
+    "crash",
+    "power-cut",
+    "pause",
+    "stall",
+    "slow-disk",
+    "hang-disk",
+    "fail-disk",
+    "full-disk",
+    "clock-jump",
+    "client-cut",
+    "producer-crash",
+    "crash-loop",
+    "slow-apply",
+}
+"""Kinds that make sense in a group of one."""

@@ -1,0 +1,174 @@
+"""What the clients did and learnt: every operation as invoke, then ok, fail or info.
+
+Owns: the history, and the checks that need only the history and the true contents of the queues:
+definite outcomes hold, acknowledged offsets grow in real time (C9 of the harness page), reads
+return what was sent, confirmed reads see what was acknowledged before they began, group offsets
+never go back. *info* means unknown: it may have happened, and may happen at any later time.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from dledger_proto.errors import Code
+from tests.sim.invariants.queue_contents import BatchKey, QueueContents, QueueKey
+from tests.sim.invariants.violation import Property, Violation
+
+
+@dataclass(slots=True)
+class Send:
+    """One batch that a producer wants stored, over all its attempts."""
+
+    client: str
+    queue: QueueKey
+    record_count: int
+    idempotent: bool
+    invoked: float
+    floor: int
+    """End of what was acknowledged in the queue when the send was invoked."""
+    keys: list[BatchKey] = field(default_factory=list)
+    """Its bytes; several when it was stamped again under a new epoch."""
+    state: str = "invoked"
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class GroupOffset:
+    """What is known about one consumer group's offset in one queue."""
+
+    floor: int = -1
+    """A confirmed read returns at least this."""
+    reset_pending: int = 1 << 62
+    """Lowest explicit reset of unknown outcome: it may take effect at any later time."""
+
+
+class Oracle:
+    """The history of one world."""
+
+    def __init__(self, contents: QueueContents) -> None:
+        self.contents = contents
+        self.sends: list[Send] = []
+        self.by_key: dict[BatchKey, Send] = {}
+        self.counts: Counter[str] = Counter()
+        self.acknowledged_ends: dict[QueueKey, int] = {}
+        self.minimums: dict[QueueKey, int] = {}
+        """Highest trim that was ever asked for: nothing at or above it may be gone."""
+        self.offsets: dict[tuple[str, QueueKey], GroupOffset] = {}
+
+    # Sends.
+
+    def invoke_send(
+        self, client: str, queue: QueueKey, record_count: int, now: float, *, idempotent: bool
+    ) -> Send:
+        """Register a send before its first byte leaves."""
+        floor = self.acknowledged_ends.get(queue, 0)
+        send = Send(client, queue, record_count, idempotent, now, floor)
+        self.sends.append(send)
+        return send
+
+    def stamped(self, send: Send, key: BatchKey) -> None:
+        """Register bytes under which the send may appear."""
+        send.keys.append(key)
+        self.by_key[key] = send
+
+    def ok_send(self, send: Send, offset: int) -> None:
+        """Take an acknowledgement; `offset` is -1 when the answer knew none (old duplicate)."""
+        self._settle(send, "ok")
+        places = [place for key in send.keys for place in self.contents.places.get(key, ())]
+        if not places:
+            raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
+        if offset < 0:
+            return
+        send.offset = offset
+        if (send.queue, offset) not in places:
+            raise Violation(
+                Property.OUTCOME, f"answered offset {offset}, stored at {places}: {send}"
+            )
+        if offset < send.floor:
+            raise Violation(
+                Property.PRODUCER_ORDER, f"offset {offset}, but {send.floor} was reached: {send}"
+            )
+        end = offset + send.record_count
+        self.acknowledged_ends[send.queue] = max(end, self.acknowledged_ends.get(send.queue, 0))
+
+    def fail_send(self, send: Send, code: Code) -> None:
+        """Take a definite failure: no attempt can have stored it."""
+        self._settle(send, "fail")
+        self.counts[f"fail {code.name}"] += 1
+        self.check_failed(send)
+
+    def info_send(self, send: Send) -> None:
+        """Give up on a send whose outcome is unknown."""
+        self._settle(send, "info")
+
+    def check_failed(self, send: Send) -> None:
+        """Raise when a definite failure is stored after all."""
+        places = [place for key in send.keys for place in self.contents.places.get(key, ())]
+        if places:
+            raise Violation(
+                Property.OUTCOME, f"failed definitely, but is stored at {places}: {send}"
+            )
+
+    def _settle(self, send: Send, state: str) -> None:
+        assert send.state == "invoked", f"settled twice: {send}"
+        send.state = state
+        self.counts[f"send {state}"] += 1
+
+    # Reads.
+
+    def read_batch(
+        self, who: str, queue: QueueKey, base_offset: int, record_count: int, key: BatchKey
+    ) -> None:
+        """Compare one fetched batch with the true contents."""
+        self.counts["batches read"] += 1
+        row = self.contents.queues.get(queue, {}).get(base_offset)
+        if row is None:
+            raise Violation(
+                Property.COMMITTED_READS, f"{who} read {queue} {base_offset}, where nothing begins"
+            )
+        if row.key != key or row.record_count != record_count:
+            raise Violation(
+                Property.COMMITTED_READS, f"{who} read {key} at {base_offset}, stored is {row}"
+            )
+        if key not in self.by_key:
+            raise Violation(Property.PHANTOM, f"{who} read {row}, which nobody sent")
+
+    def read_end(self, who: str, queue: QueueKey, floor: int, end: int) -> None:
+        """Compare a confirmed maximum offset with what was acknowledged before the read began."""
+        if end < floor:
+            raise Violation(
+                Property.REAL_TIME_READS,
+                f"{who} was told that {queue} ends at {end}, {floor} was acknowledged before",
+            )
+
+    # Group offsets. One client owns a group: its operations follow each other.
+
+    def commit_ok(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
+        """Take an acknowledged commit. An older reset of unknown outcome may still come after it."""
+        self.counts["commits ok"] += 1
+        known = self._offset(group, queue)
+        if not reset and offset < known.floor:
+            raise Violation(
+                Property.OFFSETS_NEVER_BACK,
+                f"{group} went from {known.floor} back to {offset} in {queue} without a reset",
+            )
+        known.floor = min(offset, known.reset_pending)
+
+    def commit_unknown(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
+        """Take a commit of unknown outcome: an explicit reset may yet take effect."""
+        known = self._offset(group, queue)
+        if reset:
+            known.reset_pending = min(known.reset_pending, offset)
+            known.floor = min(known.floor, offset)
+
+    def read_group_offset(self, who: str, group: str, queue: QueueKey, offset: int) -> None:
+        """Compare a confirmed read of a group's offset."""
+        self.counts["offsets read"] += 1
+        floor = self._offset(group, queue).floor
+        if offset < floor:
+            raise Violation(
+                Property.OFFSETS_NEVER_BACK,
+                f"{who} read {offset} for {group} in {queue}, acknowledged was {floor}",
+            )
+
+    def _offset(self, group: str, queue: QueueKey) -> GroupOffset:
+        return self.offsets.setdefault((group, queue), GroupOffset())

@@ -1,0 +1,113 @@
+"""Everything a seed decides before its world begins: sizes, speeds, who does what.
+
+Owns: the draw. A failing seed prints this, and the seed alone brings the same plan back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from dledger.log import LogSettings
+from dledger.raft.api import GroupSettings
+from dledger.types import MemberId
+from tests.sim.invariants.queue_contents import QueueKey
+
+SAFETY_SECONDS_MIN = 60.0
+SAFETY_SECONDS_MAX = 75.0
+TOPIC_QUEUES = 2
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One seed's parameters. Times in virtual seconds."""
+
+    seed: int
+    members: tuple[str, ...]
+    safety_seconds: float
+    faults_from: float
+    """When the first fault may come; early ones hit the formation."""
+    delay: tuple[float, float]
+    log: LogSettings
+    heartbeat: float
+    election_timeout: tuple[float, float]
+    producers: int
+    stamped_share: float
+    send_interval: float
+    records_max: int
+    body_max: int
+    window: int
+    consumers: int
+    fetch_bytes: int
+    resets: bool
+    trims: bool
+    topic_id: bytes
+    queues: tuple[QueueKey, ...]
+
+    def group_settings(self, member: str) -> GroupSettings:
+        """Return what a member is configured with."""
+        return GroupSettings(
+            cluster="sim",
+            group="g",
+            member=MemberId(member),
+            members=[MemberId(name) for name in self.members],
+            heartbeat=self.heartbeat,
+            election_timeout_min=self.election_timeout[0],
+            election_timeout_max=self.election_timeout[1],
+        )
+
+    def describe(self) -> str:
+        """Return one line with every drawn parameter."""
+        return (
+            f"seed {self.seed}: members {len(self.members)}, {self.safety_seconds:.0f} s of faults "
+            f"from {self.faults_from:.1f} s, link delay {1e3 * self.delay[0]:.1f}-"
+            f"{1e3 * self.delay[1]:.1f} ms, segments {self.log.segment_size // KIB} KiB, tail "
+            f"{self.log.tail_cache_bytes // KIB} KiB, checkpoints {self.log.checkpoint_bytes // KIB} "
+            f"KiB, producers {self.producers} ({self.stamped_share:.0%} stamped, each "
+            f"{1e3 * self.send_interval:.0f} ms, <= {self.records_max} records of <= "
+            f"{self.body_max} B, window {self.window}), consumers {self.consumers}, trims {self.trims}"
+        )
+
+
+def draw_plan(seed: int, *, members: int = 0) -> Plan:
+    """Draw a seed's plan; `members` fixes the size of the group."""
+    random = Random(f"plan/{seed}")
+    count = members or random.choices((1, 3, 5), (3, 72, 25))[0]
+    slowest = random.choice((0.001, 0.003, 0.01, 0.03))
+    topic_id = random.randbytes(16)
+    producers = random.randint(2, 4)
+    return Plan(
+        seed=seed,
+        members=tuple("abcde"[:count]),
+        safety_seconds=random.uniform(SAFETY_SECONDS_MIN, SAFETY_SECONDS_MAX),
+        faults_from=random.choice((0.0, 2.0, 5.0)),
+        delay=(slowest / 10, slowest),
+        log=LogSettings(
+            segment_size=random.choice((16, 32, 64)) * KIB,
+            tail_cache_bytes=random.choice((2, 16, 256)) * KIB,
+            checkpoint_bytes=random.choice((4, 16, 64)) * KIB,
+            allocate_bytes=random.choice((16, 64)) * KIB,
+            reserve_bytes=2_048 * KIB,
+            low_water_bytes=256 * KIB,
+        ),
+        heartbeat=0.1,
+        election_timeout=(0.5, 1.0),
+        producers=producers,
+        stamped_share=random.choice((0.6, 0.8, 1.0)),
+        send_interval=random.uniform(0.08, 0.25) * producers,
+        records_max=random.choice((1, 3, 8)),
+        body_max=random.choice((16, 100, 600)),
+        window=random.choice((1, 3, 8)),
+        consumers=random.randint(1, 2),
+        fetch_bytes=random.choice((500, 4_000, 30_000)),
+        resets=random.random() < 0.4,
+        trims=random.random() < 0.4,
+        topic_id=topic_id,
+        queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES)),
+    )
+
+
+def client_names(plan: Plan) -> Sequence[str]:
+    """Return the names of all clients of a plan."""
+    producers = [f"p{number}" for number in range(plan.producers)]
+    return [*producers, *(f"c{number}" for number in range(plan.consumers)), "admin"]

@@ -1,0 +1,230 @@
+"""What a simulated member answers to clients: the broker's use cases without gRPC.
+
+Owns: turning a request into proposals, barriers and reads of the state, and an outcome into an
+answer (D9, D10, D11). No member refuses on its own possibly old state: it takes a read barrier
+first. Forwarding is left out; clients follow the hint themselves.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from dledger.raft.api import Role
+from dledger.state import command, results
+from dledger.state.topics import TopicType
+from dledger.types import EntryKind, LogIndex, Settled, Span
+from dledger_proto.errors import Code, DledgerError, Outcome
+from tests.sim.calls import Answer, Respond
+from tests.sim.requests import (
+    Append,
+    CommitOffset,
+    CreateTopic,
+    Fetch,
+    Fetched,
+    FetchedBatch,
+    ReadBounds,
+    ReadOffset,
+    Register,
+    Registered,
+    TrimQueue,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.member import Process
+
+APPLY_POLL: Final = 0.005
+"""How often a read that waits for apply looks again, virtual seconds."""
+APPLY_WAIT_MAX: Final = 5.0
+
+
+class Service:
+    """One process's answers."""
+
+    def __init__(self, process: "Process") -> None:
+        self._process = process
+        self._world = process.member.world
+        self._machine = process.machine.real
+
+    def serve(self, request: object, respond: Respond) -> None:
+        """Answer a request, now or later."""
+        match request:
+            case Append(batch):
+                self._propose(EntryKind.BATCHES, batch, respond, _append_answer)
+            case Register(producer_id, fence):
+                body = command.encode(command.RegisterProducer(producer_id, fence))
+                self._propose(EntryKind.COMMANDS, body, respond, _register_answer)
+            case CommitOffset(group, queue, offset, reset):
+                wanted = command.CommitOffset(queue[0], queue[1], offset)
+                body = command.encode(command.CommitOffsets(group, (wanted,), reset))
+                self._propose(EntryKind.COMMANDS, body, respond, _commit_answer)
+            case CreateTopic(name, topic_id, queues):
+                body = command.encode(
+                    command.CreateTopic(
+                        topic_id,
+                        name,
+                        TopicType.NORMAL,
+                        (command.LayoutPart("g", queues),),
+                        queues,
+                        6,
+                    )
+                )
+                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+            case TrimQueue(queue, offset):
+                body = command.encode(command.Trim(queue[0], queue[1], offset))
+                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+            case Fetch():
+                self._fetch(request, respond, fresh=False)
+            case ReadBounds(queue):
+                self._confirmed(respond, lambda: self._machine.queue_bounds(*queue))
+            case ReadOffset(group, queue):
+                self._confirmed(respond, lambda: self._group_offset(group, queue))
+            case _:
+                raise AssertionError(f"no such request: {request}")
+
+    # Writes.
+
+    def _propose(
+        self,
+        kind: EntryKind,
+        payload: bytes,
+        respond: Respond,
+        answer: Callable[[object], Answer],
+    ) -> None:
+        process = self._process
+
+        def settled(outcome: Settled) -> None:
+            if process.ended:
+                return
+            self._world.settled(process, outcome)
+            if outcome.outcome is Outcome.STORED:
+                (result,) = outcome.results
+                respond(answer(result))
+            else:
+                respond(Answer(outcome.code, hint=self._hint(), detail=outcome.detail))
+
+        if process.group.role is not Role.LEADER:
+            respond(Answer(Code.NOT_LEADER, hint=self._hint()))
+            return
+        process.group.propose(kind, [payload], settled)
+
+    def _hint(self) -> str:
+        leader = self._process.group.leader
+        return leader if leader is not None and leader != self._process.name else ""
+
+    # Reads.
+
+    def _confirmed(self, respond: Respond, read: Callable[[], object]) -> None:
+        """Read after a barrier that a quorum confirmed and this member applied (D9)."""
+        process = self._process
+
+        def done(index: LogIndex | None, reason: str) -> None:
+            if index is None:
+                respond(Answer(Code.NO_LEADER, detail=reason))
+            elif not process.ended:
+                deadline = self._world.scheduler.now + APPLY_WAIT_MAX
+                self._when_applied(index, deadline, lambda: _try(read, respond), respond)
+
+        process.group.read_barrier(done, process.member.clock.monotonic())
+
+    def _when_applied(
+        self, index: LogIndex, deadline: float, then: Callable[[], None], respond: Respond
+    ) -> None:
+        process = self._process
+        if process.ended:
+            return
+        if process.machine.applied_index >= index:
+            then()
+        elif self._world.scheduler.now > deadline:
+            respond(Answer(Code.BUSY, detail="apply is behind"))
+        else:
+            self._world.scheduler.after(
+                APPLY_POLL, self._when_applied, index, deadline, then, respond
+            )
+
+    def _group_offset(self, group: str, queue: tuple[bytes, int]) -> int:
+        stored = self._machine.read_group_offset(group, queue[0], queue[1])
+        return -1 if stored is None else int(stored.offset)
+
+    def _fetch(self, request: Fetch, respond: Respond, *, fresh: bool) -> None:
+        queue, offset = request.queue, request.offset
+        try:
+            minimum, maximum = self._machine.queue_bounds(*queue)
+        except DledgerError as error:
+            self._look_again(request, respond, error.code, None, fresh=fresh)
+            return
+        bounds = Fetched(int(minimum), int(maximum), ())
+        if offset < minimum:
+            respond(Answer(Code.OFFSET_OUT_OF_RANGE, bounds))
+            return
+        if offset > maximum:
+            self._look_again(request, respond, Code.OFFSET_OUT_OF_RANGE, bounds, fresh=fresh)
+            return
+        batches: list[FetchedBatch] = []
+        for span in self._machine.spans(queue[0], queue[1], offset, request.max_bytes):
+            data = self._process.log.read_span(Span(span.position, span.size))
+            batches.append(
+                FetchedBatch(
+                    int(span.base_offset), span.first_record, span.record_count, bytes(data)
+                )
+            )
+        respond(Answer(Code.OK, Fetched(int(minimum), int(maximum), tuple(batches))))
+
+    def _look_again(
+        self, request: Fetch, respond: Respond, code: Code, bounds: Fetched | None, *, fresh: bool
+    ) -> None:
+        if fresh:
+            respond(Answer(code, bounds))
+            return
+        process = self._process
+
+        def done(index: LogIndex | None, reason: str) -> None:
+            if index is None:
+                respond(Answer(Code.NO_LEADER, detail=reason))
+            elif not process.ended:
+                deadline = self._world.scheduler.now + APPLY_WAIT_MAX
+                again = lambda: process.guard(  # noqa: E731 - reads may find damage
+                    lambda: self._fetch(request, respond, fresh=True)
+                )
+                self._when_applied(index, deadline, again, respond)
+
+        process.group.read_barrier(done, process.member.clock.monotonic())
+
+
+def _try(read: Callable[[], object], respond: Respond) -> None:
+    try:
+        respond(Answer(Code.OK, read()))
+    except DledgerError as error:
+        respond(Answer(error.code, detail=error.detail))
+
+
+def _refused(result: object) -> Answer | None:
+    if isinstance(result, results.Refused):
+        return Answer(result.code, detail=result.detail)
+    return None
+
+
+def _append_answer(result: object) -> Answer:
+    refused = _refused(result)
+    if refused is not None:
+        return refused
+    assert isinstance(result, results.Appended)
+    return Answer(Code.OK, int(result.base_offset))
+
+
+def _register_answer(result: object) -> Answer:
+    refused = _refused(result)
+    if refused is not None:
+        return refused
+    assert isinstance(result, results.Registered)
+    return Answer(Code.OK, Registered(result.epoch))
+
+
+def _commit_answer(result: object) -> Answer:
+    refused = _refused(result)
+    if refused is not None:
+        return refused
+    assert isinstance(result, results.OffsetsCommitted)
+    return Answer(Code(result.codes[0]), int(result.stored_offsets[0]))
+
+
+def _plain_answer(result: object) -> Answer:
+    return _refused(result) or Answer(Code.OK, result)

@@ -1,0 +1,132 @@
+"""Each invariant complains about the one thing it is for, on hand-written facts.
+
+Goal: a checker that never fires proves nothing. Method: facts that are fine, then one that is not.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from dledger.log.hard_state import HardState
+from dledger.raft.api import Role
+from dledger.raft.message import AppendAnswer, VoteAnswer
+from dledger.types import EntryRef, LogIndex, Position, Term
+from tests.sim.invariants import InvariantSet
+from tests.sim.invariants.base import Facts, MemberFacts
+from tests.sim.invariants.committed_on_majority import CommittedOnMajority
+from tests.sim.invariants.durable_before_visible import DurableBeforeVisible
+from tests.sim.invariants.election_safety import ElectionSafety
+from tests.sim.invariants.leader_completeness import LeaderCompleteness
+from tests.sim.invariants.log_matching import LogMatching
+from tests.sim.invariants.monotonic import Monotonic
+from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
+from tests.sim.invariants.violation import Property, Violation
+
+
+def _ref(index: int, term: int, crc: int = 0) -> EntryRef:
+    return EntryRef(
+        LogIndex(index), Term(term), Position(100 * index), 100, crc or 1_000 * index + term
+    )
+
+
+def _member(name: str, *refs: EntryRef, role: Role = Role.FOLLOWER, term: int = 1) -> MemberFacts:
+    member = MemberFacts(name, boot=1, term=term, role=role)
+    member.log = {int(ref.index): ref for ref in refs}
+    member.last = max(member.log, default=0)
+    return member
+
+
+def _complains(broken: Property, action: Callable[[], None]) -> None:
+    with pytest.raises(Violation) as caught:
+        action()
+    assert caught.value.broken is broken
+
+
+def test_two_leaders_of_a_term() -> None:
+    check = ElectionSafety(Facts("abc"))
+    check.on_role(_member("a", role=Role.LEADER, term=3))
+    check.on_role(_member("b", role=Role.LEADER, term=4))
+    _complains(
+        Property.ELECTION_SAFETY,
+        lambda: check.on_role(_member("b", role=Role.LEADER, term=3)),
+    )
+
+
+def test_a_leader_that_leads_its_term_again_after_a_restart() -> None:
+    check = ElectionSafety(Facts("abc"))
+    first = _member("a", role=Role.LEADER, term=3)
+    check.on_role(first)
+    first.boot = 2
+    _complains(Property.ELECTION_SAFETY, lambda: check.on_role(first))
+
+
+def test_equal_index_and_term_with_another_history() -> None:
+    check = LogMatching(Facts("abc"))
+    one, two = _member("a", _ref(1, 1)), _member("b", _ref(1, 1, crc=99))
+    check.on_log(one, [], [_ref(1, 1)])
+    _complains(Property.LOG_MATCHING, lambda: check.on_log(two, [], [_ref(1, 1, crc=99)]))
+
+
+def test_a_leader_without_a_committed_entry() -> None:
+    facts = Facts("abc")
+    facts.committed = {1: _ref(1, 1), 2: _ref(2, 1)}
+    facts.committed_by_term = {1: 2}
+    check = LeaderCompleteness(facts)
+    check.on_role(_member("a", _ref(1, 1), _ref(2, 1), role=Role.LEADER, term=2))
+    late = _member("b", _ref(1, 1), role=Role.LEADER, term=3)
+    _complains(Property.LEADER_COMPLETENESS, lambda: check.on_role(late))
+
+
+def test_a_late_winner_of_an_old_term_is_no_finding() -> None:
+    facts = Facts("abc")
+    facts.committed = {1: _ref(1, 5)}
+    facts.committed_by_term = {5: 1}
+    LeaderCompleteness(facts).on_role(_member("a", role=Role.LEADER, term=4))
+
+
+def test_a_commit_on_a_minority() -> None:
+    facts = Facts("abc")
+    check = CommittedOnMajority(facts)
+    facts.holders[_ref(1, 1).crc] = {"a", "b"}
+    check.on_commit(_member("a"), [_ref(1, 1)])
+    facts.holders[_ref(2, 1).crc] = {"a"}
+    _complains(Property.COMMITTED_ON_MAJORITY, lambda: check.on_commit(_member("a"), [_ref(2, 1)]))
+
+
+def test_a_committed_entry_is_cut() -> None:
+    facts = Facts("abc")
+    facts.committed = {1: _ref(1, 1)}
+    check = NoCommittedTruncation(facts)
+    check.on_log(_member("a"), [_ref(2, 1)], [])
+    _complains(
+        Property.NO_COMMITTED_TRUNCATION, lambda: check.on_log(_member("a"), [_ref(1, 1)], [])
+    )
+
+
+def test_a_term_that_falls() -> None:
+    check = Monotonic(Facts("abc"))
+    check.on_role(_member("a", term=5))
+    _complains(Property.MONOTONIC, lambda: check.on_role(_member("a", term=4)))
+
+
+def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
+    facts = Facts("abc")
+    on_disk = {"a": HardState(term=Term(2), vote="b")}
+    check = DurableBeforeVisible(facts, on_disk.get)
+    member = _member("a", _ref(1, 1), term=2)
+    answer = AppendAnswer(1, 2, 2, True, 1, 0, 0, 0)
+    _complains(Property.DURABLE_BEFORE_VISIBLE, lambda: check.on_send(member, "b", answer))
+    facts.holders[_ref(1, 1).crc] = {"a"}
+    check.on_send(member, "b", answer)
+    check.on_send(member, "b", VoteAnswer(1, 2, 2, True))
+    _complains(
+        Property.DURABLE_BEFORE_VISIBLE,
+        lambda: check.on_send(member, "c", VoteAnswer(1, 2, 2, True)),
+    )
+    on_disk["a"] = HardState(term=Term(2), vote="c")
+    _complains(Property.ONE_VOTE, lambda: check.on_send(member, "c", VoteAnswer(1, 2, 2, True)))
+
+
+def test_every_invariant_is_in_the_set() -> None:
+    found = {type(each).__name__ for each in InvariantSet("abc", lambda name: None).all}
+    assert len(found) == 11

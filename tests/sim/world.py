@@ -1,0 +1,302 @@
+"""One whole group with its clients, on one virtual clock, from one seed.
+
+Owns: putting the parts together, the phases (safety: anything may break; liveness: all faults off),
+the trace and its hash, and the budget of lost disks. A run ends with a `Report`, or raises
+`Violation` with the trace's last lines kept in the world.
+"""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from dledger.raft.api import Role
+from dledger.types import Settled
+from dledger_proto.errors import Code, Outcome
+from tests.sim import liveness
+from tests.sim.calls import Answer, Calls
+from tests.sim.clock import Scheduler
+from tests.sim.consumer import Consumer, ConsumerPlan, Trimmer
+from tests.sim.invariants import InvariantSet
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.member import Process, SimMember
+from tests.sim.nemesis import Nemesis
+from tests.sim.network import Network
+from tests.sim.observer import Observer
+from tests.sim.oracle import Oracle
+from tests.sim.plan import Plan, client_names
+from tests.sim.producer import Producer, ProducerPlan
+from tests.sim.requests import CreateTopic
+
+TRACE_LINES_KEPT: Final = 4_000
+ROUTE_DELAY_MAX: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a seed did; plain numbers, so that reports of many seeds add up."""
+
+    seed: int
+    members: int
+    virtual_seconds: float
+    steps: int
+    trace_hash: str
+    counts: dict[str, int]
+    faults: dict[str, int]
+    converged_after: float
+    """Virtual seconds from the end of faults until the group had converged."""
+
+
+class World:
+    """A simulated group and everything around it."""
+
+    def __init__(self, plan: Plan, *, trace_to: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.random = Random(f"world/{plan.seed}")
+        self.scheduler = Scheduler()
+        self.names = plan.members
+        self.client_names = list(client_names(plan))
+        self.counts: Counter[str] = Counter()
+        self.tracing = True
+        self.lines: deque[str] = deque(maxlen=TRACE_LINES_KEPT)
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._trace_to = trace_to
+        self.lost: set[str] = set()
+        """Members whose disk was lost and that are not out of quarantine yet."""
+        self.invariants = InvariantSet(self.names, self._hard_state_of)
+        self.facts = self.invariants.facts
+        self.observer = Observer(self.facts, self.invariants.all)
+        self.oracle = Oracle(self.invariants.contents)
+        self.members: dict[str, SimMember] = {}
+        self.network: Network
+        self.calls: Calls
+        self._make_members()
+        self.routes = Routes(self)
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.trimmer: Trimmer | None = None
+        self._make_clients()
+        self.nemesis = Nemesis(self, Random(f"nemesis/{plan.seed}"))
+        self._leaders: dict[str, tuple[Role, int]] = {}
+        self._topic_made = False
+
+    def _make_members(self) -> None:
+        for name in self.names:
+            self.members[name] = SimMember(self, name, Random(f"{self.plan.seed}/{name}"))
+        self.network = Network(
+            self.scheduler,
+            Random(f"net/{self.plan.seed}"),
+            self.members,
+            self.plan.delay,
+            self.trace,
+        )
+        self.calls = Calls(self.scheduler, Random(f"calls/{self.plan.seed}"), self.members)
+
+    def _make_clients(self) -> None:
+        plan = self.plan
+        for number in range(plan.producers):
+            random = Random(f"{plan.seed}/p{number}")
+            what = ProducerPlan(
+                name=f"p{number}",
+                stamped=number == 0 or random.random() < plan.stamped_share,
+                interval=plan.send_interval,
+                records_max=plan.records_max,
+                body_max=plan.body_max,
+                window=plan.window,
+                queues=plan.queues,
+            )
+            self.producers.append(
+                Producer(what, self.scheduler, random, self.calls, self.routes, self.oracle)
+            )
+        for number in range(plan.consumers):
+            reading = ConsumerPlan(f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets)
+            self.consumers.append(
+                Consumer(
+                    reading,
+                    self.scheduler,
+                    Random(f"{plan.seed}/c{number}"),
+                    self.calls,
+                    self.routes,
+                    self.oracle,
+                )
+            )
+        if plan.trims:
+            self.trimmer = Trimmer(
+                4.0,
+                60,
+                plan.queues,
+                self.scheduler,
+                Random(f"{plan.seed}/admin"),
+                self.calls,
+                self.routes,
+                self.oracle,
+            )
+
+    # Trace.
+
+    def trace(self, line: str) -> None:
+        """Take one line of the world's history."""
+        text = f"{self.scheduler.now:.6f} {line}"
+        self.lines.append(text)
+        self._hash.update(text.encode())
+        if self._trace_to is not None:
+            self._trace_to(text)
+
+    def product_event(self, member: str, name: str, fields: dict[str, object]) -> None:
+        """Take one trace event of the product."""
+        self.counts[f"event {name}"] += 1
+        self.trace(f"event {member} {name} {fields}")
+
+    @property
+    def trace_hash(self) -> str:
+        """Return the hash of the whole history so far."""
+        return self._hash.hexdigest()
+
+    # Running.
+
+    def run(self) -> Report:
+        """Run both phases and the final checks."""
+        for name in self.names:
+            self.scheduler.after(self.random.uniform(0.0, 0.5), self.start_member, name)
+        self.scheduler.after(0.1, self._make_topic)
+        self.nemesis.start(self.plan.faults_from)
+        self.run_for(self.plan.safety_seconds)
+        self.nemesis.stop()
+        converged_after = liveness.heal_and_converge(self)
+        counts = self.counts + self.observer.counts + self.oracle.counts
+        counts["acknowledged batches"] = self.oracle.counts["send ok"]
+        counts["messages delivered"] = self.network.delivered
+        for kind, count in self.network.counts.items():
+            counts[f"network {kind}"] = count
+        return Report(
+            seed=self.plan.seed,
+            members=len(self.names),
+            virtual_seconds=self.scheduler.now,
+            steps=self.scheduler.steps,
+            trace_hash=self.trace_hash,
+            counts=dict(counts),
+            faults=dict(self.nemesis.counts),
+            converged_after=converged_after,
+        )
+
+    def run_for(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.scheduler.run_until(self.scheduler.now + seconds, _nothing)
+
+    def _make_topic(self) -> None:
+        if self._topic_made:
+            return
+        request = CreateTopic("t", self.plan.topic_id, len(self.plan.queues))
+        target = self.routes.leader("admin")[1] or self.random.choice(self.names)
+        self.calls.call("admin", target, request, 2.0, self._topic_answered)
+
+    def _topic_answered(self, answer: Answer) -> None:
+        if answer.code in (Code.OK, Code.TOPIC_EXISTS) and not self._topic_made:
+            self._topic_made = True
+            for actor in (*self.producers, *self.consumers):
+                actor.start()
+            if self.trimmer is not None:
+                self.trimmer.start()
+        else:
+            self.scheduler.after(0.2, self._make_topic)
+
+    # What members tell.
+
+    def stepped(self, member: SimMember, process: Process) -> None:
+        """Look at a member after an input and all its outputs."""
+        now = process.group.role, int(process.group.term)
+        before = self._leaders.get(member.name)
+        if now == before:
+            return
+        self._leaders[member.name] = now
+        self.trace(f"role {member.name} {now[0].value} term {now[1]}")
+        if now[0] is Role.LEADER and (before is None or before != now):
+            self.routes.announce(now[1], member.name)
+        if member.name in self.lost and not member.damaged and now[0] in _TRUSTED:
+            self.lost.discard(member.name)
+            self.trace(f"trusted {member.name}")
+
+    def settled(self, process: Process, outcome: Settled) -> None:
+        """Check an outcome the moment a leader tells it."""
+        if outcome.outcome is not Outcome.STORED:
+            return
+        ref = self.facts.committed.get(int(outcome.index))
+        if ref is None or ref.term != outcome.term:
+            raise Violation(
+                Property.OUTCOME, f"{process.name} acknowledges {outcome}, committed is {ref}"
+            )
+
+    def storage_failed(self, process: Process) -> None:
+        """Check what a group does after its storage failed: it stops, and promises nothing."""
+        role = process.group.role
+        if role is not Role.STOPPED:
+            raise Violation(
+                Property.STORAGE_ERROR_STOPS, f"{process.name} is {role} after a failed write"
+            )
+        for target, message in process.group.outputs().messages:
+            self.observer.sending(process, target, message)
+
+    # What the nemesis does.
+
+    def start_member(self, name: str) -> None:
+        """Start a process, if none runs."""
+        self.members[name].start()
+
+    def may_lose_disk(self, name: str) -> bool:
+        """Tell whether one more lost disk leaves a majority of whole ones."""
+        after = self.lost | {name}
+        return len(self.names) > 1 and len(after) <= (len(self.names) - 1) // 2
+
+    def wipe(self, name: str) -> None:
+        """Replace a stopped member's disk by an empty one."""
+        self.trace(f"wipe {name}")
+        self.members[name].wipe()
+        self.lost.add(name)
+        self.observer.wiped(name)
+        self._leaders.pop(name, None)
+
+    def replace_disk_controller(self, name: str) -> None:
+        """End a failing disk's failing."""
+        self.members[name].disk.repair()
+
+    def make_room(self, name: str) -> None:
+        """End a full disk, and let the member see it as its driver would by polling."""
+        member = self.members[name]
+        member.disk.make_room()
+        member.poll_disk()
+
+    def _hard_state_of(self, name: str):  # noqa: ANN202 - HardState | None
+        return self.members[name].view.hard_state()
+
+
+_TRUSTED: Final = {Role.FOLLOWER, Role.CANDIDATE, Role.LEADER}
+
+
+def _nothing() -> None:
+    pass
+
+
+class Routes:
+    """The name servers: who leads, told to each client after a delay, a lower term never wins."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.members = list(world.names)
+        self._random = Random(f"routes/{world.plan.seed}")
+        self._known: dict[str, tuple[int, str]] = {}
+
+    def leader(self, client: str) -> tuple[int, str]:
+        """See `producer.Router.leader`."""
+        return self._known.get(client, (0, ""))
+
+    def announce(self, term: int, member: str) -> None:
+        """Let every client hear of a leader, each in its own time."""
+        for client in self._world.client_names:
+            delay = self._random.uniform(0.001, ROUTE_DELAY_MAX)
+            self._world.scheduler.after(delay, self._hear, client, term, member)
+
+    def _hear(self, client: str, term: int, member: str) -> None:
+        if term > self._known.get(client, (0, ""))[0]:
+            self._known[client] = (term, member)
