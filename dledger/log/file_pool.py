@@ -29,6 +29,11 @@ class FilePool:
         self._lock = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
+    @property
+    def open_count(self) -> int:
+        """How many files are open."""
+        return len(self._handles)
+
     def pread(self, path: str, size: int, offset: int) -> bytes:
         """Return up to `size` bytes; FileNotFoundError when the file is gone."""
         handle = self._take(path)

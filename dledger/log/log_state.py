@@ -85,10 +85,10 @@ class LogState:
         return LogIndex(following[0].base_index - 1) if following else self.end.index
 
     def file_end_of(self, place: int) -> tuple[LogIndex, Position]:
-        """Return where to stop reading a segment's file: index and position of the first entry
-        that lies in memory, or of the one behind the segment.
+        """Return where to stop reading a segment's file, as index and position.
 
-        What the tail holds may not be in the file yet, and a cut suffix may still be there.
+        That is the first entry in memory, or the one behind the segment: what the tail holds may
+        not be in the file yet, and a cut suffix may still be there.
         """
         index, position = LogIndex(self.last_index_of(place) + 1), self.end_of(place)
         if len(self.tail) and self.tail.first_index < index:

@@ -89,24 +89,33 @@ class _Recovery:
         found, checkpoint = self._read_checkpoint()
         names = self._fs.names(self._folder.log_path)
         bases = sorted(b for b in map(parse_segment_name, names) if b is not None)
-        row = decide(FOLDER_ROWS, FolderFacts(found, bool(bases)))
-        if row.action is Action.REFUSE:
-            reason = f"{len(bases)} segment files, the checkpoint is {found.value}. {row.why}"
-            path = self._folder.checkpoint_path
-            raise DamagedLog(path, checkpoint.end.position, row.label, reason)
+        formed = bool(self._folder.identity.group_id)
+        self._decide_folder(FolderFacts(found, bool(bases), formed), checkpoint)
         log = Recovered(
             checkpoint,
             group_id=checkpoint.group_id or self._folder.identity.group_id,
             terms=TermStarts(checkpoint.term_starts),
             end=checkpoint.end,
-            synced_position=checkpoint.end.position,
+            synced_position=Position(max(checkpoint.end.position, formed)),
         )
         self._take_covered(log, bases)
         self._read_on(log, bases)
+        if not log.end.index:
+            self._decide_folder(FolderFacts(FoundCheckpoint.EMPTY, False, formed), checkpoint)
+            # A file without entries would fix a group id that nothing has decided yet.
+            self._unwanted += [segment.name for segment in log.segments]
+            log.segments.clear()
         self._clean_up(log, names)
         if log.segments:
             self._make_durable(log)
         return log
+
+    def _decide_folder(self, facts: FolderFacts, checkpoint: Checkpoint) -> None:
+        row = decide(FOLDER_ROWS, facts)
+        if row.action is Action.REFUSE:
+            path = self._folder.checkpoint_path
+            reason = f"the checkpoint is {facts.checkpoint.value}; {row.why}"
+            raise DamagedLog(path, checkpoint.end.position, row.label, reason)
 
     def _read_checkpoint(self) -> tuple[FoundCheckpoint, Checkpoint]:
         try:

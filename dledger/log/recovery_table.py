@@ -16,7 +16,7 @@ What the tables lean on, because write rounds keep to it (`write_round`):
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Final, TypeVar
+from typing import Final
 
 
 class Action(enum.Enum):
@@ -47,6 +47,9 @@ class FolderFacts:
     checkpoint: FoundCheckpoint
     segments: bool
     """There are segment files."""
+    formed: bool
+    """The identity has a group id: it gets one when the first entry is durable, and loses it
+    before the log is cut to nothing."""
 
 
 class Place(enum.Enum):
@@ -117,7 +120,8 @@ FOLDER_ROWS: Final[Sequence[Row]] = (
     Row("F2", {"checkpoint": FoundCheckpoint.DAMAGED}, Action.REFUSE,
         "The file is synced before it is renamed into place, so it is never torn by a power cut: "
         "this is damage, and the same as F1."),
-    Row("F3", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False}, Action.START_EMPTY,
+    Row("F3", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": False},
+        Action.START_EMPTY,
         "Nothing was synced yet, or all of it was cut durably."),
     Row("F4", {"checkpoint": FoundCheckpoint.EMPTY, "segments": True}, Action.RECOVER,
         "Entries were written since the folder was made, before the first checkpoint; or a cut of "
@@ -125,7 +129,12 @@ FOLDER_ROWS: Final[Sequence[Row]] = (
     Row("F5", {"checkpoint": FoundCheckpoint.COVERS, "segments": False}, Action.REFUSE,
         "Synced entries existed and their files are gone."),
     Row("F6", {"checkpoint": FoundCheckpoint.COVERS, "segments": True}, Action.RECOVER,
-        "The ordinary start."),
+        "The ordinary start: the head of the files is checked, the entries behind the checkpoint "
+        "are read."),
+    Row("F7", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": True},
+        Action.REFUSE,
+        "The identity proves that the genesis entry was durable, and no file holds it. The same "
+        "when the files there are hold no entry."),
 )  # fmt: skip
 
 FILE_ROWS: Final[Sequence[Row]] = (
@@ -180,10 +189,10 @@ TAIL_ROWS: Final[Sequence[Row]] = (
         "says were synced in this place: the log ends before them."),
 )  # fmt: skip
 
-_Facts = TypeVar("_Facts", FolderFacts, FileFacts, TailFacts)
+Facts = FolderFacts | FileFacts | TailFacts
 
 
-def fitting(rows: Sequence[Row], facts: _Facts) -> list[Row]:
+def fitting(rows: Sequence[Row], facts: Facts) -> list[Row]:
     """Return all rows that fit the facts."""
     found = {field.name: getattr(facts, field.name) for field in fields(facts)}
     for row in rows:
@@ -191,7 +200,7 @@ def fitting(rows: Sequence[Row], facts: _Facts) -> list[Row]:
     return [row for row in rows if all(found[name] == value for name, value in row.facts.items())]
 
 
-def decide(rows: Sequence[Row], facts: _Facts) -> Row:
+def decide(rows: Sequence[Row], facts: Facts) -> Row:
     """Return the one row that fits the facts."""
     matches = fitting(rows, facts)
     assert len(matches) == 1, f"{facts} fits {[row.label for row in matches]}"

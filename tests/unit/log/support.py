@@ -58,8 +58,10 @@ class Member:
         self.log = CommitLog.open(fs, self.folder, settings, self.random)
 
     def reopen(self, *, close: bool) -> None:
+        """Open again after a clean end, or as after a kill: then only the lock is given up."""
         if close:
-            self.close()
+            self.log.close()
+        self.folder.close()
         self.folder = open_folder(self.fs, self.path, self.random.randrange(1 << 30))
         self.log = CommitLog.open(self.fs, self.folder, self.settings, self.random)
 

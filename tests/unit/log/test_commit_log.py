@@ -1,5 +1,6 @@
 """The log's contract, on the real file system and on the simulated one."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -185,9 +186,9 @@ def test_a_followers_log_is_the_leaders_whatever_its_segment_size(disk: Disk) ->
     leader, model = filled((fs, path + "/leader"))
     sizes = (300, 2048, 1 << 20)
     followers = [
-        Member(fs, f"{path}/f{size}", LogSettings(segment_size=size, reserve_bytes=0, low_water_bytes=0))
+        Member(fs, f"{path}/f{size}", replace(SMALL, segment_size=size, reserve_bytes=0))
         for size in sizes
-    ]  # fmt: skip
+    ]
     for last in (1, 2, 17, leader.log.last_index):
         for follower in followers:
             replicate(leader.log, follower.log, last)
@@ -236,7 +237,7 @@ def test_frames_of_another_history_are_refused(disk: Disk) -> None:
     buffer = frames_of(other.log, 4, 4)
     follower = Member(fs, path + "/follower")
     replicate(leader.log, follower.log, 3)
-    with pytest.raises(CorruptEntry, match="position|crc"):
+    with pytest.raises(CorruptEntry, match=r"position|crc"):
         follower.log.append_frames(buffer, headers_in(buffer))
 
 

@@ -1,0 +1,117 @@
+"""Reading and writing rounds in threads while the loop's thread appends, cuts and trims."""
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dledger.files import OsFileSystem
+from dledger.log import FolderInUse, LogSettings, SpanGone
+from dledger.log.file_pool import OPEN_FILES_MAX, FilePool
+from dledger.types import LogIndex, Position, Span
+from dledger_proto.entry import decode_entry
+from tests.sim.disk import SimFileSystem
+from tests.unit.log.support import Member, Model, check_holds, open_folder
+
+ROUNDS = 150
+SETTINGS = LogSettings(
+    segment_size=20_000,
+    tail_cache_bytes=0,
+    checkpoint_bytes=15_000,
+    allocate_bytes=5_000,
+    reserve_bytes=0,
+    low_water_bytes=0,
+)
+
+
+def read_until(member: Member, model: Model, stop: threading.Event, seed: int) -> int:
+    """Read committed entries at random and check every byte; return how many were read."""
+    random = Random(seed)
+    done = 0
+    while not stop.is_set() or not done:
+        known = list(model.entries)
+        wanted = known[random.randrange(len(known))]
+        try:
+            frame = member.log.read_span(Span(wanted.ref.position, wanted.ref.size))
+        except SpanGone:
+            continue
+        decoded = decode_entry(frame, check_payloads=True)
+        assert decoded.header.header_crc == wanted.ref.crc
+        done += 1
+    return done
+
+
+def test_readers_see_only_sound_bytes_while_the_log_changes(tmp_path: Path) -> None:
+    member = Member(OsFileSystem(), str(tmp_path / "d"), SETTINGS)
+    committed = Model([member.genesis()])
+    member.sync()
+    stop = threading.Event()
+    random = Random(1)
+    with ThreadPoolExecutor(4) as threads:
+        readers = [threads.submit(read_until, member, committed, stop, i) for i in range(3)]
+        for round_number in range(ROUNDS):
+            kept = [member.append(random.randbytes(900)) for _ in range(4)]
+            for _ in range(5):
+                member.append(random.randbytes(1200))
+            taken = member.take()
+            running = threads.submit(taken.execute)
+            if round_number % 2:
+                member.log.truncate_from(LogIndex(kept[-1].ref.index + 1))
+            running.result()
+            member.log.round_finished(taken)
+            member.log.truncate_from(LogIndex(kept[-1].ref.index + 1))
+            committed.entries.extend(kept)
+            if round_number % 40 == 39:
+                position = Position(member.log.last_position // 2)
+                member.log.trim_head(position, member.log.last_index)
+        member.sync()
+        stop.set()
+        assert all(reader.result() > 0 for reader in readers)
+    first = member.log.first_index
+    assert first > 1
+    check_holds(member.log, committed.entries, first=first)
+
+
+def test_the_pool_keeps_few_files_open_and_none_is_closed_under_a_reader() -> None:
+    fs = SimFileSystem(Random(1))
+    pool = FilePool(fs)
+    for name in range(2 * OPEN_FILES_MAX):
+        fs.open(f"/{name}", create=True).pwritev([b"%d" % name], 0)
+    for name in range(2 * OPEN_FILES_MAX):
+        assert pool.pread(f"/{name}", 9, 0) == b"%d" % name
+    assert pool.open_count == OPEN_FILES_MAX
+    pool.forget("/100")
+    fs.unlink("/100")
+    with pytest.raises(FileNotFoundError):
+        pool.pread("/100", 1, 0)
+    fs.open("/100", create=True).pwritev([b"another"], 0)
+    assert pool.pread("/100", 9, 0) == b"another"
+    pool.close()
+    assert pool.open_count == 0
+
+
+def test_a_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    program = (
+        "import sys\n"
+        "from random import Random\n"
+        "from dledger.files import OsFileSystem\n"
+        "from dledger.log import DataFolder\n"
+        "folder = DataFolder.open(OsFileSystem(), sys.argv[1], 'c1', 'g1', 'm1', Random(1))\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        with pytest.raises(FolderInUse, match=path):
+            open_folder(OsFileSystem(), path)
+        process.kill()
+        process.communicate()
+    open_folder(OsFileSystem(), path).close()
