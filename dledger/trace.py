@@ -1,16 +1,15 @@
 """Structured events of a group: what an operator greps for and what the simulation checks.
 
-Owns: the `Trace` protocol, a silent one and one that keeps a list. Does not own where events go; the
-member server writes them as log lines bound to group, member and term. An event's fields are plain
-numbers, strings and short bytes. The raft package emits, with the fields in brackets:
+Owns: the `Trace` protocol, a silent one and one that keeps a list. Does not own where events go:
+the member server writes them as log lines bound to group, member and term. An event's fields are
+plain numbers and strings. The raft package emits, with the fields in brackets:
 
-role [role term leader]              vote [candidate term]             campaign [term why]
-commit [index term]                  truncated [first last term]       appended [index term crc]
-formed [group_id]                    quarantined [incarnation]         quarantine_ended [index lifted]
-incarnation_recorded [peer incarnation]                                stopped [reason]
-paused [gap_seconds]                 disk_hangs [seconds]              transfer [target done reason]
-leader_lost [peer why]               refused [sender reason]           head_trimmed [index]
-dropped [sender message reason]      clock_off [offset_ms]
+role [role term leader]          vote [candidate term]           campaign [term why]
+commit [index term]              truncated [first last term]     head_trimmed [index]
+formed [group_id step]           quarantined [incarnation]       quarantine_ended [index lifted]
+incarnation_recorded [peer incarnation]                          transfer [target done reason]
+leader_lost [peer why]           paused [gap_seconds]            disk_hangs [seconds]
+refused [sender reason]          dropped [sender message reason] stopped [reason]
 """
 
 from typing import Protocol

@@ -18,7 +18,7 @@ import importlib.metadata
 import importlib.util
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -192,7 +192,7 @@ class Engine(library.SyncObj):
             self._SyncObj__onNodeConnected(peer)
 
     @contextmanager
-    def _at(self, now: float) -> Iterator[list[tuple[str, Mapping[str, object]]]]:
+    def _at(self, now: float) -> Generator[list[tuple[str, Mapping[str, object]]]]:
         """Make `now` the library's time, and collect what it sends."""
         sent: list[tuple[str, Mapping[str, object]]] = []
         self._wire.sent = sent

@@ -12,7 +12,7 @@ from dledger.raft.gate import proven_commit
 from dledger.raft.journal import Run
 from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
 from dledger.types import MemberId
-from dledger_proto.entry import EntryHeader, parse_entry_header
+from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 
 
 class Following:
@@ -26,7 +26,7 @@ class Following:
         """What the leader last said that no member may trim above."""
 
     def on_append(self, sender: MemberId, message: AppendRequest) -> None:
-        """Let the core match and append, and answer; ValueError for entries that are damaged."""
+        """Let the core match and append, and answer; CorruptEntry for entries that are damaged."""
         context = self._context
         engine = context.engine
         if message.term < engine.term:
@@ -91,7 +91,7 @@ class Following:
 
 
 def parse_run(message: AppendRequest) -> Run:
-    """Return the entries of an append message; ValueError unless they follow `prev` without gap."""
+    """Return the entries of an append message; CorruptEntry unless they follow `prev` gaplessly."""
     frames = message.frames
     assert frames is not None, "only messages with entries have a run"
     headers: list[tuple[EntryHeader, int]] = []
@@ -103,11 +103,11 @@ def parse_run(message: AppendRequest) -> Run:
         header = parse_entry_header(frames, offset)
         index += 1
         if header.index != index or not term <= header.term <= message.term:
-            raise ValueError(
+            raise CorruptEntry(
                 f"entry {header.index}@{header.term} where {index}@{term}..{message.term} follows"
             )
         if header.size > size - offset:
-            raise ValueError(f"entry {index} of {header.size} bytes, {size - offset} are there")
+            raise CorruptEntry(f"entry {index} of {header.size} bytes, {size - offset} are there")
         headers.append((header, offset))
         term = header.term
         offset += header.size

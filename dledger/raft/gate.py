@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.raft.message import AppendAnswer, Message
+from dledger.raft.kinds import AppendAnswer, Message
 from dledger.types import MemberId
 
 HELD_MAX: Final = 1024

@@ -181,29 +181,29 @@ class Journal:
         """Never happens: the library's snapshots are off (F4-F6)."""
         raise InvariantBroken("the journal was asked to clear itself")
 
-    def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's name
+    def deleteEntriesFrom(self, _start: int) -> None:  # noqa: N802 - the library's name
         """Do nothing: `add` decides, entry by entry, where a real conflict begins (F2)."""
 
-    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803 - the library's name
+    def deleteEntriesTo(self, _end: int) -> None:  # noqa: N802 - the library's name
         """Never happens: the library's compaction is off; `trim_head` trims."""
         raise InvariantBroken("the journal was asked to compact itself")
 
-    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
+    def setRaftCommitIndex(self, commit_index: int) -> None:  # noqa: N802
         """Note the commit index. It lives in the state, not in the journal (F14)."""
-        if raftCommitIndex < self.commit_index:
-            raise InvariantBroken(f"commit {raftCommitIndex} after {self.commit_index}")
-        self.commit_index = raftCommitIndex
+        if commit_index < self.commit_index:
+            raise InvariantBroken(f"commit {commit_index} after {self.commit_index}")
+        self.commit_index = commit_index
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
         """Return the commit index that the state vouches for."""
         return self.commit_index
 
-    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+    def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
         """Take a new term or vote; what depends on it waits in the gate until it is on disk."""
         assert term >= self.term, f"term {term} after {self.term}"
         self.term = term
-        self.vote = votedForNodeId
-        self._on_hard_state(term, votedForNodeId)
+        self.vote = vote
+        self._on_hard_state(term, vote)
 
     def getCurrentTerm(self) -> int:  # noqa: N802
         """Return the term."""

@@ -104,9 +104,8 @@ class Membership:
         if hello.echo_session != context.outbox.session:
             self._say_hello(sender, asked=False)
             return
-        if session.session == hello.session:
-            if session.admit(hello) is not Admission.FRESH:
-                return
+        if session.session == hello.session and session.admit(hello) is not Admission.FRESH:
+            return
         if not self._may_begin(sender, hello):
             return
         if session.session != hello.session:
@@ -122,7 +121,8 @@ class Membership:
         """Check a peer's incarnation, and record a new one."""
         context = self._context
         if context.formed and hello.group_id and hello.incarnation != self.recorded(sender):
-            if not (hello.quarantined or hello.lifted):
+            known = self.recorded(sender)
+            if known and not (hello.quarantined or hello.lifted):
                 self._refuse(sender, f"incarnation {hello.incarnation.hex()} is of an earlier life")
                 return False
             context.storage.set_incarnation(sender, hello.incarnation)
@@ -253,10 +253,13 @@ class Membership:
             return
         self._forming = decision
         genesis = parse_genesis(decision.genesis)
-        lives = {MemberId(name): life for name, life in genesis.members}
-        lives[context.member] = self.incarnation
-        for peer, view in self.views.items():
-            lives[peer] = view.incarnation if view.group_id else lives[peer]
+        lives = {context.member: self.incarnation}
+        if decision.step is Step.FORM:
+            lives.update((MemberId(name), life) for name, life in genesis.members)
+        else:
+            # Others may have begun new lives since the first entry was written: each is recorded
+            # as it introduces itself, those that have not done so yet when they do.
+            lives.update((peer, view.incarnation) for peer, view in self.views.items())
         # The quarantine flag is on disk before the entry that makes this a member.
         context.storage.begin_life(lives, quarantined=decision.step is Step.QUARANTINE)
         self._forming_version = context.storage.version

@@ -1,7 +1,7 @@
-"""The closed list of messages between the members of a group, and their binary form `DLP1`.
+"""Messages between the members of a group, and their binary form `DLP1`: encode, decode, load.
 
-Owns: what members can say to each other, encode, decode, `describe`. Does not own what is believed
-(`gate.py`) nor how bytes travel (`transport.py`). Little-endian. Every message begins with
+Owns: the bytes of the messages that `kinds.py` lists (they are all named here, too). Does not own
+how bytes travel (`transport.py`). Little-endian. Every message begins with
 
       0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_TYPES`
       6  2  flags (by type)       8  8  session: of the sender's process, random, never 0
@@ -16,11 +16,25 @@ u64 unless said otherwise; terms, indexes and positions are below 2**63.
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final
+from dataclasses import replace
+from typing import Final
 
 from dledger.log.errors import SpanGone
 from dledger.raft.api import AppendPayload
+from dledger.raft.kinds import (
+    AppendAnswer,
+    AppendRequest,
+    BarrierAnswer,
+    BarrierRequest,
+    Hello,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    TermNotice,
+    TimeoutNow,
+    VoteAnswer,
+    VoteRequest,
+)
 from dledger.raft.ports import RaftLog
 from dledger.types import Buffer
 from dledger_proto.entry import CorruptEntry, parse_entry_header
@@ -32,249 +46,27 @@ GENESIS_SIZE_MAX: Final = 16 * 1024
 _HEAD = struct.Struct("<4sBBHQQ")
 _NUMBER_MAX: Final = 1 << 63
 
-
-@dataclass(slots=True)
-class Message:
-    """What every message carries; `session` and `sequence` are stamped when it leaves."""
-
-    TYPE: ClassVar[int] = 0
-    session: int = field(default=0, kw_only=True)
-    sequence: int = field(default=0, kw_only=True)
-
-    def describe(self) -> str:
-        """Return one stable line for logs and tests, without session and sequence."""
-        raise NotImplementedError  # every message below says its own line
-
-
-@dataclass(slots=True)
-class Hello(Message):
-    """Who the sender is (D18). Repeated until the receiver's own hello shows that it was heard."""
-
-    TYPE: ClassVar[int] = 1
-    cluster: str
-    group: str
-    member: str
-    incarnation: bytes
-    state_number: int
-    """Grows whenever what the sender says of itself changes."""
-    term: int
-    group_id: bytes = b""
-    """Empty: the sender has not formed."""
-    quarantined: bool = False
-    lifted: bool = False
-    recorded: bytes = b""
-    """The incarnation of the receiver that the sender has on disk; empty when none."""
-    echo_session: int = 0
-    """The receiver's session as the sender knows it, 0 when it does not."""
-    echo_state: int = 0
-    met: Mapping[str, bytes] = field(default_factory=dict)
-    """Of a sender that has not formed: whom it has met, itself included, by incarnation."""
-    genesis: bytes = b""
-    """The genesis payload; only when the receiver may need it."""
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        flags = "".join((" quarantined" * self.quarantined, " lifted" * self.lifted))
-        return (
-            f"hello {self.cluster}/{self.group}/{self.member} "
-            f"incarnation={self.incarnation.hex()[:8]} state={self.state_number} "
-            f"term={self.term} group_id={self.group_id.hex()[:8] or '-'}{flags} "
-            f"recorded={self.recorded.hex()[:8] or '-'} echo_state={self.echo_state} "
-            f"met={','.join(sorted(self.met)) or '-'} genesis={len(self.genesis)}"
-        )
-
-
-@dataclass(slots=True)
-class PreVote(Message):
-    """Would you vote for me in `term`, which is one above my own? Changes nothing (L1)."""
-
-    TYPE: ClassVar[int] = 2
-    number: int
-    term: int
-    last_index: int
-    last_term: int
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return f"pre-vote #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
-
-
-@dataclass(slots=True)
-class PreVoteAnswer(Message):
-    """Answers `PreVote` of the same number; `term` is the voter's own."""
-
-    TYPE: ClassVar[int] = 3
-    number: int
-    term: int
-    granted: bool
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return f"pre-vote-answer #{self.number} term={self.term} granted={self.granted}"
-
-
-@dataclass(slots=True)
-class VoteRequest(Message):
-    """Raft's RequestVote. Leaves when the candidate's own vote is on disk."""
-
-    TYPE: ClassVar[int] = 4
-    number: int
-    term: int
-    last_index: int
-    last_term: int
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return (
-            f"vote-request #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
-        )
-
-
-@dataclass(slots=True)
-class VoteAnswer(Message):
-    """Answers `VoteRequest` of the same number and term; granted ones leave once on disk."""
-
-    TYPE: ClassVar[int] = 5
-    number: int
-    term: int
-    voter_term: int
-    granted: bool
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return (
-            f"vote-answer #{self.number} term={self.term} granted={self.granted} "
-            f"voter_term={self.voter_term}"
-        )
-
-
-@dataclass(slots=True)
-class AppendRequest(Message):
-    """Raft's AppendEntries; without entries a heartbeat.
-
-    A sender fills `payload`, a receiver reads `frames`.
-    """
-
-    TYPE: ClassVar[int] = 6
-    number: int
-    term: int
-    prev_index: int
-    prev_term: int
-    commit_index: int
-    trim_floor: int
-    """No member may trim its log above this (the slowest member's match index)."""
-    wall_ms: int
-    """The majority's median clock as the leader knows it (D8)."""
-    answer: bool = True
-    """False: a mere notice of the commit index; answered only when it does not match."""
-    payload: AppendPayload | None = None
-    frames: memoryview | None = None
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        if self.payload is not None:
-            what = f"{self.payload.first}..{self.payload.last}"
-        else:
-            what = f"{len(self.frames)} bytes" if self.frames else "-"
-        return (
-            f"append #{self.number} term={self.term} prev={self.prev_index}@{self.prev_term} "
-            f"entries={what} commit={self.commit_index} floor={self.trim_floor}"
-            f"{'' if self.answer else ' notice'}"
-        )
-
-
-@dataclass(slots=True)
-class AppendAnswer(Message):
-    """Answers the `AppendRequest` of the same number and term (F3)."""
-
-    TYPE: ClassVar[int] = 7
-    number: int
-    term: int
-    """Of the request."""
-    own_term: int
-    matched: bool
-    match_index: int
-    """Matched: up to here the logs agree, and it is on the follower's disk."""
-    hint_index: int
-    hint_term: int
-    """Not matched: the follower's newest entry that may agree (L4)."""
-    wall_ms: int
-    quarantined: bool = False
-    disk_low: bool = False
-    disk_hangs: bool = False
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        what = (
-            f"match={self.match_index}"
-            if self.matched
-            else f"mismatch hint={self.hint_index}@{self.hint_term}"
-        )
-        flags = "".join(
-            (
-                " quarantined" * self.quarantined,
-                " disk-low" * self.disk_low,
-                " disk-hangs" * self.disk_hangs,
-            )
-        )
-        return (
-            f"append-answer #{self.number} term={self.term} {what} own_term={self.own_term}{flags}"
-        )
-
-
-@dataclass(slots=True)
-class TermNotice(Message):
-    """Tells a stale leader or candidate of a higher term (L9)."""
-
-    TYPE: ClassVar[int] = 8
-    term: int
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return f"term-notice {self.term}"
-
-
-@dataclass(slots=True)
-class TimeoutNow(Message):
-    """Raft's TimeoutNow: the leader hands over."""
-
-    TYPE: ClassVar[int] = 9
-    term: int
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return f"timeout-now term={self.term}"
-
-
-@dataclass(slots=True)
-class BarrierRequest(Message):
-    """A follower asks its leader for a read index, or a quarantined member for D18's barrier."""
-
-    TYPE: ClassVar[int] = 10
-    number: int
-    quarantined: bool = False
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return f"barrier #{self.number}{' quarantined' if self.quarantined else ''}"
-
-
-@dataclass(slots=True)
-class BarrierAnswer(Message):
-    """Answers `BarrierRequest` of the same number; `confirmed` False: ask again."""
-
-    TYPE: ClassVar[int] = 11
-    number: int
-    term: int
-    index: int
-    confirmed: bool
-
-    def describe(self) -> str:
-        """See `Message.describe`."""
-        return (
-            f"barrier-answer #{self.number} index={self.index} term={self.term} "
-            f"confirmed={self.confirmed}"
-        )
+__all__ = [
+    "MAGIC",
+    "VERSION",
+    "AppendAnswer",
+    "AppendRequest",
+    "BarrierAnswer",
+    "BarrierRequest",
+    "Hello",
+    "Message",
+    "PreVote",
+    "PreVoteAnswer",
+    "TermNotice",
+    "TimeoutNow",
+    "VoteAnswer",
+    "VoteRequest",
+    "decode",
+    "encode",
+    "load",
+    "payload_of",
+    "with_data",
+]
 
 
 # Encoding.
@@ -295,7 +87,7 @@ def encode(message: Message) -> list[Buffer]:
 
     ValueError for an append request whose entries are not loaded (`load`).
     """
-    flags, parts = _ENCODERS[message.TYPE](message)
+    flags, parts = _body(message)
     head = _HEAD.pack(MAGIC, VERSION, message.TYPE, flags, message.session, message.sequence)
     return [head + parts[0], *parts[1:]]
 
@@ -396,25 +188,29 @@ def _encode_append_answer(message: AppendAnswer) -> tuple[int, list[Buffer]]:
     ]
 
 
-_ENCODERS: Final[Mapping[int, Callable[..., tuple[int, list[Buffer]]]]] = {
-    Hello.TYPE: _encode_hello,
-    PreVote.TYPE: _encode_vote,
-    PreVoteAnswer.TYPE: lambda m: (m.granted, [_PRE_VOTE_ANSWER.pack(m.number, m.term)]),
-    VoteRequest.TYPE: _encode_vote,
-    VoteAnswer.TYPE: lambda m: (
-        m.granted,
-        [_VOTE_ANSWER.pack(m.number, m.term, m.voter_term)],
-    ),
-    AppendRequest.TYPE: _encode_append,
-    AppendAnswer.TYPE: _encode_append_answer,
-    TermNotice.TYPE: lambda m: (0, [_TERM.pack(m.term)]),
-    TimeoutNow.TYPE: lambda m: (0, [_TERM.pack(m.term)]),
-    BarrierRequest.TYPE: lambda m: (m.quarantined, [_TERM.pack(m.number)]),
-    BarrierAnswer.TYPE: lambda m: (
-        m.confirmed,
-        [_BARRIER_ANSWER.pack(m.number, m.term, m.index)],
-    ),
-}
+def _body(message: Message) -> tuple[int, list[Buffer]]:
+    """Return the flags and the bytes behind the head."""
+    match message:
+        case AppendRequest():
+            return _encode_append(message)
+        case AppendAnswer():
+            return _encode_append_answer(message)
+        case PreVote() | VoteRequest():
+            return _encode_vote(message)
+        case PreVoteAnswer(number, term, granted):
+            return granted, [_PRE_VOTE_ANSWER.pack(number, term)]
+        case VoteAnswer(number, term, voter_term, granted):
+            return granted, [_VOTE_ANSWER.pack(number, term, voter_term)]
+        case TermNotice(term) | TimeoutNow(term):
+            return 0, [_TERM.pack(term)]
+        case BarrierRequest(number, quarantined):
+            return quarantined, [_TERM.pack(number)]
+        case BarrierAnswer(number, term, index, confirmed):
+            return confirmed, [_BARRIER_ANSWER.pack(number, term, index)]
+        case Hello():
+            return _encode_hello(message)
+        case _:
+            raise AssertionError(f"{type(message).__name__} is not on the list")
 
 
 # Decoding.

@@ -1,7 +1,8 @@
 """Group commit and the fate of every proposal. Pure but for the entries it appends.
 
 Owns: proposals that wait for an entry, proposals that an entry holds, their bounds (L10, I17), and
-the one call of each `settled` (L7). Does not own when entries are cut (`group.py`) or how they spread.
+the one call of each `settled` (L7). Does not own when entries are cut (`group.py`), nor how they
+spread.
 
 A proposal ends exactly once:
 

@@ -2,8 +2,8 @@
 
 Owns: heartbeats, the pump that keeps requests in flight, back-off after a mismatch (L4), notices of
 the commit index, the trim floor, what reaches the core of a follower's answers (F3, D18). The
-library's own sending is off: it re-sends everything in flight on each acknowledgement. Does not own
-the bytes (the log hands them out) nor the rules by which a follower's progress moves (`progress.py`).
+library's own sending is off: it re-sends everything in flight on each acknowledgement. Does not
+own the bytes (the log has them) nor the rules by which a follower's progress moves (`progress.py`).
 """
 
 import math
@@ -22,7 +22,7 @@ COMMIT_NOTICE_SHARE: Final = 0.05
 
 
 class Replication:
-    """What a leader knows about the others. Numbers of requests outlive reigns, the rest does not."""
+    """What a leader knows of the others. Numbers of requests outlive reigns, the rest does not."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -176,9 +176,10 @@ class Replication:
                 low = middle
             else:
                 high = middle - 1
-        if progress.mismatched(message.number, low + 1) and not self._pump(progress):
-            if progress.next >= context.log.first_index:
-                self._send(progress, None)
+        if not progress.mismatched(message.number, low + 1) or self._pump(progress):
+            return
+        if progress.next >= context.log.first_index:  # else it is trimmed: do not ask in a loop
+            self._send(progress, None)
 
     # Links and lives.
 
@@ -186,9 +187,8 @@ class Replication:
         """A link broke or stands again: what was in flight is taken for lost."""
         progress = self.peers[peer]
         progress.lost()
-        if self._context.engine.is_leader and peer in self._context.outbox.up:
-            if not self._pump(progress):
-                self._send(progress, None)
+        if self._context.engine.is_leader and not self._pump(progress):
+            self._send(progress, None)
 
     def forget_data(self, peer: MemberId) -> None:
         """A peer has begun a new life without its data (D18 a)."""

@@ -1,7 +1,7 @@
 """Leadership transfer: drain, wait for the target, hand over, or go on as before.
 
-Owns: the stages of one transfer and its time limit. Admission itself is stopped in `group.py`, which
-asks `active`; TimeoutNow is the library's. Stages:
+Owns: the stages of one transfer and its time limit. While it is `active`, `group.py` cuts no more
+entries; TimeoutNow is the library's. Stages:
 
   drain      no new entries; everything in the log is committed and applied here, so that no call
              that was proposed fails (skipped when the own disk hangs: then it cannot be)

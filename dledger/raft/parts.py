@@ -1,0 +1,245 @@
+"""The parts of one group, wired together: who hears of what, and what follows from a change.
+
+Owns: the making of the parts, which part takes which message, what follows from a changed role,
+term, leader or commit index, the order of a tick. Does not own the boundary (`group.py`):
+admission, fail-stop, outputs.
+"""
+
+import math
+from typing import Final
+
+from dledger.log.errors import DamagedFile
+from dledger.log.identity import Identity
+from dledger.raft._pysyncobj import Engine
+from dledger.raft.api import Role
+from dledger.raft.applying import Applying
+from dledger.raft.barrier import Barriers
+from dledger.raft.clocks import ClockWatch
+from dledger.raft.context import Context
+from dledger.raft.election import Elections
+from dledger.raft.following import Following
+from dledger.raft.journal import Journal
+from dledger.raft.kinds import (
+    AppendAnswer,
+    AppendRequest,
+    BarrierAnswer,
+    BarrierRequest,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    TermNotice,
+    TimeoutNow,
+    VoteAnswer,
+    VoteRequest,
+)
+from dledger.raft.membership import Hooks, Membership, Quarantine
+from dledger.raft.proposals import Proposals
+from dledger.raft.replication import Replication
+from dledger.raft.transfer import Transfer
+from dledger.types import LogIndex, MemberId
+from dledger_proto.entry import CorruptEntry
+
+GENESIS_INDEX: Final = LogIndex(1)
+
+
+class Parts:
+    """Everything a group is made of. The parts that need a core are idle until there is one."""
+
+    def __init__(self, context: Context, identity: Identity) -> None:
+        self._context = context
+        log = context.log
+        genesis = b""
+        if not log.is_empty and log.first_index == GENESIS_INDEX:
+            genesis = bytes(log.entries(GENESIS_INDEX, GENESIS_INDEX, 1)[0].payloads[0])
+        self.hooks = Hooks(self.begin_core, self._new_life, self._quarantine_ended)
+        self.membership = Membership(
+            context, identity.incarnation, identity.group_id, genesis, self.hooks
+        )
+        self.clocks = ClockWatch(context.clock)
+        self.elections = Elections(context)
+        self.replication = Replication(context)
+        self.following = Following(context, self.elections, self.clocks)
+        self.barriers = Barriers(context, self.replication)
+        self.replication.on_answer = self.barriers.on_answer
+        self.quarantine = Quarantine(context, self.membership, self.barriers)
+        self.transfer = Transfer(context, self.replication)
+        self.proposals = Proposals()
+        self.applying = Applying(context, self.proposals)
+        self._seen: tuple[Role, int, MemberId | None] = (Role.UNFORMED, 0, None)
+        self._commit_seen = 0
+
+    def begin_core(self) -> None:
+        """Make the core: the genesis entry is on disk."""
+        context = self._context
+        state = context.storage.state
+        applied = context.machine.applied_index
+        if applied > context.log.last_index:
+            raise DamagedFile(
+                f"state of member {context.member}",
+                f"it has applied entry {applied}, the log ends at {context.log.last_index}",
+            )
+        journal = Journal(
+            context.log,
+            context.clock,
+            term=state.term,
+            vote=state.vote,
+            # The first entry is the same on each member from the start, so it is committed (F14).
+            commit_index=max(GENESIS_INDEX, applied),
+            on_hard_state=context.storage.set_term,
+            on_truncated=self._on_truncated,
+        )
+        engine = Engine(
+            context.member,
+            context.settings.members,
+            journal,
+            fallback_timeout=context.settings.election_timeout_max,
+            covered_index=lambda: context.storage.covered_index,
+            now=context.now,
+        )
+        if engine.term != state.term:  # acknowledged entries of a term that was never promised
+            raise DamagedFile("hard state", f"term is {state.term}, the log has {engine.term}")
+        context.set_core(engine, journal)
+        self.elections.begin()
+        if state.quarantined:
+            life = self.membership.incarnation.hex()
+            context.trace.event("quarantined", incarnation=life)
+
+    # Hooks.
+
+    def _on_truncated(self, first: int, last: int) -> None:
+        context = self._context
+        context.trace.event("truncated", first=first, last=last, term=context.engine.term)
+
+    def _new_life(self, peer: MemberId) -> None:
+        self.replication.forget_data(peer)
+
+    def _quarantine_ended(self) -> None:
+        self.elections.rearm()
+
+    # Inputs that several parts hear of. All but `link_*` need a core.
+
+    def link_up(self, peer: MemberId) -> None:
+        """Messages to a peer can leave."""
+        self._context.outbox.up.add(peer)
+        self.membership.link_up(peer)
+        if self._context.formed:
+            self.elections.link_up(peer)
+            self.replication.link_changed(peer)
+
+    def link_down(self, peer: MemberId) -> None:
+        """What was on its way to a peer is lost."""
+        self._context.outbox.up.discard(peer)
+        self._context.gate.forget(peer)
+        self.membership.link_down(peer)
+        if self._context.formed:
+            self.elections.link_down(peer)
+            self.replication.link_changed(peer)
+
+    def dispatch(self, sender: MemberId, message: Message) -> None:
+        """Give a message that was admitted to the part that takes it."""
+        context = self._context
+        engine = context.engine
+        match message:
+            case AppendRequest():
+                self._on_append(sender, message)
+            case AppendAnswer():
+                engine.adopt_term(sender, message.own_term, context.now)
+                self.replication.on_append_answer(sender, message)
+                engine.tick(context.now)
+            case PreVote():
+                self.elections.on_pre_vote(sender, message)
+            case PreVoteAnswer():
+                self.elections.on_pre_vote_answer(sender, message)
+            case VoteRequest():
+                self.elections.on_vote_request(sender, message)
+            case VoteAnswer():
+                self.elections.on_vote_answer(sender, message)
+            case TermNotice():
+                engine.adopt_term(sender, message.term, context.now)
+            case TimeoutNow():
+                self.elections.on_timeout_now(sender, message.term)
+            case BarrierRequest():
+                self.barriers.on_request(sender, message)
+            case BarrierAnswer():
+                self.barriers.on_barrier_answer(message)
+            case _:
+                raise AssertionError(f"no part takes {message.describe()}")
+
+    def _on_append(self, sender: MemberId, message: AppendRequest) -> None:
+        try:
+            self.following.on_append(sender, message)
+        except CorruptEntry as damaged:
+            # As if it had been lost on the way: nothing of it was kept, the leader sends it again.
+            what = message.describe()
+            self._context.trace.event("dropped", sender=sender, message=what, reason=str(damaged))
+        self.elections.clock_is_off = self.clocks.is_off
+
+    def tick(self, *, paused: bool) -> None:
+        """Do what is due; a process that was paused listens before it judges others (L2)."""
+        context = self._context
+        if not paused:
+            self.elections.tick()
+        self.replication.tick()
+        self.barriers.tick()
+        self.transfer.tick()
+        self.proposals.tick(context.now)
+        leads = context.engine.is_leader
+        self.applying.trim(self.replication.trim_floor() if leads else self.following.trim_floor)
+        context.engine.tick(context.now)
+
+    def next_deadline(self) -> float:
+        """Return when `tick` has something to do."""
+        decide_by = self.proposals.decide_by
+        return min(
+            self.elections.next_deadline(),
+            self.replication.next_deadline(),
+            self.barriers.next_deadline(),
+            self.transfer.next_deadline(),
+            math.inf if decide_by is None else decide_by,
+        )
+
+    # What follows from an input.
+
+    def advance(self) -> None:
+        """Let everything follow that the last input made possible."""
+        self._observe()
+        self.quarantine.advance(self.hooks)
+        if self.transfer.active:
+            self.transfer.advance()
+        self._observe()
+
+    def _observe(self) -> None:
+        context = self._context
+        engine = context.engine
+        seen = (engine.role, engine.term, engine.leader)
+        if seen != self._seen:
+            before, self._seen = self._seen, seen
+            self._role_changed(before)
+        commit = engine.commit_index
+        if commit != self._commit_seen:
+            self._commit_seen = commit
+            term = context.log.term_at(LogIndex(commit))
+            context.trace.event("commit", index=commit, term=term)
+            if engine.is_leader:
+                self.replication.commit_moved()
+                self.barriers.advance()
+
+    def _role_changed(self, before: tuple[Role, int, MemberId | None]) -> None:
+        context = self._context
+        role, term, leader = self._seen
+        context.trace.event("role", role=role.value, term=term, leader=leader)
+        if term != before[1]:
+            self.elections.term_changed()
+        led, leads = before[0] is Role.LEADER, role is Role.LEADER
+        if leads:
+            self.replication.begin_reign()
+            self.replication.tick()
+            self.proposals.leadership_won()
+        elif led:
+            self.replication.end_reign()
+            self.elections.leadership_lost()
+            self.proposals.leadership_lost(context.now, leader or self.transfer.hint)
+        if not leads and (led or leader is not None):
+            self.transfer.leadership_changed()
+        self.barriers.leadership_changed()
+        context.engine.tick(context.now)
