@@ -9,7 +9,6 @@ Owns the folder layout, the ports, the configuration files and the processes; us
     folder/<process>.log          what it printed
 """
 
-import ctypes
 import fcntl
 import json
 import os
@@ -25,8 +24,9 @@ NAME_SERVER = "namesrv"
 STOP_SECONDS = 10.0
 """How long a process may take to end after SIGTERM before it is killed."""
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+# Whoever starts processes here often has gRPC channels open, and gRPC's fork handlers can hang the
+# child. Read by gRPC when it starts.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 Setting = str | int | float | bool
 
@@ -166,7 +166,6 @@ class LocalCluster:
                 # The files say everything; a variable of the user's shell must not reach in.
                 env={key: value for key, value in os.environ.items() if key[:8] != "DLEDGER_"},
                 pass_fds=(self.lock_fd,) if self.lock_fd >= 0 else (),
-                preexec_fn=_die_with_parent if self.die_with_owner else None,  # noqa: PLW1509 - one system call
             )
 
     def start_all(self) -> None:
@@ -226,10 +225,13 @@ class LocalCluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _command(self, name: str) -> list[str]:
+        tie = ["dledger_broker.local_child", str(os.getpid())] if self.die_with_owner else []
         if name == NAME_SERVER:
-            return [sys.executable, "-m", "dledger_namesrv", "--listen", self.address(name)]
-        config = self.folder / name / "config.toml"
-        return [sys.executable, "-m", "dledger_broker.cli", "broker", "--config", str(config)]
+            command = ["dledger_namesrv", "--listen", self.address(name)]
+        else:
+            config = self.folder / name / "config.toml"
+            command = ["dledger_broker.cli", "broker", "--config", str(config)]
+        return [sys.executable, "-m", *tie, *command]
 
     def _config(self, name: str) -> str:
         lines = [
@@ -255,10 +257,6 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:

@@ -37,6 +37,9 @@ SEARCH_CHUNK_SIZE: Final = MIB
 FOLDER_DEPTH_MAX: Final = 4
 """How far below the given folder a data folder is looked for."""
 
+DAMAGED_MARK: Final = ".damaged-"
+"""Between a folder's name and a number: set aside by `dledger repair`."""
+
 T = TypeVar("T")
 
 
@@ -85,7 +88,10 @@ Piece = SegmentStart | EntryFound | Damage
 
 
 def find_data_folders(path: Path) -> list[Path]:
-    """Return the data folders at or below `path`, in order of their names."""
+    """Return the data folders at or below `path`, in order of their names.
+
+    One that was set aside (`.damaged-N`) is found only when it is named itself.
+    """
     if _is_data_folder(path):
         return [path]
     found: list[Path] = []
@@ -94,7 +100,11 @@ def find_data_folders(path: Path) -> list[Path]:
         below: list[Path] = []
         for folder in level:
             try:
-                children = sorted(child for child in folder.iterdir() if child.is_dir())
+                children = [
+                    child
+                    for child in sorted(folder.iterdir())
+                    if child.is_dir() and DAMAGED_MARK not in child.name
+                ]
             except OSError:
                 continue
             found += [child for child in children if _is_data_folder(child)]

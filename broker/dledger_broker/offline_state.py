@@ -28,6 +28,13 @@ _PRODUCER_QUEUE_KEY: Final = struct.Struct(">16s16sI")
 _PRODUCER_QUEUE: Final = struct.Struct("<IqQI")
 _WINDOW_KEY: Final = struct.Struct(">16s16sIQ")
 _WINDOW_ROW: Final = struct.Struct("<qqI")
+_APPLIED: Final = struct.Struct("<QQqQ32s")
+_DIRECTORY: Final = struct.Struct("<QQHH")
+_RUN_KEY: Final = struct.Struct(">16sBQ24s")
+_LEVEL_0_KEY: Final = struct.Struct(">16sBQ")
+_KEY_ENTRY_SIZE: Final = 24
+_ID_ROW: Final = struct.Struct("<QIIq16s")
+_TWO: Final = struct.Struct("<qq")
 
 Fields = Mapping[str, object]
 
@@ -82,19 +89,12 @@ def _rows(transaction: lmdb.Transaction, table: Table, limit: int) -> Iterator[S
 def describe_row(table: Table, key: bytes, value: bytes) -> StateRow:
     """Return a row in words; what cannot be decoded as bytes, with the reason."""
     name = table.name.lower().replace("_", "-")
-    decoder = _DECODERS.get(table)
     raw = value[:64].hex() + ("..." if len(value) > 64 else "")
-    if decoder is None:
-        return StateRow(name, _key_text(key[1:]), {}, raw)
     try:
-        shown, fields = decoder(key[1:], value)
+        shown, fields = _DECODERS[table](key[1:], value)
     except (struct.error, ValueError, IndexError) as error:
         return StateRow(name, key[1:].hex(), {}, raw, str(error))
     return StateRow(name, shown, fields, raw)
-
-
-def _key_text(key: bytes) -> str:
-    return key.decode() if key.isascii() and key.decode().isprintable() else key.hex()
 
 
 def _topic(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -165,13 +165,99 @@ def _producer_window(key: bytes, value: bytes) -> tuple[str, Fields]:
     return f"{producer_id.hex()} {topic_id.hex()}/{queue} block {block}", fields
 
 
+def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
+    name = key.decode()
+    if name == "applied":
+        index, term, time_ms, position, digest = _APPLIED.unpack(value)
+        return name, {
+            "index": index,
+            "term": term,
+            "time_ms": time_ms,
+            "end_position": position,
+            "digest": digest.hex(),
+        }
+    if name == "format":
+        return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
+    if name == "level":
+        return name, {"format_level": int.from_bytes(value, "little")}
+    return name, {"bytes": value.hex()}
+
+
+def _key_directory(key: bytes, value: bytes) -> tuple[str, Fields]:
+    next_run, first_block, runs, merges = _DIRECTORY.unpack_from(value)
+    return key.hex(), {
+        "next_run": next_run,
+        "first_block": first_block,
+        "runs": runs,
+        "merges": merges,
+    }
+
+
+def _key_hashes(key: bytes, value: bytes) -> tuple[str, Fields]:
+    if len(key) == _LEVEL_0_KEY.size:
+        topic_id, _, block = _LEVEL_0_KEY.unpack(key)
+        return f"{topic_id.hex()} level 0 block {block}", {"bytes": len(value)}
+    topic_id, _, run, first = _RUN_KEY.unpack(key)
+    count, rest = divmod(len(value), _KEY_ENTRY_SIZE)
+    if rest:
+        raise ValueError(f"{len(value)} bytes are no whole entries of {_KEY_ENTRY_SIZE}")
+    return f"{topic_id.hex()} run {run} from {first.hex()}", {"entries": count}
+
+
+def _message_ids(key: bytes, value: bytes) -> tuple[str, Fields]:
+    producer_id, bucket = key[:16], key[16:]
+    if not bucket:
+        return producer_id.hex(), {"records_max": int.from_bytes(value, "little")}
+    rows = [
+        f"{base}+{count} at {topic_id.hex()}/{queue} offset {offset}"
+        for base, count, queue, offset, topic_id in _ID_ROW.iter_unpack(value)
+    ]
+    return f"{producer_id.hex()} bucket {int.from_bytes(bucket, 'big')}", {"numbers": rows}
+
+
+def _group_offset(key: bytes, value: bytes) -> tuple[str, Fields]:
+    topic_id, queue = _QUEUE_KEY.unpack_from(key)
+    offset, time_ms = _TWO.unpack_from(value)
+    return f"{key[_QUEUE_KEY.size :].decode()} {topic_id.hex()}/{queue}", {
+        "offset": offset,
+        "time_ms": time_ms,
+        "metadata": value[_TWO.size :].decode(),
+    }
+
+
+def _hold(key: bytes, value: bytes) -> tuple[str, Fields]:
+    topic_id, queue = _QUEUE_KEY.unpack_from(key)
+    offset, until_ms = _TWO.unpack(value)
+    return f"{key[_QUEUE_KEY.size :].decode()} {topic_id.hex()}/{queue}", {
+        "offset": offset,
+        "until_ms": until_ms,
+    }
+
+
+def _garbage(key: bytes, value: bytes) -> tuple[str, Fields]:
+    size = int.from_bytes(value[:2], "little")
+    return str(int.from_bytes(key, "big")), {
+        "start": value[2 : 2 + size].hex(),
+        "stop": value[2 + size :].hex(),
+    }
+
+
 _Decoder = Callable[[bytes, bytes], tuple[str, Fields]]
 _DECODERS: Final[Mapping[Table, _Decoder]] = {
+    Table.META_LOCAL: _meta,
+    Table.META: _meta,
     Table.TOPIC: _topic,
     Table.QUEUE: _queue,
     Table.QUEUE_ROWS: _queue_rows,
+    Table.KEY_DIRECTORY: _key_directory,
+    Table.KEY_HASHES: _key_hashes,
+    Table.MESSAGE_IDS: _message_ids,
+    Table.GROUP_OFFSET: _group_offset,
     Table.PRODUCER: _producer,
     Table.PRODUCER_ACTIVITY: _producer_activity,
     Table.PRODUCER_QUEUE: _producer_queue,
     Table.PRODUCER_WINDOW: _producer_window,
+    Table.HOLD: _hold,
+    Table.GARBAGE: _garbage,
 }
+assert set(_DECODERS) == set(Table), "every table is decoded"

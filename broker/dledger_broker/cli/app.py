@@ -5,7 +5,6 @@ the client, and nobody should wait for what he does not use.
 """
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
@@ -16,8 +15,6 @@ from dledger_broker.cli.output import EXIT_CODES_HELP, CommandFailed, Exit, fail
 from dledger_broker.config import ConfigError
 from dledger_proto.errors import DledgerError
 
-PIPE_CLOSED: Final = 141
-"""128 + SIGPIPE, as of any command whose reader went away."""
 INTERRUPTED: Final = 130
 """128 + SIGINT."""
 
@@ -88,16 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(failure.what, failure.remedy)
         return failure.code
     except typer.TyperException as error:
-        if error.message:
-            print_error(error.format_message(), "see --help")
+        text = error.format_message()
+        if text:
+            print_error(text.rstrip("."), "see --help")
         return error.exit_code
     except typer.Exit as ended:
         return ended.exit_code
     except (typer.Abort, KeyboardInterrupt):
         print_error("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough; nothing more may be written, also not at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     return result if isinstance(result, int) else Exit.OK

@@ -233,11 +233,7 @@ def _all_led(rows: Sequence[dict[str, object]]) -> bool:
 def _tables(rows: Sequence[dict[str, object]]) -> list[Table]:
     tables: list[Table] = []
     for group in sorted({str(row["group"]) for row in rows}):
-        mine = [
-            {key: "-" if value is None else value for key, value in row.items()}
-            for row in rows
-            if row["group"] == group
-        ]
+        mine = [row for row in rows if row["group"] == group]
         title = f"{group} (control group)" if mine[0]["control_group"] else group
         tables.append(make_table(mine, COLUMNS, title=title))
     return tables

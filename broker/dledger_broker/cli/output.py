@@ -196,6 +196,8 @@ def progress_bar(what: str, total: int | None, *, show: bool) -> Generator[Advan
 
 
 def _cell(value: JsonValue) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, bytes):

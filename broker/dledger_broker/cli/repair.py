@@ -24,6 +24,7 @@ from dledger_broker.cli.output import (
     progress_bar,
 )
 from dledger_broker.offline import (
+    DAMAGED_MARK,
     Damage,
     EntryFound,
     Found,
@@ -112,7 +113,7 @@ def find_damage(folder: Path) -> Iterator[str]:
 def set_aside(folder: Path) -> Path:
     """Rename the folder to a free name beside it, durably; return that name."""
     for number in range(1, ASIDE_MAX + 1):
-        aside = folder.with_name(f"{folder.name}.damaged-{number}")
+        aside = folder.with_name(f"{folder.name}{DAMAGED_MARK}{number}")
         if not aside.exists():
             break
     else:

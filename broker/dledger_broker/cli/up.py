@@ -113,7 +113,10 @@ def up(
     except OtherCluster as error:
         bad_input(str(error), "start it without this option, or choose another --folder")
     except PortTaken as error:
-        bad_input(str(error), "stop who has it, or make a new cluster with --port and --folder")
+        if new:
+            (folder / "cluster.json").unlink()  # nothing was started: the next try may choose anew
+            bad_input(str(error), "stop who has it, or choose another --port")
+        bad_input(str(error), "stop who has it: the cluster in this folder keeps its ports")
     finally:
         cluster.give_folder()
 

@@ -50,7 +50,7 @@ class FakeMember:
         """The methods that were called, in order."""
         return [name for name, _ in self.calls]
 
-    def _handler(self, name: str) -> grpc.RpcMethodHandler:
+    def _handler(self, name: str) -> "grpc.RpcMethodHandler[bytes, bytes]":
         def behave(request: bytes, context: grpc.ServicerContext) -> bytes:
             self.calls.append((name, request))
             metadata = dict(context.invocation_metadata())

@@ -1,0 +1,185 @@
+"""The command line as a whole: help, bad usage, exit codes, what is imported; restarts of `up`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dledger_broker.cli import main
+from dledger_broker.cli.app import COMMANDS
+from dledger_broker.cli.up import (
+    HEALTHY_SECONDS,
+    RESTART_SECONDS_MAX,
+    RESTART_SECONDS_MIN,
+    Restarts,
+)
+from dledger_broker.local_cluster import FolderInUse, LocalCluster, OtherCluster
+
+
+def dledger(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command as a process."""
+    return subprocess.run(
+        [sys.executable, "-m", "dledger_broker.cli", *arguments],
+        input=stdin, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f" {name} " in shown for name in COMMANDS)
+    assert "Exit codes: 0 done; 1 it certainly did not happen; 2 bad input" in " ".join(
+        shown.split()
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in {"topic", "inspect", "config"}]
+)
+def test_every_command_documents_its_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
+    assert "Exit codes:" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nope"], "error: No such command 'nope'; see --help"),
+        (["topic", "create"], "error: Missing argument 'NAME'; see --help"),
+        (["status", "--every", "x"], "error: Invalid value for '--every'"),
+        (["status", "--nope"], "error: No such option: --nope"),
+    ],
+)
+def test_bad_usage_is_one_line_and_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 1
+    assert shown[0].startswith(line)
+
+
+def test_unexpected_arguments_of_a_process_do_not_print_a_traceback() -> None:
+    ended = dledger("broker", "--config", "/nowhere.toml")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "error: file = /nowhere.toml: cannot be read: No such file or directory\n"
+    )
+
+
+def test_config_check(tmp_path: Path) -> None:
+    file = tmp_path / "member.toml"
+    file.write_text(
+        'cluster = "c"\nmember = "a"\nlisten = "h:1"\nfolder = "/d"\ngroup = "g"\n'
+        '[members]\na = "h:1"\n'
+    )
+    ended = dledger("config", "check", str(file), "--json")
+    assert ended.returncode == 0
+    rows = {row["key"]: row for row in json.loads(ended.stdout)}
+    assert rows["cluster"] == {"key": "cluster", "value": "c", "source": "file member.toml"}
+    assert rows["group.folder"] == {"key": "group.folder", "value": "/d/g", "source": "derived"}
+    file.write_text(file.read_text() + 'flush = "x"\n')
+    ended = dledger("config", "check", str(file))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: group.members.flush")
+
+
+def test_only_what_a_command_needs_is_imported() -> None:
+    code = (
+        "import sys; from dledger_broker.cli import main; main(['config', 'keys'])\n"
+        "heavy = {'dledger_client', 'dledger_broker.member', 'matplotlib', 'lmdb', 'pysyncobj'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dledger_broker.cli", "config", "keys", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) in {0, 1}
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+# Restarts
+
+
+def test_crashes_are_followed_by_growing_pauses() -> None:
+    restarts = Restarts()
+    now = 0.0
+    pauses: list[float] = []
+    for _ in range(7):
+        restarts.started("n1", now)
+        pause = restarts.ended("n1", -9, now)
+        assert pause is not None
+        assert restarts.take_due(now + pause - 0.01) == []
+        assert restarts.take_due(now + pause) == ["n1"]
+        pauses.append(pause)
+        now += pause
+    assert (
+        pauses == [RESTART_SECONDS_MIN * 2**place for place in range(5)] + [RESTART_SECONDS_MAX] * 2
+    )
+
+
+def test_a_long_healthy_run_forgives_earlier_crashes() -> None:
+    restarts = Restarts()
+    for _ in range(4):
+        restarts.started("n1", 0)
+        restarts.ended("n1", 70, 1)
+    restarts.started("n1", 10)
+    assert restarts.ended("n1", 70, 10 + HEALTHY_SECONDS) == RESTART_SECONDS_MIN
+
+
+@pytest.mark.parametrize("code", [0, 2, 64, 65, 69, 73, 76])
+def test_what_would_end_the_same_way_is_not_started_again(code: int) -> None:
+    restarts = Restarts()
+    restarts.started("n1", 0)
+    assert restarts.ended("n1", code, 1) is None
+    assert restarts.take_due(1e9) == []
+
+
+# The local cluster
+
+
+def test_folder_has_one_owner(tmp_path: Path) -> None:
+    first, second = LocalCluster(tmp_path), LocalCluster(tmp_path)
+    first.take_folder()
+    with pytest.raises(FolderInUse, match=f"in use by process {os.getpid()}") as caught:
+        second.take_folder()
+    assert caught.value.owner == os.getpid()
+    first.give_folder()
+    second.take_folder()
+    second.give_folder()
+
+
+def test_owner_that_was_killed_is_named_so(tmp_path: Path) -> None:
+    holder = LocalCluster(tmp_path)
+    holder.take_folder()
+    os.pwrite(holder.lock_fd, b"999999999", 0)
+    with pytest.raises(FolderInUse, match="of an earlier start that are still ending") as caught:
+        LocalCluster(tmp_path).take_folder()
+    assert caught.value.owner == 0
+    holder.give_folder()
+
+
+def test_next_start_is_the_same_cluster(tmp_path: Path) -> None:
+    first = LocalCluster(tmp_path, members=5)
+    first.prepare()
+    again = LocalCluster(tmp_path)
+    again.prepare()
+    assert (again.ports, again.members) == (first.ports, 5)
+    with pytest.raises(OtherCluster, match="has its name server on port"):
+        LocalCluster(tmp_path, base_port=1).prepare()
