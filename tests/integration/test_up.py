@@ -285,9 +285,10 @@ def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
             assert running.process.wait(DEADLINE_SECONDS) == 2
             assert running.errors() == (
                 f"error: port {port + 2} for n2 is taken: Address already in use; stop who has it, "
-                "or make a new cluster with --port and --folder\n"
+                "or choose another --port\n"
             )
         assert not listening(port)
+        assert not (tmp_path / "data" / "cluster.json").exists(), "another --port may be tried"
 
 
 @pytest.mark.parametrize(
