@@ -8,7 +8,7 @@ batches whose budget is over. Not: order within a queue (`_lane.py`), links, cod
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dledger_client._batch import Batch
 from dledger_client._lane import GatherLimits, Lane
@@ -97,16 +97,35 @@ class Accumulator:
         """Add a record to its lane; return its batch (the record is the last one in it)."""
         batch, is_new = lane.append(record, size, deadline, now, self.limits)
         if is_new:
-            self.unsettled[batch] = lane
-            self.buffered_bytes += batch.size
-            heapq.heappush(self._deadlines, (deadline, next(self._serial), batch))
-            if not lane.is_active:
-                self.group(lane.group).activate(lane)
+            self._enter(lane, batch)
         else:
             self.buffered_bytes += size
         if not movable:
             batch.is_movable = False
         return batch
+
+    def append_batch(
+        self,
+        lane: Lane,
+        records: Sequence[Record],
+        size: int,
+        deadline: float,
+        now: float,
+        *,
+        movable: bool,
+    ) -> Batch:
+        """Add records as a batch of their own, closed."""
+        batch = lane.append_batch(records, size, deadline, now)
+        batch.is_movable = movable
+        self._enter(lane, batch)
+        return batch
+
+    def _enter(self, lane: Lane, batch: Batch) -> None:
+        self.unsettled[batch] = lane
+        self.buffered_bytes += batch.size
+        heapq.heappush(self._deadlines, (batch.deadline, next(self._serial), batch))
+        if not lane.is_active:
+            self.group(lane.group).activate(lane)
 
     def take(self, name: str, now: float, *, one_way: bool, bytes_max: int) -> list[Batch]:
         """Return, sent, what the next frame of a group holds: lanes in turn, up to `bytes_max`.

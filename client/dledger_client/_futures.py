@@ -67,6 +67,13 @@ class Delivery:
         assert batch is not None, "a send with an outcome is placed"
         return batch.result_of(self.position)
 
+    def outcomes(self) -> list[SendResult]:
+        """Return the results of all records of the batch; for what was handed over as one."""
+        self.outcome()
+        batch = self.batch
+        assert batch is not None, "a send with an outcome is placed"
+        return [batch.result_of(position) for position in range(batch.count)]
+
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(future)` once the outcome is known; at once if it is.
 
@@ -109,6 +116,10 @@ class AsyncSendFuture(Delivery):
         """Return the result, or raise the error; RuntimeError when the outcome is not known yet."""
         return self.outcome()
 
+    def wait(self) -> Self:
+        """Return something to await: the future itself. `SendFuture.wait` blocks instead."""
+        return self
+
     def __await__(self) -> Generator[object, None, SendResult]:
         if not self.done():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -127,6 +138,10 @@ class SendFuture(Delivery):
     """The outcome of one `send_async`. Any thread may wait; giving up a wait changes nothing."""
 
     __slots__ = ()
+
+    def wait(self) -> SendResult:
+        """Wait as long as it takes, at most the budget of the send; return the result or raise."""
+        return self.result()
 
     def result(self, timeout_ms: float | None = None) -> SendResult:
         """Wait, then return the result or raise the error of the send.

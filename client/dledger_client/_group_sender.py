@@ -40,6 +40,9 @@ from dledger_proto.limits import FRAME_SIZE_TARGET
 
 REGISTER_GRACE = 1.0
 """Seconds beyond the time of one try after which a registration counts as unanswered."""
+SUSPECT_AFTER = 0.4
+"""Seconds after which an unanswered try makes us ask others who leads: elections take 0.5 to 1."""
+SUSPECT_INTERVAL = 0.15
 MEMBERS_NAMED_MAX = 8
 """Members that an error names; a batch may be tried more often."""
 
@@ -442,6 +445,9 @@ class GroupSender:
             late = now >= link.opened_at + connect
         else:
             late = bool(link.tries) and now >= link.tries[0].deadline
+        if link.tries and now >= self._suspicion(link):
+            link.suspect_at = now + SUSPECT_INTERVAL
+            self._owner.emit(actions.RefreshRoutes())
         if late:
             reason = f"{link.address}: no answer in time"
             self.link_down(error_of(Code.UNKNOWN_OUTCOME, reason), now)
@@ -449,7 +455,12 @@ class GroupSender:
         if self.epoch.state is EpochState.ASKED and now >= self.epoch.answer_until:
             self.register_failed(error_of(Code.UNKNOWN_OUTCOME, "no answer in time"), now)
 
-    def next_check(self) -> float | None:
+    @staticmethod
+    def _suspicion(link: Link) -> float:
+        """Return when the oldest try is so slow that somebody else may lead by now."""
+        return max(link.tries[0].sent_at + SUSPECT_AFTER, link.suspect_at)
+
+    def next_check(self, now: float) -> float | None:
         """Return when `check_tries` or `pump` has to be called next."""
         times: list[float] = []
         link = self.link
@@ -459,9 +470,9 @@ class GroupSender:
         elif link.state is LinkState.CONNECTING:
             times.append(link.opened_at + self._owner.config.connection.connect_timeout_ms / 1_000)
         elif link.tries:
-            times.append(link.tries[0].deadline)
+            times += (link.tries[0].deadline, self._suspicion(link))
         epoch_at = self.epoch.next_check() if link is not None else None
-        if epoch_at is not None:
+        if epoch_at is not None and epoch_at > now:
             times.append(epoch_at)
         return min(times, default=None)
 

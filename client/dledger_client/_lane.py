@@ -20,6 +20,7 @@ Not: groups and bytes (`_accumulator.py`), codes and deadlines (`_producer_core.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dledger_client._batch import BATCH_OVERHEAD_BYTES, Batch
@@ -103,14 +104,26 @@ class Lane:
                 batch.size += size
                 return batch, False
             self.ready.append(batch)
+        self.open = batch = self._new_batch([record], size, deadline, now)
+        return batch, True
+
+    def append_batch(
+        self, records: Sequence[Record], size: int, deadline: float, now: float
+    ) -> Batch:
+        """Add records of together at most `size` encoded bytes as a closed batch; return it."""
+        self.close_open()
+        batch = self._new_batch(list(records), size, deadline, now)
+        self.ready.append(batch)
+        return batch
+
+    def _new_batch(self, records: list[Record], size: int, deadline: float, now: float) -> Batch:
         batch = Batch(self.topic, self.topic_id, self.queue, self.group)
-        batch.records.append(record)
-        batch.count = 1
+        batch.records = records
+        batch.count = len(records)
         batch.size = BATCH_OVERHEAD_BYTES + size
         batch.created_at = now
         batch.deadline = deadline
-        self.open = batch
-        return batch, True
+        return batch
 
     def close_open(self) -> None:
         """Let what gathers be sent without waiting for more."""

@@ -37,7 +37,17 @@ class Try(NamedTuple):
 class Link:
     """One append stream to one member of a group."""
 
-    __slots__ = ("address", "group", "id", "next_number", "opened_at", "state", "term", "tries")
+    __slots__ = (
+        "address",
+        "group",
+        "id",
+        "next_number",
+        "opened_at",
+        "state",
+        "suspect_at",
+        "term",
+        "tries",
+    )
 
     def __init__(self, identity: int, group: str, address: str, term: int, now: float) -> None:
         self.id = identity
@@ -47,6 +57,8 @@ class Link:
         """Of the leader that was known when the link was chosen."""
         self.state = LinkState.CONNECTING
         self.opened_at = now
+        self.suspect_at = 0.0
+        """When to ask other members about the leader again, while a try is slow."""
         self.next_number = 0
         self.tries: deque[Try] = deque()
 

@@ -68,7 +68,7 @@ class ProducerCore:
         self._topics: dict[str, TopicState] = {}
         self._parking: dict[str, TopicState] = {}
         """Those with parked messages."""
-        self._senders: dict[str, GroupSender] = {}
+        self.senders: dict[str, GroupSender] = {}
         self._links: dict[int, GroupSender] = {}
         self._choice = QueueChoice(self._is_usable, self._is_available)
 
@@ -77,7 +77,7 @@ class ProducerCore:
     def emit(self, action: actions.Action) -> None:
         """See `Owner`."""
         if isinstance(action, actions.OpenLink):
-            self._links[action.link] = self._senders[action.group]
+            self._links[action.link] = self.senders[action.group]
         elif isinstance(action, actions.CloseLink):
             self._links.pop(action.link, None)
         elif isinstance(action, actions.RefreshRoutes) and action in self._actions:
@@ -152,9 +152,7 @@ class ProducerCore:
             state = self._topics[topic] = TopicState(topic)
             self._learn(state)
         if state.route is None:
-            self.parked_bytes += size
-            state.park(Parked(future, record, size, pin, deadline, one_way))
-            self._parking[topic] = state
+            self._park(state, Parked(future, (record,), size, pin, deadline, is_one_way=one_way))
             return
         lanes = state.one_way_lanes if one_way else state.lanes
         if pin is None and state.is_simple:
@@ -170,6 +168,40 @@ class ProducerCore:
                 return
         batch = self.accumulator.append(lane, record, size, deadline, now, movable=pin is None)
         future.attach(batch, batch.count - 1)
+
+    def place_batch(
+        self,
+        future: Delivery,
+        topic: str,
+        records: Sequence[Record],
+        size: int,
+        pin: Pin | None,
+        deadline: float,
+        now: float,
+    ) -> None:
+        """Take messages that get consecutive offsets in one queue: a batch of their own."""
+        state = self._topics.get(topic)
+        if state is None:
+            state = self._topics[topic] = TopicState(topic)
+            self._learn(state)
+        if state.route is None:
+            self._park(state, Parked(future, records, size, pin, deadline, is_batch=True))
+            return
+        self._now_ms = now * 1_000
+        try:
+            lane = self._choice.choose(state, records[0], pin, state.lanes)
+        except ClientError as error:
+            _fail(future, topic, error)
+            return
+        batch = self.accumulator.append_batch(
+            lane, records, size, deadline, now, movable=pin is None
+        )
+        future.attach(batch, 0)
+
+    def _park(self, state: TopicState, message: Parked) -> None:
+        self.parked_bytes += message.size
+        state.park(message)
+        self._parking[state.name] = state
 
     def pump(self, now: float) -> None:
         """Let every group with work go on. Called after `place`; the other inputs do it."""
@@ -189,17 +221,25 @@ class ProducerCore:
             for state in self._topics.values():
                 state.is_simple = self._all_usable(state)
         for name in sorted(change.new_leaders):
-            if name in self._senders:
-                self._senders[name].leader_changed(now)
+            if name in self.senders:
+                self.senders[name].leader_changed(now)
         for name in sorted(change.lost_leaders):
             self._evacuate(name, now)
         for state in [state for state in self._parking.values() if state.route is not None]:
             for each in self._unpark(state):
-                self.place(
-                    each.future, state.name, each.record, each.size, each.pin, each.deadline, now,
-                    one_way=each.is_one_way,
-                )  # fmt: skip
+                self._place_parked(state.name, each, now)
         self.pump(now)
+
+    def _place_parked(self, topic: str, each: Parked, now: float) -> None:
+        if each.is_batch:
+            self.place_batch(
+                each.future, topic, each.records, each.size, each.pin, each.deadline, now
+            )
+        else:
+            self.place(
+                each.future, topic, each.records[0], each.size, each.pin, each.deadline, now,
+                one_way=each.is_one_way,
+            )  # fmt: skip
 
     def _evacuate(self, group: str, now: float) -> None:
         """Move what was not sent and is bound to no queue away from a group without a leader."""
@@ -251,11 +291,11 @@ class ProducerCore:
         self, group: str, epoch: int, last: Mapping[tuple[bytes, int], int], now: float
     ) -> None:
         """Take in a registration: its epoch, and by (topic id, queue) what was stored last."""
-        self._senders[group].registered(epoch, last, now)
+        self.senders[group].registered(epoch, last, now)
 
     def register_failed(self, group: str, error: ClientError, now: float) -> None:
         """Take in that a registration failed, or may have."""
-        self._senders[group].register_failed(error, now)
+        self.senders[group].register_failed(error, now)
 
     def member_ready(self, address: str, now: float, *, is_ready: bool) -> None:
         """Take in whether a connection to a member stands."""
@@ -265,7 +305,7 @@ class ProducerCore:
 
     def tick(self, now: float) -> None:
         """Let time pass: budgets, tries, back-offs."""
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.check_tries(now)
         for batch in self.accumulator.expired(now):
             if not batch.is_settled:
@@ -277,10 +317,10 @@ class ProducerCore:
     def next_deadline(self, now: float) -> float | None:
         """Return when `tick` has to be called at the latest; None: only another input matters."""
         times = [self.accumulator.next_expiry()]
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             if sender.has_work:
                 due = sender.due_at()
-                times += (sender.next_check(), due if due is not None and due > now else None)
+                times += (sender.next_check(now), due if due is not None and due > now else None)
         for state in self._parking.values():
             times.append(state.expire_at)
             if self.routes.is_loaded and not state.is_asked:
@@ -315,7 +355,7 @@ class ProducerCore:
 
     def fail_all(self, error: ClientError) -> None:
         """Give up everything: definite where nothing was sent, unknown where something was."""
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.fail_all(error)
         for batch in list(self.accumulator.unsettled):
             self.accumulator.failed(batch, error)
@@ -371,16 +411,14 @@ class ProducerCore:
             if each.deadline <= now:
                 _fail(each.future, state.name, error)
             else:
-                self.parked_bytes += each.size
-                state.park(each)
-                self._parking[state.name] = state
+                self._park(state, each)
 
     # Groups.
 
     def _sender(self, name: str) -> GroupSender:
-        sender = self._senders.get(name)
+        sender = self.senders.get(name)
         if sender is None:
-            sender = self._senders[name] = GroupSender(name, self)
+            sender = self.senders[name] = GroupSender(name, self)
         return sender
 
     def _is_usable(self, group: str) -> bool:

@@ -103,7 +103,8 @@ class RouteChange:
         )
 
 
-def _topic_route(topic: broker_pb2.Topic) -> TopicRoute:
+def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
+    """Return a topic as it was told."""
     parts = tuple((part.group, part.write_queues) for part in topic.layout)
     return TopicRoute(
         name=topic.name,
@@ -227,14 +228,6 @@ class RouteTable:
             self._replace_group(known, route, change)
         return change
 
-    def leader_gone(self, group: str, term: int) -> RouteChange:
-        """Take in evidence that the leader of `term` leads no more, before a new one is known."""
-        change = RouteChange()
-        known = self._groups.get(group)
-        if known is not None and known.term == term and known.has_leader:
-            self._replace_group(known, replace(known, leader="", leader_address=""), change)
-        return change
-
     def apply_topics(self, topics: Iterable[broker_pb2.Topic], change: RouteChange) -> None:
         """Take in topics, from routes or from an answer of administration."""
         for incoming in topics:
@@ -246,7 +239,7 @@ class RouteTable:
                 self.drop_topic(incoming.name, change)
                 continue
             known = self._topics.get(incoming.name)
-            route = _topic_route(incoming)
+            route = topic_route(incoming)
             if known is not None:
                 if known == route or (
                     known.id == route.id and route.layout_version < known.layout_version

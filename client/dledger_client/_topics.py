@@ -31,14 +31,15 @@ class Pin(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A message whose topic is not known yet."""
+    """A message, or several for one batch, whose topic is not known yet."""
 
     future: Delivery
-    record: Record
+    records: Sequence[Record]
     size: int
     pin: Pin | None
     deadline: float
-    is_one_way: bool
+    is_one_way: bool = False
+    is_batch: bool = False
 
 
 class TopicState:

@@ -41,3 +41,109 @@ class SendResult:
     def offset_id(self) -> str:
         """The message's place as text: group/topic/queue/offset."""
         return f"{self.group}/{self.topic}/{self.queue}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStatus:
+    """What a producer holds now."""
+
+    buffered_bytes: int
+    """Upper bound of the bytes of everything that is not settled."""
+    batches: int
+    """Unsettled."""
+    outstanding: int
+    """Batches on their way, of which no answer has come yet."""
+    links: tuple[str, ...]
+    """One line for each append stream."""
+    epochs: tuple[tuple[str, int], ...]
+    """(group, epoch) of each registration."""
+    is_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """What a queue holds: offsets `minimum` up to, not including, `maximum`."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress:
+    """What a leader knows of another member; on a follower, only who it is."""
+
+    member: str
+    address: str
+    is_connected: bool
+    match_index: int
+    next_index: int
+    inflight_bytes: int
+    incarnation: str
+    is_quarantined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """What one member says about itself and its group. Terms, indexes and positions as in D1."""
+
+    cluster: str
+    group: str
+    member: str
+    address: str
+    """Where it was asked."""
+    role: str
+    term: int
+    leader: str
+    leader_address: str
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit_index: int
+    applied_index: int
+    first_position: int
+    last_position: int
+    digest: bytes
+    """Of the state at `applied_index`; equal on members at equal applied index."""
+    flush_mode: str
+    format_level: int
+    group_id: bytes
+    incarnation: str
+    reason: str
+    """Why it does not serve, in a sentence; empty when it does."""
+    members: tuple[MemberProgress, ...]
+    is_control_group: bool
+    is_disk_low: bool
+    clock_offset_ms: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryMark:
+    """What identifies an entry of the log: equal on every member that holds it."""
+
+    index: int
+    term: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """What a lookup found."""
+
+    topic: str
+    """Empty when the topic's name is not known any more."""
+    topic_id: bytes
+    queue: int
+    offset: int
+    store_time_ms: int
+    message_id: bytes
+    record: Record
+
+
+class TopicKind(enum.IntEnum):
+    """What a topic is for (S19). Kinds other than NORMAL are refused until members know them."""
+
+    NORMAL = 0
+    FIFO = 1
+    DELAY = 2
+    TRANSACTION = 3

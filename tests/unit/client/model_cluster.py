@@ -158,6 +158,7 @@ class ModelCluster:
         self.late_registrations: list[tuple[ModelGroup, int]] = []
         self.sent: list[Sent] = []
         self.faults = True
+        self.wants_routes = False
 
     # The producer's driver.
 
@@ -176,7 +177,10 @@ class ModelCluster:
                     link.frames.append(frame)
                     moved = True
             self.core.accumulator.check()
-            if not todo and not moved:
+            if self.wants_routes:
+                self.wants_routes = False
+                self._apply_routes(full=True)
+            elif not todo and not moved:
                 return
         raise AssertionError("the core never comes to rest")
 
@@ -191,7 +195,7 @@ class ModelCluster:
             case actions.ResolveTopic(topic, _):
                 self._resolve(topic)
             case actions.RefreshRoutes():
-                self.push_routes()
+                self.wants_routes = True
 
     def _resolve(self, topic: str) -> None:
         if topic not in self.topics:
@@ -207,6 +211,10 @@ class ModelCluster:
             self.floating += [(link.group, bytes(batch)) for batch in batches]
 
     def push_routes(self, *, full: bool = True) -> None:
+        self._apply_routes(full=full)
+        self.settle()
+
+    def _apply_routes(self, *, full: bool) -> None:
         reply = routes_pb2.RoutesReply(
             full=full,
             cluster="test",
@@ -214,7 +222,6 @@ class ModelCluster:
             topics=[topic_message(name, parts) for name, parts in self.topics.items()],
         )
         self.core.routes_changed(self.core.routes.apply(reply), self.now)
-        self.settle()
 
     def send(self, topic: str, body: bytes, queue: int | None = None, timeout: float = 10) -> Sent:
         future = AsyncSendFuture()
@@ -241,7 +248,8 @@ class ModelCluster:
         deadline = self.core.next_deadline(self.now)
         if deadline is None:
             return False
-        self.pass_time(max(deadline - self.now, 0.001))
+        assert deadline > self.now, f"asks for time that has passed: {deadline} at {self.now}"
+        self.pass_time(deadline - self.now)
         return True
 
     # The world.
@@ -358,7 +366,7 @@ class ModelCluster:
             self.push_routes(full=self.random.random() < 0.5)
 
     def forget_producer(self) -> None:
-        """Expiry. Copies of batches may still be on their way, registrations not (it takes days)."""
+        """Expiry. Copies of batches may still be on their way, registrations not."""
         self.late_registrations.clear()
         for group in self.groups.values():
             group.epochs.clear()

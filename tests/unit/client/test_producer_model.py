@@ -38,7 +38,18 @@ def make_cluster(seed: int, *, tells_last: bool = True, name: str = "") -> Model
 def step(cluster: ModelCluster, counter: int) -> int:
     generator = cluster.random
     kind = generator.choices(
-        ["send", "open", "register", "serve", "answer", "time", "break", "float", "elect", "forget"],
+        [
+            "send",
+            "open",
+            "register",
+            "serve",
+            "answer",
+            "time",
+            "break",
+            "float",
+            "elect",
+            "forget",
+        ],
         [30, 10, 10, 25, 25, 10, 3, 6, 2, 0.3],
     )[0]
     match kind:

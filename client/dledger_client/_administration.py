@@ -1,0 +1,288 @@
+"""Calls of administration (asyncio), and protobuf turned into values.
+
+Owns: which group or member each call goes to. Not: what a user calls (`admin_async.py`).
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Iterable, Sequence
+
+import grpc.aio
+
+from dledger_client import _calls as calls
+from dledger_client._cluster import Cluster
+from dledger_client._fetch import Place
+from dledger_client._queries import Queries
+from dledger_client._routes import GroupRoute, TopicRoute, topic_route
+from dledger_client._wire import failure, group_metadata
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError, error_of
+from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus
+from dledger_proto.batch import BatchView, check_batch
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.raw import raw_read
+from dledger_proto.v1 import broker_pb2 as pb
+
+ENTRIES_MAX = 10_000_000
+"""Entries that one comparison of logs may hold in memory."""
+
+
+class Administration:
+    """One connection for administration. All methods on the loop's thread."""
+
+    def __init__(self, bootstrap: Sequence[str], config: ConnectionConfig) -> None:
+        generator = random.Random(os.urandom(16))  # noqa: S311  spreads load, guards nothing
+        self.cluster = Cluster(bootstrap, config, generator)
+        self.queries = Queries(self.cluster)
+        self._budget = config.call_timeout_ms / 1_000
+
+    async def start(self) -> None:
+        """Begin to watch routes."""
+        self.cluster.start()
+
+    async def close(self) -> None:
+        """End."""
+        await self.cluster.close()
+
+    async def groups(self) -> list[GroupRoute]:
+        """Return all groups."""
+        await self.cluster.wait_loaded(self._budget)
+        return self.cluster.routes.groups()
+
+    async def _control(self) -> str:
+        await self.cluster.wait_loaded(self._budget)
+        return await self.cluster.control_group(self._budget * 1_000)
+
+    def _learn(self, topic: pb.Topic) -> TopicRoute:
+        self.cluster.apply_topic(topic)
+        route = self.cluster.routes.topic(topic.name)
+        return route if route is not None else topic_route(topic)
+
+    # Topics.
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> tuple[TopicRoute, list[str]]:
+        """Create a topic; return it and the groups that have not taken it yet."""
+        reply = await self.cluster.call(calls.CREATE_TOPIC, request, group=await self._control())
+        return self._learn(reply.topic), list(reply.missing_groups)
+
+    async def update_topic(self, request: pb.UpdateTopicRequest) -> TopicRoute:
+        """Change a topic."""
+        reply = await self.cluster.call(calls.UPDATE_TOPIC, request, group=await self._control())
+        return self._learn(reply.topic)
+
+    async def delete_topic(self, name: str) -> TopicRoute:
+        """Delete a topic; return what it was."""
+        reply = await self.cluster.call(
+            calls.DELETE_TOPIC, pb.DeleteTopicRequest(name=name), group=await self._control()
+        )
+        self.cluster.apply_topic(reply.topic)
+        return topic_route(reply.topic)
+
+    async def describe_topic(self, name: str) -> TopicRoute:
+        """Return a topic as the control group has it."""
+        reply = await self.cluster.call(
+            calls.DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=name), group=await self._control()
+        )
+        return self._learn(reply.topic)
+
+    async def list_topics(self) -> list[TopicRoute]:
+        """Return all topics as the control group has them, by name."""
+        reply = await self.cluster.call(
+            calls.LIST_TOPICS, pb.ListTopicsRequest(), group=await self._control()
+        )
+        topics = [topic_route(topic) for topic in reply.topics]
+        return sorted(topics, key=lambda topic: topic.name)
+
+    # The head of the log.
+
+    async def _reference(self, place: Place) -> tuple[pb.QueueRef, str]:
+        route, group = await self.queries.located(place)
+        return pb.QueueRef(topic_id=route.id, queue=place[1]), group
+
+    async def trim(self, place: Place, offset: int) -> int:
+        """Move a queue's minimum up to `offset`; return the minimum."""
+        ref, group = await self._reference(place)
+        request = pb.TrimRequest(queue=ref, offset=offset)
+        return (await self.cluster.call(calls.TRIM, request, group=group)).minimum
+
+    async def hold(self, owner: str, place: Place, offset: int, ttl_ms: int) -> int:
+        """Keep everything from `offset` on for `ttl_ms` (0: release); return until when."""
+        ref, group = await self._reference(place)
+        request = pb.HoldRequest(owner=owner, queue=ref, offset=offset, ttl_ms=ttl_ms)
+        return (await self.cluster.call(calls.HOLD, request, group=group)).until_ms
+
+    # Groups and members.
+
+    async def status(self, address: str, group: str) -> MemberStatus:
+        """Return what the member at one address says, asked directly."""
+        timeout = self.cluster.config.try_timeout_ms / 1_000
+        reply = await self.cluster.channels.call(
+            address, calls.STATUS, pb.StatusRequest(), group=group, timeout=timeout
+        )
+        return _status_of(reply, address)
+
+    async def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
+        """Return, by (group, member), what each member says, or why it says nothing."""
+        asked = [(group, member) for group in await self.groups() for member in group.members]
+        answers = await asyncio.gather(
+            *(self.status(member.address, group.name) for group, member in asked),
+            return_exceptions=True,
+        )
+        found: dict[tuple[str, str], MemberStatus | ClientError] = {}
+        for (group, member), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
+                raise answer
+            found[group.name, member.name] = answer
+        return found
+
+    async def transfer_leadership(self, group: str, target: str) -> tuple[str, int]:
+        """Hand leadership over; return the new leader and its term."""
+        request = pb.TransferLeadershipRequest(target=target)
+        reply = await self.cluster.call(calls.TRANSFER, request, group=group)
+        return reply.leader, reply.term
+
+    async def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
+        """Ask one member to trust another that lost its data; `sentence` must name the risk."""
+        request = pb.LiftQuarantineRequest(member=member, i_accept_possible_loss=sentence)
+        await self.cluster.channels.call(
+            address, calls.LIFT_QUARANTINE, request, group=group, timeout=self._budget
+        )
+
+    async def log_entries(self, address: str, group: str, from_index: int) -> list[EntryMark]:
+        """Return a mark for every entry of one member's committed log from an index on."""
+        request = pb.LogEntriesRequest(from_index=from_index).SerializeToString()
+        stream = raw_read(self.cluster.channels.to(address), calls.LOG_ENTRIES)(
+            request, metadata=group_metadata(group)
+        )
+        marks: list[EntryMark] = []
+        try:
+            while isinstance(message := await stream.read(), bytes):
+                reply = pb.LogEntriesReply.FromString(message)
+                for place, (term, crc) in enumerate(zip(reply.terms, reply.crcs, strict=True)):
+                    marks.append(EntryMark(reply.first_index + place, term, crc))
+                if len(marks) > ENTRIES_MAX:
+                    raise error_of(
+                        Code.INVALID_ARGUMENT,
+                        f"from_index {from_index}: more than {ENTRIES_MAX} entries follow",
+                    )
+        except (grpc.aio.AioRpcError, DledgerError) as error:
+            raise failure(error, write=False) from None
+        finally:
+            stream.cancel()
+        return marks
+
+    # Lookups.
+
+    async def lookup_key(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int
+    ) -> list[FoundRecord]:
+        """Return records with a key, from every group that holds a part of the topic."""
+        route = await self.queries.topic(topic)
+        request = pb.LookupKeyRequest(
+            queue=pb.QueueRef(topic_id=route.id),
+            key=key.encode(),
+            begin_time_ms=begin_ms,
+            end_time_ms=end_ms,
+            limit=limit,
+        )
+        groups = list(dict.fromkeys(group for group, _ in route.parts))
+        replies = await asyncio.gather(
+            *(self.cluster.call(calls.LOOKUP_KEY, request, group=group) for group in groups)
+        )
+        found = self._found(row for reply in replies for row in reply.records)
+        return [each for each in found if key in each.record.keys][: limit or None]
+
+    async def lookup_message(self, message_id: bytes) -> list[FoundRecord]:
+        """Return the record with an id, asking every group."""
+        request = pb.LookupMessageRequest(message_id=message_id)
+        replies = await asyncio.gather(
+            *(
+                self.cluster.call(calls.LOOKUP_MESSAGE, request, group=group.name)
+                for group in await self.groups()
+            ),
+            return_exceptions=True,
+        )
+        rows: list[pb.FoundRecord] = []
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                if not (isinstance(reply, ClientError) and reply.code is Code.NOT_FOUND):
+                    raise reply
+            else:
+                rows += reply.records
+        return self._found(rows)
+
+    async def lookup_offset(self, place: Place, offset: int) -> list[FoundRecord]:
+        """Return the record at an offset."""
+        ref, group = await self._reference(place)
+        request = pb.LookupOffsetRequest(queue=ref, offset=offset)
+        return self._found(
+            (await self.cluster.call(calls.LOOKUP_OFFSET, request, group=group)).records
+        )
+
+    def _found(self, rows: Iterable[pb.FoundRecord]) -> list[FoundRecord]:
+        found: list[FoundRecord] = []
+        for row in rows:
+            try:
+                view = BatchView(row.batch, check_batch(row.batch))
+                record = view.record(row.record)
+            except DledgerError as error:
+                raise failure(error, write=False) from None
+            except IndexError as error:
+                raise error_of(Code.CORRUPT_BATCH, f"lookup: {error}") from None
+            topic = self.cluster.routes.topic_by_id(row.topic_id)
+            found.append(
+                FoundRecord(
+                    topic=topic.name if topic is not None else "",
+                    topic_id=row.topic_id,
+                    queue=row.queue,
+                    offset=row.offset,
+                    store_time_ms=row.store_time_ms,
+                    message_id=view.message_id(row.record),
+                    record=record,
+                )
+            )
+        return found
+
+
+def _status_of(reply: pb.StatusReply, address: str) -> MemberStatus:
+    return MemberStatus(
+        cluster=reply.cluster,
+        group=reply.group,
+        member=reply.member,
+        address=address,
+        role=reply.role,
+        term=reply.term,
+        leader=reply.leader,
+        leader_address=reply.leader_address,
+        first_index=reply.first_index,
+        last_index=reply.last_index,
+        durable_index=reply.durable_index,
+        commit_index=reply.commit_index,
+        applied_index=reply.applied_index,
+        first_position=reply.first_position,
+        last_position=reply.last_position,
+        digest=reply.digest,
+        flush_mode=reply.flush_mode,
+        format_level=reply.format_level,
+        group_id=reply.group_id,
+        incarnation=reply.incarnation,
+        reason=reply.reason,
+        members=tuple(
+            MemberProgress(
+                member=row.member,
+                address=row.address,
+                is_connected=row.connected,
+                match_index=row.match_index,
+                next_index=row.next_index,
+                inflight_bytes=row.inflight_bytes,
+                incarnation=row.incarnation,
+                is_quarantined=row.quarantined,
+            )
+            for row in reply.members
+        ),
+        is_control_group=reply.control_group,
+        is_disk_low=reply.disk_low,
+        clock_offset_ms=reply.clock_offset_ms,
+        version=reply.version,
+    )

@@ -1,0 +1,137 @@
+"""Checks of one message before anything is sent (S33), and its size in a batch. Pure.
+
+Owns: the choice between a fast path that accepts what is certainly fine, and the batch codec, which
+is asked about everything else: it owns the rules, and refuses with field, value and limit.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from dledger_client.errors import InvalidRequest, MessageIllegal, MessageTooLarge, client_error
+from dledger_proto.batch import BATCH_HEADER_SIZE, Record, encode_batch
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import (
+    BODY_SIZE_MAX,
+    GROUP_NAME_LENGTH_MAX,
+    PROPERTIES_SIZE_MAX,
+    PROPERTY_NAME_SIZE_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+)
+
+COLUMN_BYTES: Final = 20
+"""Of each record in a batch, besides 8 for each key."""
+_PROPERTY_BYTES: Final = 4
+_RESERVED: Final = frozenset(("TAGS", "KEYS"))
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NO_PROPERTIES: Final[Mapping[str, str]] = Record(b"").properties
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic name that breaks RocketMQ's rules."""
+    _check_name("topic", topic, TOPIC_NAME_LENGTH_MAX)
+
+
+def check_group(group: str) -> None:
+    """Refuse the name of a consumer group that breaks RocketMQ's rules."""
+    _check_name("consumer group", group, GROUP_NAME_LENGTH_MAX)
+
+
+def _check_name(field: str, name: str, limit: int) -> None:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"{field}: {type(name).__name__}, must be str")
+    if not 1 <= len(name) <= limit:
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"{field}: {len(name)} characters, must be 1 to {limit}"
+        )
+    if _NAME.fullmatch(name) is None:
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL,
+            f"{field} {name!r}: only letters, digits, percent, bar, underscore and hyphen",
+        )
+
+
+def make_record(
+    body: bytes,
+    tag: str = "",
+    key: str | None = None,
+    keys: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> tuple[Record, int]:
+    """Return a message as a record and an upper bound of its bytes in a batch.
+
+    Raises MessageIllegal or MessageTooLarge naming field, value and limit.
+    """
+    if type(body) is not bytes:
+        body = _body_of(body)
+    if len(body) > BODY_SIZE_MAX:
+        raise MessageTooLarge(
+            Code.MESSAGE_TOO_LARGE, f"body: {len(body)} bytes, at most {BODY_SIZE_MAX}"
+        )
+    if not tag and key is None and not keys and not properties:
+        return Record(body), len(body) + COLUMN_BYTES
+    if isinstance(keys, str):
+        raise MessageIllegal(Code.MESSAGE_ILLEGAL, "keys: str, must be a sequence of str")
+    all_keys = tuple(keys) if key is None else (key, *keys)
+    return sized(Record(body, tag, all_keys, properties or _NO_PROPERTIES))
+
+
+def sized(record: Record) -> tuple[Record, int]:
+    """Return a record that was checked, and an upper bound of its bytes in a batch."""
+    try:
+        size = _plain_size(record)
+    except (AttributeError, TypeError):
+        size = -1
+    if size < 0:
+        size = _exact_size(record)
+    return record, size
+
+
+def _body_of(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray):
+        return bytes(body)
+    if isinstance(body, memoryview):
+        return cast("memoryview[int]", body).tobytes()
+    raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"body: {type(body).__name__}, must be bytes")
+
+
+def _plain_size(record: Record) -> int:
+    """Return the bytes of a record whose text is certainly fine; -1: ask the codec."""
+    body, tag, keys, properties, _ = record
+    described = 0
+    if tag:
+        if not (tag.isascii() and tag.isprintable()) or "|" in tag or tag.isspace():
+            return -1
+        described = _PROPERTY_BYTES + 4 + len(tag)
+    for key in keys:
+        if not (key.isascii() and key.isprintable()) or " " in key or not key:
+            return -1
+        described += len(key) + 1
+    if keys:
+        described += _PROPERTY_BYTES + 4
+    for name, value in properties.items():
+        if not (name.isascii() and name.isprintable() and value.isascii()):
+            return -1
+        if not 1 <= len(name) <= PROPERTY_NAME_SIZE_MAX or name in _RESERVED:
+            return -1
+        described += _PROPERTY_BYTES + len(name) + len(value)
+    if described > PROPERTIES_SIZE_MAX or len(keys) > 1 or len(body) > BODY_SIZE_MAX:
+        return -1
+    return len(body) + COLUMN_BYTES + 8 * len(keys) + described
+
+
+def _exact_size(record: Record) -> int:
+    """Return the bytes of a record, from the codec, which raises what is wrong with it."""
+    base_time_ms = record.time_ms if isinstance(record.time_ms, int) else 0  # pyright: ignore[reportUnnecessaryIsInstance]
+    try:
+        encoded = encode_batch(
+            [record], topic_id=b"?" * 16, queue=0, stamp=None, base_number=0,
+            base_time_ms=base_time_ms,
+        )  # fmt: skip
+    except DledgerError as error:
+        raise client_error(error) from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidRequest(
+            Code.INVALID_ARGUMENT, f"message: a field has the wrong type: {error}"
+        ) from error
+    return len(encoded) - BATCH_HEADER_SIZE

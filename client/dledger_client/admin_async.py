@@ -1,0 +1,232 @@
+"""Administration. `admin.py` is generated from this file by `client/generate_sync.py`.
+
+Owns: what a user calls. Everything else is behind `Administration`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dledger_client._administration import Administration
+from dledger_client._fetch import Place
+from dledger_client._message import check_topic
+from dledger_client._routes import GroupRoute, TopicRoute
+from dledger_client._runner import AsyncRunner
+from dledger_client._wire import parse_addresses
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError
+from dledger_client.model import EntryMark, FoundRecord, MemberStatus, QueueBounds, TopicKind
+from dledger_proto.v1 import broker_pb2 as pb
+
+
+class AsyncAdmin:
+    """Topics, offsets, the head of the log, groups and members, lookups.
+
+    ```
+    async with AsyncAdmin("127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queues_per_group=4)
+    ```
+
+    `bootstrap` names name servers or members, "host:port", several with commas or as a list. Calls
+    are repeated until `ConnectionConfig.call_timeout_ms` is over, where doing them twice is doing
+    them once; else an unknown outcome is raised as UnknownOutcome.
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
+    ) -> None:
+        self._administration = Administration(
+            parse_addresses(bootstrap), config or ConnectionConfig()
+        )
+        self._runner = AsyncRunner()
+
+    async def start(self) -> Self:
+        """Connect, in the background; `async with` does it. Returns itself."""
+        await self._runner.run(self._administration.start())
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End."""
+        await self._runner.run(self._administration.close())
+        self._runner.release()
+
+    # Topics.
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        queues_per_group: int = 0,
+        read_queues: int = 0,
+        permission: int = 0,
+        groups: Sequence[str] = (),
+        kind: TopicKind = TopicKind.NORMAL,
+    ) -> TopicRoute:
+        """Create a topic, on all groups or on some; zeros are the cluster's defaults.
+
+        `permission` has the bits 4 read and 2 write. The same topic again is no error; TopicExists
+        when it exists with another configuration. Groups that could not be reached take it later.
+        """
+        check_topic(name)
+        request = pb.CreateTopicRequest(
+            name=name,
+            type=pb.TopicType.ValueType(kind.value),
+            write_queues_per_group=queues_per_group,
+            read_queues=read_queues,
+            permission=permission,
+            groups=groups,
+        )
+        topic, _ = await self._runner.run(self._administration.create_topic(request))
+        return topic
+
+    async def update_topic(
+        self,
+        name: str,
+        *,
+        permission: int = 0,
+        read_queues: int = 0,
+        layout: Sequence[tuple[str, int]] = (),
+    ) -> TopicRoute:
+        """Change a topic; zeros and an empty layout leave things as they are.
+
+        `layout` lists (group, write queues) in the order in which the queues are numbered.
+        """
+        request = pb.UpdateTopicRequest(
+            name=name,
+            permission=permission,
+            read_queues=read_queues,
+            layout=[pb.LayoutPart(group=group, write_queues=queues) for group, queues in layout],
+        )
+        return await self._runner.run(self._administration.update_topic(request))
+
+    async def delete_topic(self, name: str) -> TopicRoute:
+        """Delete a topic and everything in it; a new one of the same name is another topic."""
+        return await self._runner.run(self._administration.delete_topic(name))
+
+    async def describe_topic(self, name: str) -> TopicRoute:
+        """Return a topic as the control group has it; TopicNotFound."""
+        return await self._runner.run(self._administration.describe_topic(name))
+
+    async def list_topics(self) -> list[TopicRoute]:
+        """Return all topics as the control group has them, by name."""
+        return await self._runner.run(self._administration.list_topics())
+
+    # Offsets.
+
+    async def queue_offsets(
+        self, topic: str, *, linearizable: bool = True
+    ) -> dict[int, QueueBounds]:
+        """Return minimum and maximum of each queue; confirmed by a quorum if `linearizable`."""
+        places = await self._places(topic)
+        bounds = await self._runner.run(
+            self._administration.queries.bounds(places, linearizable=linearizable)
+        )
+        return {queue: bounds[topic, queue] for _, queue in places}
+
+    async def _places(self, topic: str) -> list[Place]:
+        return await self._runner.run(self._administration.queries.places(topic))
+
+    async def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
+        """Return the first offset stored at or after a time; the maximum if there is none."""
+        return await self._runner.run(
+            self._administration.queries.offset_by_time((topic, queue), time_ms)
+        )
+
+    async def read_offsets(self, consumer_group: str, topic: str) -> dict[int, int]:
+        """Return a consumer group's offsets, the next to consume, by queue; none: left out."""
+        places = await self._places(topic)
+        found = await self._runner.run(
+            self._administration.queries.committed(consumer_group, places)
+        )
+        return {queue: offset for (_, queue), offset in found.items()}
+
+    async def commit_offsets(
+        self, consumer_group: str, offsets: Mapping[Place, int], *, reset: bool = False
+    ) -> None:
+        """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
+        await self._runner.run(
+            self._administration.queries.commit(consumer_group, offsets, reset=reset)
+        )
+
+    # The head of the log.
+
+    async def trim(self, topic: str, queue: int, offset: int) -> int:
+        """Delete what lies below `offset` of a queue; return the new minimum. Held: by a hold."""
+        return await self._runner.run(self._administration.trim((topic, queue), offset))
+
+    async def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:
+        """Keep everything from `offset` on for `ttl_ms`; return until when, ms since 1970."""
+        return await self._runner.run(
+            self._administration.hold(owner, (topic, queue), offset, ttl_ms)
+        )
+
+    async def release_hold(self, owner: str, topic: str, queue: int) -> None:
+        """End a hold before its time."""
+        await self._runner.run(self._administration.hold(owner, (topic, queue), 0, 0))
+
+    # Groups and members.
+
+    async def groups(self) -> list[GroupRoute]:
+        """Return all groups: leader, term, members."""
+        return await self._runner.run(self._administration.groups())
+
+    async def status(self, address: str, group: str = "") -> MemberStatus:
+        """Return what the member at `address` says; `group` if its process serves several."""
+        return await self._runner.run(self._administration.status(address, group))
+
+    async def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
+        """Return, by (group, member), what every member says, or why it says nothing."""
+        return await self._runner.run(self._administration.statuses())
+
+    async def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
+        """Hand a group's leadership to `target` (empty: the member that holds most).
+
+        Returns the new leader and its term. Calls under way do not fail by it.
+        """
+        return await self._runner.run(self._administration.transfer_leadership(group, target))
+
+    async def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
+        """Make the member at `address` trust `member`, which lost its data, without all agreeing.
+
+        Acknowledged messages may be lost by it; `sentence` must say that this is accepted.
+        """
+        await self._runner.run(
+            self._administration.lift_quarantine(address, group, member, sentence)
+        )
+
+    async def log_entries(
+        self, address: str, group: str = "", from_index: int = 0
+    ) -> list[EntryMark]:
+        """Return index, term and CRC of every committed entry of one member's log."""
+        return await self._runner.run(self._administration.log_entries(address, group, from_index))
+
+    # Lookups.
+
+    async def lookup_key(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 0, limit: int = 32
+    ) -> list[FoundRecord]:
+        """Return up to `limit` records of a topic that have this key, stored between two times."""
+        return await self._runner.run(
+            self._administration.lookup_key(topic, key, begin_ms, end_ms, limit)
+        )
+
+    async def lookup_message(self, message_id: bytes | str) -> list[FoundRecord]:
+        """Return the record with an id (24 bytes, or 48 hex digits); [] if there is none."""
+        if isinstance(message_id, str):
+            message_id = bytes.fromhex(message_id)
+        return await self._runner.run(self._administration.lookup_message(message_id))
+
+    async def lookup_offset(self, topic: str, queue: int, offset: int) -> list[FoundRecord]:
+        """Return the record at an offset of a queue."""
+        return await self._runner.run(self._administration.lookup_offset((topic, queue), offset))

@@ -1,0 +1,221 @@
+# Generated from consumer_async.py by client/generate_sync.py. Change that file, not this one.
+"""The consumer.
+
+Owns: what a user calls. Everything else is behind `ConsumerEngine`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, cast
+
+from dledger_client._consumer_engine import ConsumerEngine, Start
+from dledger_client._fetch import Place
+from dledger_client._runner import SyncRunner
+from dledger_client._wire import parse_addresses
+from dledger_client.config import ConsumerConfig
+from dledger_client.errors import InvalidRequest
+from dledger_client.model import QueueBounds
+from dledger_client.records import ConsumedRecord, RecordBatch
+from dledger_proto.errors import Code
+
+RECORDS_MAX = 1_000_000
+"""Of one poll."""
+ITERATION_RECORDS = 1_000
+"""Records that an iteration takes from the buffer at once."""
+
+
+class Consumer:
+    """Reads queues from chosen offsets on; commits offsets for a consumer group if it has one.
+
+    ```
+    with Consumer("127.0.0.1:9876", ConsumerConfig(group="billing")) as consumer:
+        consumer.assign("orders")
+        for record in consumer:
+            print(record.offset, record.body)
+            consumer.commit()
+    ```
+
+    `bootstrap` names name servers or members, "host:port", several with commas or as a list. After
+    any break reading continues at the exact next offset. Every batch's checksum is checked. Not
+    more than `ConsumerConfig.buffer_bytes` are fetched ahead.
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], config: ConsumerConfig | None = None
+    ) -> None:
+        self._config = config or ConsumerConfig()
+        self._engine = ConsumerEngine(parse_addresses(bootstrap), self._config)
+        self._runner = SyncRunner()
+        self._iterated: list[ConsumedRecord] = []
+
+    def start(self) -> Self:
+        """Connect, in the background; `with` does it. Returns itself."""
+        self._runner.run(self._engine.start())
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End. Nothing is committed by itself."""
+        self._runner.run(self._engine.close())
+        self._runner.release()
+
+    # What is read.
+
+    def assign(
+        self,
+        what: str | Iterable[str | Place] | Mapping[Place, Start | None],
+        start: Start | None = None,
+    ) -> None:
+        """Read exactly these queues from now on.
+
+        `what`: a topic (all its queues), several topics or (topic, queue) pairs, or a mapping from
+        pairs to where each begins. A beginning is an offset, StartAt.FIRST, StartAt.LAST, or None:
+        the committed offset, else by `ConsumerConfig.start_at`. `start` is that of everything
+        without its own.
+        """
+        self._runner.run(self._engine.assign(self._starts(what, start)))
+        self._iterated.clear()
+
+    def _starts(
+        self, what: str | Iterable[str | Place] | Mapping[Place, Start | None], start: Start | None
+    ) -> dict[Place, Start | None]:
+        if isinstance(what, Mapping):
+            given = cast("Mapping[Place, Start | None]", what)
+            return {place: start if own is None else own for place, own in given.items()}
+        starts: dict[Place, Start | None] = {}
+        for each in [what] if isinstance(what, str) else what:
+            if isinstance(each, str):
+                for place in self._places(each, None):
+                    starts[place] = start
+            else:
+                starts[each] = start
+        return starts
+
+    def _places(self, topic: str, queue: int | None) -> list[Place]:
+        if queue is not None:
+            return [(topic, queue)]
+        return self._runner.run(self._engine.queries.places(topic))
+
+    def assignment(self) -> list[Place]:
+        """Return the (topic, queue) pairs that are read."""
+        return self._engine.core.places()
+
+    def seek(self, topic: str, queue: int, offset: Start) -> None:
+        """Continue an assigned queue elsewhere; what was fetched of it is dropped."""
+        self._runner.run(self._engine.seek({(topic, queue): offset}))
+        self._forget(topic, queue)
+
+    def seek_to_time(self, topic: str, time_ms: int, queue: int | None = None) -> None:
+        """Continue at the first record stored at or after a time (of a queue, or of all)."""
+        places = self._assigned(topic, queue)
+        self._runner.run(self._engine.seek_to_time(places, time_ms))
+        for place in places:
+            self._forget(*place)
+
+    def pause(self, topic: str, queue: int | None = None) -> None:
+        """Hand out nothing of a queue (or of all of the topic) until `resume`; positions stay."""
+        self._runner.run(self._engine.set_paused(self._assigned(topic, queue), paused=True))
+
+    def resume(self, topic: str, queue: int | None = None) -> None:
+        """Undo `pause`."""
+        self._runner.run(self._engine.set_paused(self._assigned(topic, queue), paused=False))
+
+    def _assigned(self, topic: str, queue: int | None) -> list[Place]:
+        if queue is not None:
+            return [(topic, queue)]
+        return [place for place in self.assignment() if place[0] == topic]
+
+    # Reading.
+
+    def poll(
+        self, max_records: int = 500, timeout_ms: float | None = 1_000
+    ) -> list[ConsumedRecord]:
+        """Return up to `max_records` records as soon as there are any, else [] after `timeout_ms`.
+
+        `timeout_ms` None waits for good, 0 not at all. Raises what keeps a queue from being read:
+        TopicNotFound, NoPermission, OffsetOutOfRange (with StartAt.ERROR), CorruptData.
+        """
+        return [record for batch in self.poll_batches(max_records, timeout_ms) for record in batch]
+
+    def poll_batches(
+        self, max_records: int = 10_000, timeout_ms: float | None = 1_000
+    ) -> list[RecordBatch]:
+        """Return records as runs of producers' batches, without unpacking them; else as `poll`."""
+        if not 1 <= max_records <= RECORDS_MAX:
+            raise InvalidRequest(
+                Code.INVALID_ARGUMENT, f"max_records: {max_records}, must be 1 to {RECORDS_MAX}"
+            )
+        timeout = None if timeout_ms is None else timeout_ms / 1_000
+        return self._runner.run(self._engine.poll(max_records, timeout))
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        return self
+
+    def __next__(self) -> ConsumedRecord:
+        """Return the next record, waiting for good."""
+        while not self._iterated:
+            self._iterated = self.poll(ITERATION_RECORDS, None)
+            self._iterated.reverse()
+        return self._iterated.pop()
+
+    def _forget(self, topic: str, queue: int) -> None:
+        self._iterated = [
+            record for record in self._iterated if (record.topic, record.queue) != (topic, queue)
+        ]
+
+    def position(self, topic: str, queue: int) -> int:
+        """Return the offset of the next record to be handed out."""
+        waiting = [
+            record.offset
+            for record in self._iterated
+            if (record.topic, record.queue) == (topic, queue)
+        ]
+        return min(waiting, default=self._engine.core.read((topic, queue)).position)
+
+    # Offsets.
+
+    def offsets(self, topic: str) -> dict[int, QueueBounds]:
+        """Return minimum and maximum of each queue, confirmed by a quorum."""
+        places = self._places(topic, None)
+        bounds = self._runner.run(self._engine.queries.bounds(places))
+        return {queue: bounds[topic, queue] for _, queue in places}
+
+    def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
+        """Return the first offset stored at or after a time; the maximum if there is none."""
+        return self._runner.run(self._engine.queries.offset_by_time((topic, queue), time_ms))
+
+    def commit(
+        self, offsets: Mapping[Place, int] | None = None, *, reset: bool = False, metadata: str = ""
+    ) -> None:
+        """Store offsets, the next to consume, for the consumer group; default: all positions.
+
+        Raises OffsetBehind for one below what is stored, unless `reset`; the others are stored.
+        """
+        if offsets is None:
+            offsets = {place: self.position(*place) for place in self.assignment()}
+        self._runner.run(
+            self._engine.queries.commit(self._group(), offsets, reset=reset, metadata=metadata)
+        )
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """Return the stored offsets of the consumer group by queue; a queue without is left out."""
+        places = self._places(topic, None)
+        found = self._runner.run(self._engine.queries.committed(self._group(), places))
+        return {queue: offset for (_, queue), offset in found.items()}
+
+    def _group(self) -> str:
+        if not self._config.group:
+            raise InvalidRequest(
+                Code.INVALID_ARGUMENT, "ConsumerConfig.group: empty, name a consumer group"
+            )
+        return self._config.group

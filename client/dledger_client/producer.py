@@ -1,0 +1,248 @@
+# Generated from producer_async.py by client/generate_sync.py. Change that file, not this one.
+"""The producer.
+
+Owns: what a user calls, and the checks before anything is sent. Everything else is behind
+`ProducerEngine`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dledger_client._futures import SendFuture
+from dledger_client._message import check_topic, make_record, sized
+from dledger_client._producer_engine import ProducerEngine
+from dledger_client._runner import SyncRunner
+from dledger_client._topics import Pin
+from dledger_client._wire import parse_addresses
+from dledger_client.config import ProducerConfig
+from dledger_client.errors import MessageIllegal, MessageTooLarge
+from dledger_client.model import Message, ProducerStatus, SendResult
+from dledger_client.selectors import QueueSelector
+from dledger_proto.errors import Code
+from dledger_proto.limits import BATCH_RECORDS_MAX, BODY_SIZE_MAX
+
+TOPICS_CHECKED_MAX = 10_000
+"""Names that are remembered as well-formed."""
+
+
+class Producer:
+    """Sends messages: batched, in order per queue, each stored once.
+
+    ```
+    with Producer("127.0.0.1:9876") as producer:
+        result = producer.send("orders", b"...", key="order-17", ordering_key="customer-4")
+    ```
+
+    `bootstrap` names name servers or members, "host:port", several with commas or as a list.
+    A message goes to the queue of its `ordering_key`, to `queue`, to the one a `selector` chooses,
+    or else round the queues. Messages for one queue are stored in the order of the calls, whatever
+    fails in between. A send is repeated until its budget (`ProducerConfig.timeout_ms`) is over; the
+    exception says whether the message is certainly not stored (`NotStored`) or may be
+    (`UnknownOutcome`).
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], config: ProducerConfig | None = None
+    ) -> None:
+        self._config = config or ProducerConfig()
+        self._engine = ProducerEngine(parse_addresses(bootstrap), self._config)
+        self._runner = SyncRunner()
+        self._checked: set[str] = set()
+
+    def start(self) -> Self:
+        """Connect, in the background; `with` does it. Returns itself."""
+        self._runner.run(self._engine.start())
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str = "",
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored on a majority.
+
+        `tag` and `keys` are for filters and lookups; `ordering_key`, `queue` and `selector` (which
+        gets `argument`) bind the message to a queue, at most one of them. Waits while the buffer
+        is full. Interrupting the wait does not take the message back. Raises MessageIllegal before
+        anything is sent, NotStored or UnknownOutcome after.
+        """
+        self._check_topic(topic)
+        record, size = make_record(body, tag, key, keys, properties)
+        pin = _pin(queue, ordering_key, selector, argument)
+        timeout = self._timeout(timeout_ms)
+        self._runner.make_room(self._engine, size, timeout)
+        future = self._engine.take_from_thread(SendFuture(), topic, record, size, pin, timeout)
+        return future.wait()
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Iterable[bytes | Message],
+        *,
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages together: all are stored or none, in one queue, at consecutive offsets.
+
+        At most 65,535 messages and 4 MiB of bodies and properties; a selector sees the first one.
+        """
+        self._check_topic(topic)
+        records: list[Message] = []
+        size = 0
+        for message in messages:
+            record, record_size = (
+                make_record(message) if isinstance(message, bytes) else sized(message)
+            )
+            records.append(record)
+            size += record_size
+        if not records:
+            return []
+        if len(records) > BATCH_RECORDS_MAX or size > BODY_SIZE_MAX:
+            raise MessageTooLarge(
+                Code.MESSAGE_TOO_LARGE,
+                f"send_many: {len(records)} messages of together {size} bytes,"
+                f" at most {BATCH_RECORDS_MAX} and {BODY_SIZE_MAX}",
+            )
+        pin = _pin(queue, ordering_key, selector, argument)
+        timeout = self._timeout(timeout_ms)
+        self._runner.make_room(self._engine, size, timeout)
+        future = self._engine.take_batch(SendFuture(), topic, records, size, pin, timeout)
+        future.wait()
+        return future.outcomes()
+
+    def send_async(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str = "",
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: float | None = None,
+        on_done: Callable[[SendFuture], object] | None = None,
+    ) -> SendFuture:
+        """Hand one message over without waiting for its outcome; return a future of it.
+
+        The arguments are those of `send`. `on_done(future)` is called once, on the event loop's
+        thread. While the buffer is full: waits up to the budget of the send.
+        """
+        if topic not in self._checked:
+            self._check_topic(topic)
+        record, size = make_record(body, tag, key, keys, properties)
+        pin = None
+        if queue is not None or ordering_key is not None or selector is not None:
+            pin = _pin(queue, ordering_key, selector, argument)
+        future = SendFuture()
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        timeout = self._timeout(timeout_ms)
+        self._runner.insist_on_room(self._engine, size, timeout)
+        return self._engine.take_from_thread(future, topic, record, size, pin, timeout)
+
+    def send_one_way(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str = "",
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+    ) -> None:
+        """Hand one message over and never learn what became of it: no answer, no repeat, no id."""
+        self._check_topic(topic)
+        record, size = make_record(body, tag, key, keys, properties)
+        pin = _pin(queue, ordering_key, None, None)
+        timeout = self._timeout(None)
+        self._runner.insist_on_room(self._engine, size, timeout)
+        self._engine.take_from_thread(SendFuture(), topic, record, size, pin, timeout, one_way=True)
+
+    @property
+    def is_full(self) -> bool:
+        """True: `send_async` would raise BufferFull for all but the smallest messages."""
+        return self._engine.is_full(1)
+
+    def wait_for_room(self) -> None:
+        """Wait until the buffer has room again."""
+        self._runner.run(self._engine.wait_for_room(1))
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until everything handed over before is settled, well or not.
+
+        Raises TimeoutError after `timeout_ms`; the sends go on.
+        """
+        self._runner.run(self._engine.flush(None if timeout_ms is None else timeout_ms / 1_000))
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Flush for at most `timeout_ms` (default: the budget of a send), give up the rest, end.
+
+        What was not sent ends as ClientClosed, what may be stored as UnknownOutcome.
+        """
+        self._runner.run(self._engine.close(self._timeout(timeout_ms)))
+        self._runner.release()
+
+    def status(self) -> ProducerStatus:
+        """Return a picture of what waits and what is on its way."""
+        return self._engine.status()
+
+    def _timeout(self, timeout_ms: float | None) -> float:
+        """Return a budget in seconds."""
+        return (self._config.timeout_ms if timeout_ms is None else timeout_ms) / 1_000
+
+    def _check_topic(self, topic: str) -> None:
+        if topic not in self._checked:
+            check_topic(topic)
+            if len(self._checked) < TOPICS_CHECKED_MAX:
+                self._checked.add(topic)
+
+
+def _pin(
+    queue: int | None,
+    ordering_key: str | bytes | None,
+    selector: QueueSelector | None,
+    argument: object,
+) -> Pin | None:
+    given = (queue is not None) + (ordering_key is not None) + (selector is not None)
+    if given == 0:
+        return None
+    if given > 1:
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"queue, ordering_key, selector: {given} given, at most one"
+        )
+    if queue is not None and queue < 0:
+        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"queue: {queue}, must not be negative")
+    if isinstance(ordering_key, str):
+        ordering_key = ordering_key.encode()
+    return Pin(queue, ordering_key, selector, argument)

@@ -1,0 +1,160 @@
+"""Records as a consumer gets them: a view of the batch that the producer framed.
+
+Owns: the value types. Nothing is unpacked before it is asked for; a record's body is copied out of
+its batch when `body` is read. Whole batches can be had too: columns for numpy, one CRC, no copy.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from dledger_proto.batch import BatchView, Record
+
+
+class RecordBatch:
+    """A run of records of one queue, consecutive, from one batch of a producer."""
+
+    __slots__ = (
+        "base_offset",
+        "count",
+        "first_record",
+        "queue",
+        "store_time_ms",
+        "topic",
+        "view",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue: int,
+        base_offset: int,
+        view: BatchView,
+        first_record: int,
+        count: int,
+        store_time_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.base_offset = base_offset
+        """Offset of the first record of this run."""
+        self.view = view
+        """The whole batch, checked; our records are `count` from `first_record` on."""
+        self.first_record = first_record
+        self.count = count
+        self.store_time_ms = store_time_ms
+        """The leader's stamp, milliseconds since 1970."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind this run."""
+        return self.base_offset + self.count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator["ConsumedRecord"]:
+        for place in range(self.count):
+            yield ConsumedRecord(self, place)
+
+    def __getitem__(self, place: int) -> "ConsumedRecord":
+        if not 0 <= place < self.count:
+            raise IndexError(f"record {place} of {self.count}")
+        return ConsumedRecord(self, place)
+
+    def records(self) -> list[Record]:
+        """Return body, tag, keys, properties and time of all records of this run."""
+        return list(self.view.records(self.first_record, self.count))
+
+    def bodies(self) -> list[bytes]:
+        """Return all bodies."""
+        view = self.view
+        end = self.first_record + self.count
+        return [bytes(view.body(i)) for i in range(self.first_record, end)]
+
+    def split(self, count: int) -> tuple["RecordBatch", "RecordBatch"]:
+        """Return the first `count` records, and the rest."""
+        assert 0 < count < self.count, f"{count} of {self.count}"
+        return (
+            RecordBatch(
+                self.topic, self.queue, self.base_offset, self.view, self.first_record, count,
+                self.store_time_ms,
+            ),
+            RecordBatch(
+                self.topic, self.queue, self.base_offset + count, self.view,
+                self.first_record + count, self.count - count, self.store_time_ms,
+            ),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch {self.topic}/{self.queue} {self.base_offset}..{self.next_offset - 1}>"
+
+
+class ConsumedRecord:
+    """One record. Equal to nothing but itself; compare `topic`, `queue`, `offset`."""
+
+    __slots__ = ("__dict__", "_batch", "_place")
+
+    def __init__(self, batch: RecordBatch, place: int) -> None:
+        self._batch = batch
+        self._place = place
+
+    @property
+    def _at(self) -> int:
+        return self._batch.first_record + self._place
+
+    @property
+    def topic(self) -> str:
+        """Name of its topic."""
+        return self._batch.topic
+
+    @property
+    def queue(self) -> int:
+        """Number of its queue."""
+        return self._batch.queue
+
+    @property
+    def offset(self) -> int:
+        """Its place in the queue."""
+        return self._batch.base_offset + self._place
+
+    @property
+    def body(self) -> bytes:
+        """What was sent, as a copy."""
+        return bytes(self._batch.view.body(self._at))
+
+    @cached_property
+    def _record(self) -> Record:
+        return self._batch.view.record(self._at)
+
+    @property
+    def tag(self) -> str:
+        """Its tag; empty: none."""
+        return self._record.tag
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Its keys."""
+        return self._record.keys
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Its other properties."""
+        return dict(self._record.properties)
+
+    @property
+    def time_ms(self) -> int:
+        """When the producer made it, milliseconds since 1970."""
+        return self._batch.view.times[self._at]
+
+    @property
+    def store_time_ms(self) -> int:
+        """When the leader took it, milliseconds since 1970; never goes back within a queue."""
+        return self._batch.store_time_ms
+
+    @property
+    def message_id(self) -> bytes:
+        """24 bytes: producer id, running number. Of a producer without id the first 16 are zero."""
+        return self._batch.view.message_id(self._at)
+
+    def __repr__(self) -> str:
+        return f"<ConsumedRecord {self.topic}/{self.queue}@{self.offset}>"
