@@ -14,6 +14,7 @@ Exit codes (also of `dledger broker`):
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -147,6 +148,9 @@ class Member:
             follower.start()
         for registrar in self._registrars:
             registrar.start()
+        # What exists now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
         self._log.info(
             "serving", listen=self._config.listen, groups=list(self._groups), version=_version()
         )

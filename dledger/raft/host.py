@@ -26,6 +26,7 @@ from dledger.raft.worker import Worker
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.limits import ENTRY_SIZE_TARGET
 
 APPLY_SLICE_SECONDS: Final = 0.003
 """How long apply may hold the loop before messages and timers get a turn."""
@@ -98,7 +99,9 @@ class GroupHost:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._tick_due = False
         self._writing = False
+        self._gathered_bytes = 0
         self._apply_waits = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopped = False
@@ -146,6 +149,11 @@ class GroupHost:
             settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
             return
         self.group.propose(kind, payloads, settled)
+        if self._writing:
+            # It gathers until the round in flight is done, which pumps; unless an entry is full.
+            self._gathered_bytes += sum(map(len, payloads))
+            if self._gathered_bytes < ENTRY_SIZE_TARGET:
+                return
         self._due()
 
     async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
@@ -276,8 +284,9 @@ class GroupHost:
     def _pump(self) -> None:
         group = self.group
         now = self._clock.monotonic()
-        deadline = group.next_deadline()
-        if deadline is not None and deadline <= now:
+        self._gathered_bytes = 0
+        if self._tick_due:
+            self._tick_due = False
             group.tick(now)
         apply_until = now + APPLY_SLICE_SECONDS
         while True:
@@ -332,6 +341,7 @@ class GroupHost:
 
     def _timer_fired(self) -> None:
         self._timer = None
+        self._tick_due = True
         self._due()
 
     def _wake_applied(self) -> None:
@@ -363,8 +373,8 @@ class GroupHost:
             else:
                 self._fail(error)
                 return
-            # Acknowledgements leave now, not one turn of the loop later.
-            self._pump_or_fail()
+            # Not at once: frames that have arrived meanwhile are read first, and join.
+            self._due()
             self._tell_idle()
 
         self._writer.submit(write_round.execute, done)
