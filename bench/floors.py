@@ -8,62 +8,41 @@ Every function returns a rate or a time and touches only the folder it is given 
 """
 
 import asyncio
-import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from multiprocessing.connection import Connection
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-import grpc
 import grpc.aio
-import uvloop
 
-METHOD_UNARY = "/floor.Echo/Unary"
-METHOD_STREAM = "/floor.Echo/Stream"
-METHOD_CHUNKS = "/floor.Echo/Chunks"
-OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+from bench import echo, writer
+from dledger_proto import raw
 
-RawStream = grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+WRITE_SIZE = 256 << 10
 
 
-def _write_until(folder: str, seconds: float, size: int, result: Connection) -> None:
-    data = os.urandom(size)
-    path = os.path.join(folder, f"writer-{os.getpid()}")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    os.posix_fallocate(fd, 0, 2 << 30)
-    position = 0
-    end = time.perf_counter() + seconds
-    start = time.perf_counter()
-    while time.perf_counter() < end:
-        os.pwrite(fd, data, position)
-        os.fdatasync(fd)
-        position = (position + size) % (2 << 30)
-        if position == 0:
-            start = time.perf_counter()  # overwriting is cheaper than what we compare with
-    rate = position / (time.perf_counter() - start)
-    os.close(fd)
-    os.unlink(path)
-    result.send(rate)
-
-
-def three_writers(folder: Path, seconds: float = 3.0, size: int = 256 << 10) -> float:
+def three_writers(folder: Path, seconds: float, size: int = WRITE_SIZE) -> float:
     """Return the bytes per second of each of three processes that write and fdatasync."""
-    pipes: list[Connection] = []
-    writers: list[multiprocessing.Process] = []
-    for _ in range(3):
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        writer = multiprocessing.Process(
-            target=_write_until, args=(str(folder), seconds, size, sender)
-        )
-        writer.start()
-        writers.append(writer)
-        pipes.append(receiver)
-    rates = [float(pipe.recv()) for pipe in pipes]
-    for writer in writers:
-        writer.join()
-    return statistics.mean(rates)
+    command = [sys.executable, writer.__file__, str(folder), str(seconds), str(size)]
+    writers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    try:
+        time.sleep(0.3)  # until all have reserved their files
+        for each in writers:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        return statistics.mean(float(each.communicate()[0]) for each in writers)
+    finally:
+        for each in writers:
+            each.kill()
+            each.wait()
 
 
 def one_fdatasync(folder: Path, size: int = 1024, count: int = 500) -> float:
@@ -83,95 +62,61 @@ def one_fdatasync(folder: Path, size: int = 1024, count: int = 500) -> float:
     return statistics.median(times)
 
 
-def _serve(ready: Connection) -> None:
-    async def unary(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:  # noqa: ARG001
-        return b"12345678"
-
-    async def stream(
-        requests: AsyncIterator[bytes],
-        context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG001
-    ) -> AsyncIterator[bytes]:
-        async for _ in requests:
-            yield b"12345678"
-
-    async def chunks(
-        request: bytes,
-        context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG001
-    ) -> AsyncIterator[bytes]:
-        count, size = (int(word) for word in request.split())
-        chunk = os.urandom(size)
-        for _ in range(count):
-            yield chunk
-
-    async def main() -> None:
-        server = grpc.aio.server(options=OPTIONS)
-        handlers = {
-            "Unary": grpc.unary_unary_rpc_method_handler(unary),
-            "Stream": grpc.stream_stream_rpc_method_handler(stream),
-            "Chunks": grpc.unary_stream_rpc_method_handler(chunks),
-        }
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("floor.Echo", handlers),)
-        )
-        ready.send(server.add_insecure_port("127.0.0.1:0"))
-        await server.start()
-        await server.wait_for_termination()
-
-    uvloop.run(main())
-
-
-def with_echo(measure: Callable[[grpc.aio.Channel], Awaitable[float]]) -> float:
-    """Run `measure` against a bare echo server in a process of its own."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    server = multiprocessing.Process(target=_serve, args=(sender,), daemon=True)
-    server.start()
-    port: int = receiver.recv()
-
-    async def run() -> float:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-            await channel.channel_ready()
-            return await measure(channel)
-
+@contextmanager
+def _echo_process() -> Generator[str]:
+    """Run a bare echo server in a process of its own; yield its address."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", echo.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
-        return uvloop.run(run())
+        assert server.stdout is not None
+        yield f"127.0.0.1:{int(server.stdout.readline())}"
     finally:
-        server.terminate()
-        server.join()
+        server.kill()
+        server.wait()
 
 
-async def echo_round_trip(channel: grpc.aio.Channel, size: int = 1100, count: int = 2000) -> float:
+@asynccontextmanager
+async def echo_server() -> AsyncGenerator[grpc.aio.Channel]:
+    """Run a bare echo server; yield a channel to it."""
+    with _echo_process() as address:
+        async with grpc.aio.insecure_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
+            await channel.channel_ready()
+            yield channel
+
+
+async def echo_round_trip(channel: grpc.aio.Channel, size: int = 1200, count: int = 1000) -> float:
     """Return the median seconds of one message to and fro on a stream."""
-    call = channel.stream_stream(METHOD_STREAM)()
+    call = raw.raw_stream(channel, echo.STREAM)()
     message = os.urandom(size)
     times: list[float] = []
     for _ in range(count):
         start = time.perf_counter()
         await call.write(message)
-        await call.read()
+        await raw.read_frame(call)
         times.append(time.perf_counter() - start)
     call.cancel()
     return statistics.median(times)
 
 
 async def echo_stream_rate(
-    channel: grpc.aio.Channel, size: int = 1100, window: int = 256, seconds: float = 3.0
+    channel: grpc.aio.Channel, seconds: float, size: int = 1200, window: int = 256
 ) -> float:
     """Return messages per second of single messages on one stream, `window` of them in flight."""
-    call = channel.stream_stream(METHOD_STREAM)()
+    call = raw.raw_stream(channel, echo.STREAM)()
     message = os.urandom(size)
     permits = asyncio.Semaphore(window)
     answered = 0
-    end = time.perf_counter() + seconds
 
     async def read() -> None:
         nonlocal answered
-        while await call.read() is not grpc.aio.EOF:
+        while await raw.read_frame(call) is not None:
             answered += 1
             permits.release()
 
     reader = asyncio.create_task(read())
     start = time.perf_counter()
-    while time.perf_counter() < end:
+    while time.perf_counter() - start < seconds:
         await permits.acquire()
         await call.write(message)
     await call.done_writing()
@@ -180,30 +125,29 @@ async def echo_stream_rate(
 
 
 async def echo_unary_rate(
-    channel: grpc.aio.Channel, size: int = 1100, callers: int = 64, seconds: float = 3.0
+    channel: grpc.aio.Channel, seconds: float, size: int = 1200, callers: int = 64
 ) -> float:
     """Return unary calls per second of `callers` concurrent callers."""
-    call = channel.unary_unary(METHOD_UNARY)
+    call = raw.raw_unary(channel, echo.UNARY)
     message = os.urandom(size)
     done = 0
-    end = time.perf_counter() + seconds
+    start = time.perf_counter()
 
     async def one() -> None:
         nonlocal done
-        while time.perf_counter() < end:
+        while time.perf_counter() - start < seconds:
             await call(message)
             done += 1
 
-    start = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(callers)))
     return done / (time.perf_counter() - start)
 
 
 async def chunk_rate(channel: grpc.aio.Channel, size: int = 1 << 20, total: int = 1 << 30) -> float:
     """Return bytes per second of a server stream of chunks of `size` bytes."""
-    call = channel.unary_stream(METHOD_CHUNKS)(f"{total // size} {size}".encode())
+    call = raw.raw_read(channel, echo.CHUNKS)(f"{total // size} {size}".encode())
     got = 0
     start = time.perf_counter()
-    while (chunk := await call.read()) is not grpc.aio.EOF:
+    while (chunk := await raw.read_frame(call)) is not None:
         got += len(chunk)
     return got / (time.perf_counter() - start)

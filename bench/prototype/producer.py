@@ -20,7 +20,9 @@ async def main():
             break
         await asyncio.sleep(0.2)
     print("leader", p)
-    for per, total, win in (
+    # Which cases to run can be given: records in a batch, batches, window.
+    given = [tuple(map(int, case.split(":"))) for case in sys.argv[2:]]
+    for per, total, win in given or (
         (1, 3000, 1),
         (1, 20000, 256),
         (64, 6000, 64),

@@ -1,0 +1,100 @@
+"""`python -m bench [name ...]`: run benchmarks, print JSON lines and a table.
+
+Exit codes: 0 everything measured (met or not; see the column); 1 a benchmark could not be run.
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+
+from bench import append, failover, fetch, idle, lag, latency, lone, restart, send, single, steady
+from bench.cluster import NotReady
+from bench.figures import Figure, table
+from bench.plan import Plan
+from dledger_proto.errors import DledgerError
+
+Measure = Callable[[Plan], Awaitable[list[Figure]]]
+BENCHMARKS: dict[str, Measure] = {
+    "append": append.measure,
+    "send": send.measure,
+    "single": single.measure,
+    "lone": lone.measure,
+    "fetch": fetch.measure,
+    "latency": latency.measure,
+    "failover": failover.measure,
+    "steady": steady.measure,
+    "restart": restart.measure,
+    "idle": idle.measure,
+    "lag": lag.measure,
+}
+ROOT = Path(__file__).parents[1]
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"Of: {', '.join(BENCHMARKS)}. Default: all.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Of everything compared, in turn.")] = 7,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Of full load in `steady`.")] = 10.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes in all, figures rough.")] = False,
+    out: Annotated[Path | None, typer.Option(help="JSON lines go here too.")] = None,
+    folder: Annotated[
+        Path, typer.Option(help="On the disk to measure; what is made there is removed.")
+    ] = ROOT / "out",
+) -> None:
+    """Measure."""
+    screen = Console(stderr=True)
+    chosen = names or list(BENCHMARKS)
+    unknown = [name for name in chosen if name not in BENCHMARKS]
+    if unknown:
+        screen.print(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+        raise typer.Exit(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="bench-", dir=folder))
+    plan = Plan.quick(work) if quick else Plan(work, runs=runs, minutes=minutes)
+    figures: list[Figure] = []
+    failed = False
+    try:
+        for name in chosen:
+            screen.print(f"[dim]{time.strftime('%H:%M:%S')} {name}[/]")
+            try:
+                found = _run(BENCHMARKS[name], plan)
+            except (NotReady, DledgerError) as error:
+                failed = True
+                screen.print(f"[red]{name}: {error}[/]")
+                continue
+            figures += found
+            for figure in found:
+                _write(figure.line(), out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if figures:
+            screen.print(table(figures))
+    raise typer.Exit(failed)
+
+
+def _run(measure: Measure, plan: Plan) -> list[Figure]:
+    async def run() -> list[Figure]:
+        return await measure(plan)
+
+    return uvloop.run(run())
+
+
+def _write(line: str, out: Path | None) -> None:
+    print(line, flush=True)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.0005)
+    typer.run(main)

@@ -1,0 +1,71 @@
+"""Batched append: three members and the producer on this machine, fdatasync on a majority.
+
+Beside it: the speed prototype, and three plain writers that share the disk.
+"""
+
+from bench.cluster import Running, cpu_seconds, running
+from bench.figures import Figure, Rounds, compared, stated
+from bench.floors import three_writers
+from bench.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
+from bench.peer import prototype_rates
+from bench.plan import Plan
+from dledger_proto.batch import Record
+
+WINDOWS = {64: Window(64), 1000: Window(8)}
+"""Batches in flight, the same as the prototype's."""
+WARM_SECONDS = 0.5
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure in turn: ours, the prototype, the writers."""
+    rounds = Rounds()
+    for _ in range(plan.runs):
+        await _ours(plan, rounds)
+        for size, rate in prototype_rates(plan.folder, plan.seconds).items():
+            rounds.add(f"prototype {size}", rate)
+        rounds.add("writers", three_writers(plan.folder, plan.seconds) / BODY_SIZE)
+    return list(_figures(rounds))
+
+
+async def _ours(plan: Plan, rounds: Rounds) -> None:
+    async with running(plan.folder) as here:
+        topic = await here.create_topic("append", queues=4)
+        await pour_for(here, topic, plain_records(64), WINDOWS[64], WARM_SECONDS)
+        for size in WINDOWS:
+            before = _processor_time(here)
+            rate = await _rate(here, topic, plan, plain_records(size), size)
+            used = _processor_time(here) - before
+            rounds.add(f"plain {size}", rate)
+            rounds.add(f"cost {size}", used / (rate * plan.seconds * BODY_SIZE / 1e6) * 1000)
+            rounds.add(f"rich {size}", await _rate(here, topic, plan, rich_records(size), size))
+
+
+async def _rate(here: Running, topic: bytes, plan: Plan, records: list[Record], size: int) -> float:
+    return (await pour_for(here, topic, records, WINDOWS[size], plan.seconds)).rate
+
+
+def _processor_time(here: Running) -> float:
+    return sum(cpu_seconds(here.cluster.pid(name)) for name in here.cluster.member_names)
+
+
+def _figures(rounds: Rounds) -> list[Figure]:
+    figures: list[Figure] = []
+    for size in WINDOWS:
+        ours = rounds[f"plain {size}"]
+        name = f"append_{size}"
+        figures += [
+            compared(
+                f"{name}_to_prototype", ours, "records/s", "prototype",
+                rounds[f"prototype {size}"], ">=", 0.9,
+            ),
+            compared(
+                f"{name}_to_disk", ours, "records/s", "each of three plain writers",
+                rounds["writers"], ">=", 0.4, note="aim: 0.6",
+            ),
+            compared(
+                f"{name}_with_properties", rounds[f"rich {size}"], "records/s", "without",
+                ours, ">=", 0.75, note="a tag, a key and two properties each",
+            ),
+            stated(f"{name}_members_cost", rounds[f"cost {size}"], "core-ms per MB"),
+        ]  # fmt: skip
+    return figures

@@ -1,0 +1,160 @@
+"""Real clusters as processes, for as long as a measurement needs them.
+
+Owns: starting in a folder that is removed afterwards, waiting for a leader, what /proc says about
+the processes. Not: the processes themselves (`dledger_broker.local_cluster`).
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from dledger_broker.local_cluster import LocalCluster, Setting
+from dledger_proto import raw
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc
+
+READY_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.01
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+LEADER = "leader"
+
+
+class NotReady(Exception):
+    """The cluster did not come to what a measurement needs in time."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A cluster of one group that runs, and channels to its members."""
+
+    cluster: LocalCluster
+    channels: dict[str, grpc.aio.Channel] = field(default_factory=dict[str, grpc.aio.Channel])
+
+    def channel(self, member: str) -> grpc.aio.Channel:
+        """Return the channel to a member."""
+        if member not in self.channels:
+            options = [
+                *raw.MESSAGE_SIZE_OPTIONS,
+                ("grpc.initial_reconnect_backoff_ms", 20),
+                ("grpc.min_reconnect_backoff_ms", 20),
+                ("grpc.max_reconnect_backoff_ms", 50),
+                ("grpc.use_local_subchannel_pool", 1),
+            ]
+            address = self.cluster.address(member)
+            self.channels[member] = grpc.aio.insecure_channel(address, options=options)
+        return self.channels[member]
+
+    async def status(self, member: str, timeout: float = 1.0) -> pb.StatusReply | None:
+        """Return what a member says about itself; None when it does not answer."""
+        admin = broker_pb2_grpc.AdminStub(self.channel(member))
+        try:
+            return await admin.Status(pb.StatusRequest(), timeout=timeout, metadata=self.metadata)
+        except grpc.aio.AioRpcError:
+            return None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Metadata of every call: the group that is meant."""
+        return (("dledger-group", self.cluster.group),)
+
+    async def leader(self) -> str:
+        """Wait until a member says that it leads; return its name."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            for member in self.cluster.member_names:
+                if self.cluster.is_running(member):
+                    status = await self.status(member)
+                    if status is not None and status.role == LEADER:
+                        return member
+            await asyncio.sleep(LOOK_SECONDS)
+        raise NotReady(f"no leader within {READY_SECONDS_MAX} s; see {self.cluster.folder}")
+
+    async def caught_up(self, members: Callable[[], list[str]] | None = None) -> None:
+        """Wait until every member has applied what the leader committed."""
+        names = members() if members else self.cluster.member_names
+        deadline = time.monotonic() + 10 * READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            found = [await self.status(name) for name in names]
+            applied = {each.applied_index for each in found if each is not None}
+            committed = {each.commit_index for each in found if each is not None}
+            if None not in found and len(applied) == 1 and applied == committed:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        raise NotReady(f"members did not catch up; see {self.cluster.folder}")
+
+    async def create_topic(self, name: str, queues: int = 1) -> bytes:
+        """Create a topic and return its id."""
+        admin = broker_pb2_grpc.AdminStub(self.channel(await self.leader()))
+        request = pb.CreateTopicRequest(name=name, write_queues_per_group=queues)
+        reply = await admin.CreateTopic(request, timeout=10, metadata=self.metadata)
+        return reply.topic.id
+
+    async def close(self) -> None:
+        """Close the channels."""
+        for channel in self.channels.values():
+            await channel.close(None)
+        self.channels.clear()
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, members: int = 3, settings: Mapping[str, Setting] | None = None
+) -> AsyncGenerator[Running]:
+    """Start a cluster in a new folder under `folder`; stop it and remove the folder in the end."""
+    with_settings: dict[str, Setting] = {"log.level": "info", **(settings or {})}
+    cluster = LocalCluster(
+        Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)),
+        cluster="bench",
+        members=members,
+        settings=with_settings,
+        die_with_owner=True,
+    )
+    cluster.prepare()
+    async with started(cluster) as here:
+        await here.leader()
+        yield here
+
+
+@asynccontextmanager
+async def started(cluster: LocalCluster) -> AsyncGenerator[Running]:
+    """Start a prepared cluster; stop it and remove its folder in the end."""
+    here = Running(cluster)
+    try:
+        cluster.start_all()
+        yield here
+    finally:
+        await here.close()
+        for name in cluster.names:
+            if cluster.is_running(name):
+                cluster.kill(name)  # its data goes anyway
+        shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time a process has used, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return RssAnon: resident memory that is not a file's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    raise ValueError(f"no RssAnon in /proc/{pid}/status")
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Raise NotReady when the disk has less free space than a measurement needs."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise NotReady(f"{folder}: {free >> 30} GiB free, {needed >> 30} GiB needed")

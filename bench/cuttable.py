@@ -1,0 +1,99 @@
+"""A cluster whose members talk through proxies, so that one of them can be cut off.
+
+Owns: the ports between, the members' configuration that leads through them. Every ordered pair of
+members has a link, each member one to the name server, and clients one to each member.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from bench import proxy
+from bench.cluster import Running, started
+from dledger_broker.local_cluster import NAME_SERVER, LocalCluster, free_port
+
+CLIENTS = "clients"
+
+
+class Network:
+    """The proxies' process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def cut(self, member: str) -> None:
+        """Let nothing through to or from a member."""
+        self._tell(f"cut {member}")
+
+    def heal(self, member: str) -> None:
+        """Let everything through again."""
+        self._tell(f"heal {member}")
+
+    def _tell(self, command: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer == "ok\n", f"{command}: {answer!r}"
+
+
+@asynccontextmanager
+async def cuttable(folder: Path) -> AsyncGenerator[tuple[Running, Network]]:
+    """Start a cluster of three behind proxies."""
+    cluster = LocalCluster(
+        Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)), cluster="bench", die_with_owner=True
+    )
+    cluster.prepare()
+    with _proxies(cluster) as network:
+        async with started(cluster) as here:
+            await here.leader()
+            yield here, network
+
+
+@contextmanager
+def _proxies(cluster: LocalCluster) -> Generator[Network]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", proxy.__name__],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for member in cluster.member_names:
+            ports = {other: free_port() for other in cluster.names if other != member}
+            ports[CLIENTS] = free_port()
+            for other, port in ports.items():
+                ends = (CLIENTS, member) if other == CLIENTS else (member, other)
+                target = cluster.ports[ends[1]]
+                process.stdin.write(f"{ends[0]} {ends[1]} {port} {target}\n")
+            _rewrite(cluster, member, ports)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer == "ready\n", answer
+        yield Network(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _rewrite(cluster: LocalCluster, member: str, ports: dict[str, int]) -> None:
+    """Lead a member's configuration through the proxies."""
+    path = cluster.folder / member / "config.toml"
+    lines: list[str] = []
+    for line in path.read_text().splitlines():
+        key = line.partition(" ")[0]
+        if key == "name_servers":
+            lines += [
+                f'name_servers = ["127.0.0.1:{ports[NAME_SERVER]}"]',
+                f'advertise = "127.0.0.1:{ports[CLIENTS]}"',
+            ]
+        elif key in ports:
+            lines.append(f'{key} = "127.0.0.1:{ports[key]}"')
+        else:
+            lines.append(line)
+    path.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,99 @@
+"""Reading a stored backlog by one consumer, every batch checked against its CRC.
+
+Beside it: a bare gRPC stream of chunks of the same size. The backlog is larger than the members'
+memory of recent entries, so that it comes from disk (the page cache, on such a machine).
+"""
+
+import time
+
+from bench import floors
+from bench.cluster import Running, running
+from bench.figures import Figure, Rounds, compared, stated
+from bench.native import BODY_SIZE, pour_bytes
+from bench.plan import Plan
+from dledger_client import AsyncConsumer, ConsumerConfig, StartAt
+from dledger_proto import raw
+from dledger_proto.batch import check_batch
+from dledger_proto.frames import parse_fetch
+from dledger_proto.limits import FRAME_SIZE_TARGET
+from dledger_proto.v1 import broker_pb2 as pb
+
+TOPIC = "fetch"
+POLL_RECORDS = 10_000
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure in turn: our wire, our consumer's batches, its records, the bare stream."""
+    rounds = Rounds()
+    total = int(plan.seconds * (200 << 20))
+    async with running(plan.folder) as here, floors.echo_server() as echo:
+        topic = await here.create_topic(TOPIC)
+        stored = (await pour_bytes(here, topic, total)).records
+        for _ in range(plan.runs):
+            seconds, chunk = await _drain_wire(here, topic, stored)
+            rounds.add("wire", stored * BODY_SIZE / 1e6 / seconds)
+            rounds.add("chunk", chunk)
+            rate = await floors.chunk_rate(echo, int(chunk), total)
+            rounds.add("floor", rate / 1e6)
+            batches = await _drain_batches(here, stored)
+            rounds.add("batches", stored * BODY_SIZE / 1e6 / batches)
+            rounds.add("records", stored / await _drain_records(here, stored))
+    floor = "bare gRPC chunk stream"
+    return [
+        compared("fetch_batches", rounds["batches"], "MB/s", floor, rounds["floor"], ">=", 0.5,
+                 note="AsyncConsumer.poll_batches"),
+        compared("fetch_wire", rounds["wire"], "MB/s", floor, rounds["floor"], ">=", 0.5,
+                 note="frames read and every batch checked, without the client"),
+        stated("fetch_records", rounds["records"], "records/s", note="AsyncConsumer.poll"),
+        stated("fetch_frame", rounds["chunk"], "bytes"),
+    ]  # fmt: skip
+
+
+async def _drain_wire(here: Running, topic: bytes, stored: int) -> tuple[float, float]:
+    """Read everything; return the seconds and the mean size of a frame."""
+    request = pb.FetchRequest(
+        assignments=[pb.FetchRequest.Assignment(queue=pb.QueueRef(topic_id=topic), offset=0)],
+        max_bytes=FRAME_SIZE_TARGET,
+        wait_ms=1000,
+    ).SerializeToString()
+    channel = here.channel(await here.leader())
+    call = raw.raw_read(channel, raw.FETCH)(request, metadata=here.metadata)
+    got = frames = size = 0
+    start = time.perf_counter()
+    while got < stored:
+        frame = await raw.read_frame(call)
+        assert frame is not None, f"the stream ended after {got} of {stored} records"
+        frames += 1
+        size += len(frame)
+        parsed = parse_fetch(frame)
+        for row, batch in zip(parsed.rows, parsed.batches, strict=True):
+            check_batch(batch)
+            got += row.record_count
+    seconds = time.perf_counter() - start
+    call.cancel()
+    return seconds, size / frames
+
+
+async def _drain_batches(here: Running, stored: int) -> float:
+    config = ConsumerConfig(start_at=StartAt.FIRST)
+    async with AsyncConsumer(here.cluster.name_server, config) as consumer:
+        await consumer.assign(TOPIC, StartAt.FIRST)
+        got = 0
+        start = time.perf_counter()
+        while got < stored:
+            got += sum(len(batch) for batch in await consumer.poll_batches())
+        return time.perf_counter() - start
+
+
+async def _drain_records(here: Running, stored: int) -> float:
+    config = ConsumerConfig(start_at=StartAt.FIRST)
+    async with AsyncConsumer(here.cluster.name_server, config) as consumer:
+        await consumer.assign(TOPIC, StartAt.FIRST)
+        got = size = 0
+        start = time.perf_counter()
+        while got < stored:
+            for record in await consumer.poll(POLL_RECORDS):
+                got += 1
+                size += len(record.body)
+        assert size == stored * BODY_SIZE, f"{size} bytes in {stored} records"
+        return time.perf_counter() - start

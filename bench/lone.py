@@ -1,0 +1,85 @@
+"""A lone synchronous send: nothing else in flight.
+
+Beside it: what it is made of at best: a client's round trip, a peer's round trip, one fdatasync.
+"""
+
+import asyncio
+import os
+import time
+
+from bench import floors
+from bench.cluster import Running, running
+from bench.figures import Figure, Rounds, compared, percentile, stated
+from bench.native import BODY_SIZE, Window, plain_records, pour_for
+from bench.plan import Plan
+from dledger_client import AsyncProducer, Producer
+
+TOPIC = "lone"
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure in turn: a batch of one on the bare wire, `send` of both clients, the floor."""
+    rounds = Rounds()
+    async with (
+        running(plan.folder) as here,
+        floors.echo_server() as echo,
+        AsyncProducer(here.cluster.name_server) as producer,
+    ):
+        topic = await here.create_topic(TOPIC)
+        await _send_seconds(producer, 0.5)
+        for _ in range(plan.runs):
+            await _ours(here, topic, producer, plan, rounds)
+            echo_seconds = await floors.echo_round_trip(echo)
+            sync_seconds = floors.one_fdatasync(plan.folder)
+            rounds.add("floor", (2 * echo_seconds + sync_seconds) * 1000)
+            rounds.add("echo", echo_seconds * 1000)
+            rounds.add("fdatasync", sync_seconds * 1000)
+    floor = "client echo + peer echo + fdatasync"
+    figures = [
+        compared(f"lone_{name}_p50", rounds[f"{name} p50"], "ms", floor, rounds["floor"], "<=", 2.0)
+        for name in ("append", "async_send", "send")
+    ]
+    figures += [
+        stated(f"lone_{name}_p99", rounds[f"{name} p99"], "ms")
+        for name in ("append", "async_send", "send")
+    ]
+    figures += [stated(f"floor_{name}", rounds[name], "ms") for name in ("echo", "fdatasync")]
+    return figures
+
+
+async def _ours(
+    here: Running, topic: bytes, producer: AsyncProducer, plan: Plan, rounds: Rounds
+) -> None:
+    poured = await pour_for(here, topic, plain_records(1), Window(1), plan.seconds)
+    _add(rounds, "append", poured.batch_seconds)
+    _add(rounds, "async_send", await _send_seconds(producer, plan.seconds))
+    name_server = here.cluster.name_server
+    taken = await asyncio.to_thread(_blocking_seconds, name_server, plan.seconds)
+    _add(rounds, "send", taken)
+
+
+def _add(rounds: Rounds, name: str, seconds: list[float]) -> None:
+    rounds.add(f"{name} p50", percentile(seconds, 0.5) * 1000)
+    rounds.add(f"{name} p99", percentile(seconds, 0.99) * 1000)
+
+
+async def _send_seconds(producer: AsyncProducer, seconds: float) -> list[float]:
+    body = os.urandom(BODY_SIZE)
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        await producer.send(TOPIC, body)
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def _blocking_seconds(name_server: str, seconds: float) -> list[float]:
+    body = os.urandom(BODY_SIZE)
+    taken: list[float] = []
+    with Producer(name_server) as producer:
+        producer.send(TOPIC, body)
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end:
+            producer.send(TOPIC, body)
+            taken.append(time.perf_counter() - start)
+    return taken

@@ -1,0 +1,167 @@
+"""Starting again: after kill -9 under load, and with a large log.
+
+A start takes from the process's creation to its log line `serving`. Beside the restarts of one
+member under load: starts of a member on an empty folder, in the same run, under the same load.
+Beside the start with a large log: the start with a small one.
+"""
+
+import asyncio
+import random
+import re
+import shutil
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from bench.cluster import NotReady, Running, require_room, running
+from bench.figures import Figure, Rounds, compared, stated
+from bench.native import AppendStream, Window, append_stream, plain_records, pour_bytes, register
+from bench.plan import Plan
+from dledger_broker.local_cluster import LocalCluster
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc
+
+SERVING = re.compile(r"(\S+)Z \[info\s*\] serving ")
+START_SECONDS_MAX = 60.0
+KILLS_PER_EMPTY_START = 10
+LOAD_RATE = 100.0
+"""Batches of 64 a second: load enough to be in the middle of a write at most times."""
+SIZE_RUNS_MIN = 5
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure kills, then sizes."""
+    return [*await _kills(plan), *await _sizes(plan)]
+
+
+async def _kills(plan: Plan) -> list[Figure]:
+    rounds = Rounds()
+    chance = random.Random(11)
+    async with running(plan.folder) as here:
+        topic = await here.create_topic("restart", queues=4)
+        leader = await here.leader()
+        victim = next(name for name in here.cluster.member_names if name != leader)
+        async with _load(here, topic):
+            for number in range(plan.kills):
+                if number % KILLS_PER_EMPTY_START == 0:
+                    rounds.add("empty", _start_empty(here.cluster))
+                await asyncio.sleep(chance.uniform(0.1, 1.0))
+                here.cluster.kill(victim)
+                await asyncio.sleep(chance.uniform(0.0, 0.2))
+                rounds.add("restart", await asyncio.to_thread(_start, here.cluster, victim))
+                rounds.add("caught up", await _caught_up(here, victim))
+        await here.caught_up()
+        await _check_identical(here)
+    note = f"{plan.kills} kills at random points under load; afterwards all members identical"
+    return [
+        compared("restart", rounds["restart"], "s", "start on an empty folder", rounds["empty"],
+                 "<=", 2.0, note),
+        Figure("restart_worst", max(rounds["restart"]), "s", "start on an empty folder",
+               sum(rounds["empty"]) / len(rounds["empty"])),
+        stated("restart_caught_up", rounds["caught up"], "s",
+               note="from serving to having applied what was committed then"),
+    ]  # fmt: skip
+
+
+@asynccontextmanager
+async def _load(here: Running, topic: bytes) -> AsyncGenerator[None]:
+    """Append all the while; a refusal ends the measurement."""
+    leader = await here.leader()
+    batches = await register(here, leader, topic, 0, plain_records(64))
+    running_on = True
+    async with append_stream(here, leader) as call:
+        window = Window(64, batches_per_second=LOAD_RATE)
+        task = asyncio.create_task(AppendStream(call, batches, window).pour(lambda: running_on))
+        try:
+            yield
+        finally:
+            running_on = False
+            await task
+
+
+def _start(cluster: LocalCluster, member: str) -> float:
+    """Start a member; return the seconds until it said that it serves."""
+    log = cluster.folder / f"{member}.log"
+    offset = log.stat().st_size if log.exists() else 0
+    started = time.time()
+    cluster.start(member)
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        with log.open("rb") as file:
+            file.seek(offset)
+            found = SERVING.search(file.read().decode(errors="replace"))
+        if found:
+            said = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
+            return said.timestamp() - started
+        if not cluster.is_running(member):
+            raise NotReady(f"{member} ended instead of serving; see {log}")
+        time.sleep(0.005)
+    raise NotReady(f"{member} did not serve within {START_SECONDS_MAX} s; see {log}")
+
+
+def _start_empty(cluster: LocalCluster) -> float:
+    """Start a member of another cluster on an empty folder, and end it."""
+    other = replace(cluster, folder=cluster.folder / "empty", ports={}, processes={}, lock_fd=-1)
+    other.prepare()
+    try:
+        return _start(other, other.member_names[0])
+    finally:
+        other.kill(other.member_names[0])
+        shutil.rmtree(other.folder)
+
+
+async def _caught_up(here: Running, member: str) -> float:
+    start = time.perf_counter()
+    leader = await here.status(await here.leader())
+    assert leader is not None
+    while time.perf_counter() - start < START_SECONDS_MAX:
+        status = await here.status(member)
+        if status is not None and status.applied_index >= leader.commit_index:
+            return time.perf_counter() - start
+        await asyncio.sleep(0.005)
+    raise NotReady(f"{member} did not catch up within {START_SECONDS_MAX} s")
+
+
+async def _check_identical(here: Running) -> None:
+    """Compare term and checksum of every entry, and the digest of the state, over all members."""
+    seen: dict[str, tuple[list[int], list[int], bytes]] = {}
+    for member in here.cluster.member_names:
+        terms: list[int] = []
+        crcs: list[int] = []
+        digest = b""
+        admin = broker_pb2_grpc.AdminStub(here.channel(member))
+        request = pb.LogEntriesRequest(from_index=1)
+        async for reply in admin.LogEntries(request, metadata=here.metadata):
+            terms += reply.terms
+            crcs += reply.crcs
+            digest = reply.digest
+        seen[member] = (terms, crcs, digest)
+    first, *others = seen.values()
+    if any(other != first for other in others):
+        raise NotReady(f"members differ: {', '.join(seen)}; see {here.cluster.folder}")
+
+
+async def _sizes(plan: Plan) -> list[Figure]:
+    require_room(plan.folder, plan.large_log_bytes + plan.small_log_bytes + (4 << 30))
+    rounds = Rounds()
+    async with (
+        running(plan.folder, members=1) as small,
+        running(plan.folder, members=1) as large,
+    ):
+        for here, size in ((small, plan.small_log_bytes), (large, plan.large_log_bytes)):
+            topic = await here.create_topic("size", queues=4)
+            await pour_bytes(here, topic, size)
+        for _ in range(max(plan.runs, SIZE_RUNS_MIN)):
+            for name, here in (("small", small), ("large", large)):
+                member = here.cluster.member_names[0]
+                here.cluster.kill(member)
+                rounds.add(name, _start(here.cluster, member))
+                await here.leader()
+                await here.caught_up()
+    note = f"{plan.large_log_bytes / 2**30:g} GiB against {plan.small_log_bytes / 2**30:g} GiB"
+    return [
+        compared("restart_large_log", rounds["large"], "s", "start with a small log",
+                 rounds["small"], "<=", 1.25, note)
+    ]  # fmt: skip

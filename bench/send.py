@@ -1,0 +1,47 @@
+"""What users write: `submit` once per message, default batching. Beside it: batched append.
+
+Also `send_many`, from as many tasks as the batched append has batches in flight.
+"""
+
+from bench.append import WARM_SECONDS, WINDOWS
+from bench.cluster import running
+from bench.figures import Figure, Rounds, compared
+from bench.native import plain_records, pour_for
+from bench.plan import Plan
+from bench.users import send_many_for, submit_for
+from dledger_client import AsyncProducer
+
+TOPIC = "send"
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure in turn: batched append on the bare wire, `submit`, `send_many`."""
+    rounds = Rounds()
+    async with running(plan.folder) as here:
+        topic = await here.create_topic(TOPIC, queues=4)
+        async with AsyncProducer(here.cluster.name_server) as producer:
+            await submit_for(producer, TOPIC, WARM_SECONDS)
+            for _ in range(plan.runs):
+                for size, window in WINDOWS.items():
+                    records = plain_records(size)
+                    poured = await pour_for(here, topic, records, window, plan.seconds)
+                    rounds.add(f"append {size}", poured.rate)
+                    rate = await send_many_for(producer, TOPIC, size, window.batches, plan.seconds)
+                    rounds.add(f"send_many {size}", rate)
+                rounds.add("submit", await submit_for(producer, TOPIC, plan.seconds))
+    figures = [
+        compared(
+            f"send_to_append_{size}", rounds["submit"], "records/s",
+            f"batched append of {size}", rounds[f"append {size}"], ">=", 0.5,
+            note="one call of submit for each message",
+        )
+        for size in WINDOWS
+    ]  # fmt: skip
+    figures += [
+        compared(
+            f"send_many_{size}", rounds[f"send_many {size}"], "records/s",
+            f"batched append of {size}", rounds[f"append {size}"],
+        )
+        for size in WINDOWS
+    ]  # fmt: skip
+    return figures

@@ -1,0 +1,54 @@
+"""Load as users write it, through `dledger_client`."""
+
+import asyncio
+import os
+import time
+
+from bench.native import BODIES, BODY_SIZE
+from dledger_client import AsyncProducer
+from dledger_client.errors import BufferFull
+
+BREATH_MESSAGES = 256
+"""After so many, answers get a turn of the loop."""
+
+
+async def submit_for(producer: AsyncProducer, topic: str, seconds: float) -> float:
+    """Call `submit` once per message for so many seconds; return stored messages per second."""
+    bodies = [os.urandom(BODY_SIZE) for _ in range(BODIES)]
+    failures: list[BaseException] = []
+    sent = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        for _ in range(BREATH_MESSAGES):
+            try:
+                future = producer.submit(topic, bodies[sent % BODIES])
+            except BufferFull:
+                await producer.wait_for_room()
+                continue
+            sent += 1
+            future.add_done_callback(
+                lambda done: failures.append(error) if (error := done.exception()) else None
+            )
+        await asyncio.sleep(0)
+    await producer.flush()
+    if failures:
+        raise failures[0]
+    return sent / (time.perf_counter() - start)
+
+
+async def send_many_for(
+    producer: AsyncProducer, topic: str, per_call: int, calls: int, seconds: float
+) -> float:
+    """Call `send_many` from so many tasks for so many seconds; return messages per second."""
+    bodies = [os.urandom(BODY_SIZE) for _ in range(BODIES)]
+    batch = [bodies[number % BODIES] for number in range(per_call)]
+    sent = 0
+    start = time.perf_counter()
+
+    async def one() -> None:
+        nonlocal sent
+        while time.perf_counter() - start < seconds:
+            sent += len(await producer.send_many(topic, batch))
+
+    await asyncio.gather(*(one() for _ in range(calls)))
+    return sent / (time.perf_counter() - start)
