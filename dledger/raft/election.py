@@ -49,6 +49,8 @@ class Elections:
         """The leader is known to be lost: a refused pre-vote is repeated quickly, too."""
         self._quick_left = QUICK_ROUNDS_MAX
         self._quick_round = False
+        self._alone_version: int | None = None
+        """The hard state with the vote of a group of one for itself, on its way to disk."""
         self._waited_for_clocks = False
         self.clock_is_off = False
         self._last_input = context.now
@@ -175,7 +177,9 @@ class Elections:
         self._round_term = context.engine.term
         self.rearm()
         if self._pre_vote.won:
-            self.campaign("alone")
+            # A group of one leads the moment it campaigns, so its vote goes to disk before.
+            context.storage.set_term(context.engine.term + 1, context.member)
+            self._alone_version = context.storage.version
             return
         self._ask_again()
 
@@ -198,6 +202,13 @@ class Elections:
                 request = VoteRequest(tally.number, term, log.last_index, log.last_term)
                 self._when_durable(peer, request)
         self._give_up_if_hopeless()
+
+    def storage_moved(self) -> None:
+        """A round is on disk: a group of one may lead now."""
+        durable = self._context.storage.durable_version
+        if self._alone_version is not None and durable >= self._alone_version:
+            self._alone_version = None
+            self.campaign("alone")
 
     def campaign(self, why: str) -> None:
         """Begin a term of one's own: at once, the votes leave when the own vote is on disk."""

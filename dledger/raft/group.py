@@ -186,6 +186,7 @@ class Group:
             context.storage.finish_round(finished)
             self._parts.membership.storage_moved()
             if context.formed:
+                self._parts.elections.storage_moved()
                 context.engine.tick(now)
             self._advance()
 

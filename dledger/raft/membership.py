@@ -184,9 +184,10 @@ class Membership:
         if not asked and context.now < due:
             self._hello_at[peer] = min(self._hello_at[peer], due)
             return
-        self._hello_at[peer] = context.now + HELLO_PERIOD
-        self._hello_sent_at[peer] = context.now
         view = self.views.get(peer)
+        heard = view is not None and view.echo_state == self._state_number
+        self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
+        self._hello_sent_at[peer] = context.now
         needs_genesis = context.formed and (view is None or not view.group_id)
         context.send(
             peer,

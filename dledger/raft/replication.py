@@ -166,19 +166,22 @@ class Replication:
     def _back_off(self, progress: Progress, message: AppendAnswer) -> None:
         """Go on from the newest entry that may agree: a whole term at a step (L4)."""
         context = self._context
-        hint = min(message.hint_index, context.log.last_index)
-        low = max(progress.match, context.log.first_index - 1)
+        log = context.log
+        hint = min(message.hint_index, log.last_index)
+        if hint < log.first_index - 1:
+            # What it needs is trimmed away here. It gets heartbeats, no answer asks for more.
+            progress.mismatched(message.number, hint + 1)
+            return
+        low = max(progress.match, log.first_index - 1)
         high = max(hint, low)
         while low < high:
             middle = (low + high + 1) // 2
-            term = context.log.term_at(LogIndex(middle))
+            term = log.term_at(LogIndex(middle))
             if term is not None and term <= message.hint_term:
                 low = middle
             else:
                 high = middle - 1
-        if not progress.mismatched(message.number, low + 1) or self._pump(progress):
-            return
-        if progress.next >= context.log.first_index:  # else it is trimmed: do not ask in a loop
+        if progress.mismatched(message.number, low + 1) and not self._pump(progress):
             self._send(progress, None)
 
     # Links and lives.

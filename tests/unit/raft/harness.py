@@ -298,6 +298,20 @@ class World:
         data = b"".join(messages.encode(loaded))
         self.queues[source, target].append(data)
 
+    def inject(self, source: str, target: str, message: Message) -> None:
+        """Let `source` say something its group would not say now, and deliver all of its queue."""
+        self[source].group._context.outbox.send(MemberId(target), message)
+        self[source].drain()
+        self.deliver(source, target)
+
+    def hold_all(self) -> None:
+        """Let every message wait until `deliver` is called for its direction."""
+        self.held = {(one, other) for one in self.names for other in self.names if one != other}
+
+    def waiting(self, source: str, target: str) -> list[Message]:
+        """Return the messages that wait in one direction."""
+        return [messages.decode(data) for data in self.queues.get((source, target), ())]
+
     def deliver(self, source: str, target: str, count: int | None = None) -> int:
         """Deliver up to `count` waiting messages of one direction."""
         queue = self.queues.get((source, target), deque())

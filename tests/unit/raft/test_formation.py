@@ -1,0 +1,185 @@
+"""Formation and quarantine decisions alone: each row of the table, and no two formations at once."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.raft.formation import (
+    PeerView,
+    Step,
+    decide,
+    genesis_of,
+    group_id_of,
+    met_by,
+    recorded_by,
+)  # fmt: skip
+from dledger.types import MemberId
+
+MEMBERS = [MemberId(name) for name in "abc"]
+
+
+def life(name: str) -> bytes:
+    return name.encode().ljust(16, b"-")
+
+
+LIVES = {name: life(name + "1") for name in "abc"}
+GENESIS = genesis_of("c", "g", LIVES)
+GROUP_ID = group_id_of("c", "g", LIVES)
+
+
+def empty(name: str, met: dict[str, bytes] | None = None) -> PeerView:
+    return PeerView(LIVES[name], met=LIVES if met is None else met)
+
+
+def formed(name: str, recorded: bytes, genesis: bytes = GENESIS) -> PeerView:
+    return PeerView(LIVES[name], group_id=GROUP_ID, recorded=recorded, genesis=genesis)
+
+
+def decided(
+    views: dict[str, PeerView], incarnation: bytes = LIVES["a"], group: str = "g"
+) -> tuple[Step, str]:
+    decision = decide(
+        cluster="c",
+        group=group,
+        member=MEMBERS[0],
+        incarnation=incarnation,
+        members=MEMBERS,
+        views={MemberId(name): view for name, view in views.items()},
+    )
+    return decision.step, decision.reason
+
+
+def test_row_a_another_group_is_refused() -> None:
+    step, reason = decided({"b": formed("b", LIVES["a"])}, group="other")
+    assert step is Step.WAIT
+    assert "belongs to c/g" in reason
+
+
+def test_row_a_another_member_list_is_refused() -> None:
+    genesis = genesis_of("c", "g", {**LIVES, "d": life("d1")})
+    view = PeerView(
+        LIVES["b"], group_id=group_id_of("c", "g", {**LIVES, "d": life("d1")}), genesis=genesis
+    )
+    step, reason = decided({"b": view})
+    assert step is Step.WAIT
+    assert "has the members a, b, c, d" in reason
+
+
+def test_row_a_a_peer_without_its_first_entry_cannot_help() -> None:
+    step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"")})
+    assert step is Step.WAIT
+    assert "no longer begins with entry 1" in reason
+
+
+def test_row_a_a_peer_that_contradicts_itself_is_refused() -> None:
+    view = formed("b", LIVES["a"])
+    view.group_id = bytes(15) + b"x"
+    assert decided({"b": view})[0] is Step.WAIT
+
+
+def test_row_b_two_groups() -> None:
+    lives = {**LIVES, "c": life("c2")}
+    other = PeerView(
+        life("c2"), group_id=group_id_of("c", "g", lives), genesis=genesis_of("c", "g", lives)
+    )
+    step, reason = decided({"b": formed("b", LIVES["a"]), "c": other})
+    assert step is Step.WAIT
+    assert "different groups" in reason
+
+
+def test_row_c_who_never_promised_anything_adopts() -> None:
+    assert decided({"b": formed("b", LIVES["a"])})[0] is Step.ADOPT
+
+
+def test_row_d_another_incarnation_is_quarantined() -> None:
+    assert decided({"b": formed("b", LIVES["a"])}, life("a2"))[0] is Step.QUARANTINE
+
+
+def test_row_d_an_incarnation_that_was_followed_by_another_is_quarantined() -> None:
+    """The first entry lists it, but the peer has a later life on record."""
+    assert decided({"b": formed("b", life("a2"))})[0] is Step.QUARANTINE
+
+
+def test_row_e_all_have_met_all() -> None:
+    assert decided({"b": empty("b"), "c": empty("c")})[0] is Step.FORM
+
+
+def test_row_f_somebody_is_missing() -> None:
+    step, reason = decided({"b": empty("b")})
+    assert step is Step.WAIT
+    assert "when c is met" in reason
+
+
+@pytest.mark.parametrize("met", [{}, {"a": life("a1"), "b": life("b1")}, {**LIVES, "c": life("x")}])
+def test_row_f_somebody_has_met_others_than_i(met: dict[str, bytes]) -> None:
+    step, reason = decided({"b": empty("b", met), "c": empty("c")})
+    assert step is Step.WAIT
+    assert reason.startswith("b has not met")
+
+
+def test_everybody_derives_the_same_first_entry() -> None:
+    lists = [dict(order) for order in permutations(LIVES.items())]
+    assert len({genesis_of("c", "g", lives) for lives in lists}) == 1
+    assert group_id_of("c", "h", LIVES) != GROUP_ID
+    assert group_id_of("c", "g", {**LIVES, "c": life("c2")}) != GROUP_ID
+
+
+class Empty:
+    """A member without data that only meets others."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = MemberId(name)
+        self.incarnation = life(f"{name}{number}")
+        self.views: dict[MemberId, PeerView] = {}
+        self.genesis = b""
+
+    def hears(self, other: "Empty") -> None:
+        met = met_by(other.name, other.incarnation, other.views)
+        lives = {} if not other.genesis else {"recorded": b""}
+        view = PeerView(other.incarnation, met={} if other.genesis else met)
+        if other.genesis:
+            view.genesis = other.genesis
+            view.group_id = other.genesis[10:26]
+            view.recorded = self.incarnation if self.incarnation in other.genesis else b""
+        del lives
+        self.views[other.name] = view
+        if not self.genesis:
+            decision = decide(
+                cluster="c", group="g", member=self.name, incarnation=self.incarnation,
+                members=MEMBERS, views=self.views,
+            )  # fmt: skip
+            self.genesis = decision.genesis
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcw"), st.sampled_from("abc")), max_size=60))
+def test_no_two_groups_form_whoever_meets_whom_and_is_wiped(steps: list[tuple[str, str]]) -> None:
+    """Members meet in any order and lose their empty disks at any time: at most one group lives."""
+    members = {name: Empty(name, 1) for name in "abc"}
+    number = 1
+    ever: set[bytes] = set()
+    for one, other in steps:
+        if one == "w":
+            number += 1
+            members[other] = Empty(other, number)
+        elif one != other:
+            members[one].hears(members[other])
+        alive = {member.genesis for member in members.values() if member.genesis}
+        ever |= alive
+        assert len(alive) <= 1, steps
+
+
+def test_recorded_by_names_who_is_missing_and_the_highest_term() -> None:
+    peers = [MemberId("b"), MemberId("c")]
+    b = PeerView(LIVES["b"], group_id=GROUP_ID, recorded=life("a2"), term=7)
+    c = PeerView(LIVES["c"], group_id=GROUP_ID, recorded=life("a1"), term=9)
+    views = {MemberId("b"): b, MemberId("c"): c}
+    found = recorded_by(incarnation=life("a2"), group_id=GROUP_ID, peers=peers, views=views)
+    assert (found.missing, found.term) == (["c"], 7)
+    c.recorded = life("a2")
+    found = recorded_by(incarnation=life("a2"), group_id=GROUP_ID, peers=peers, views=views)
+    assert (found.missing, found.term) == ([], 9)
+    c.group_id = b""
+    found = recorded_by(incarnation=life("a2"), group_id=GROUP_ID, peers=peers, views=views)
+    assert found.missing == ["c"]

@@ -1,0 +1,147 @@
+"""A follower's progress: what may be sent next after each kind of answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.raft.progress import Pace, Progress
+from dledger.types import MemberId
+
+WINDOW = 1000
+
+
+def replicating(match: int = 10) -> Progress:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(match)
+    number = progress.sent(None, 0)
+    progress.matched(number, match)
+    assert progress.pace is Pace.REPLICATE
+    return progress
+
+
+def test_a_probe_is_alone() -> None:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(10)
+    assert progress.may_send(WINDOW)
+    progress.sent(11, 100)
+    assert not progress.may_send(WINDOW)
+    assert progress.next == 11, "a probe moves nothing"
+
+
+def test_requests_follow_each_other_up_to_the_window() -> None:
+    progress = replicating()
+    for last in (11, 12):
+        assert progress.may_send(WINDOW)
+        progress.sent(last, 600)
+    assert not progress.may_send(WINDOW)
+    assert progress.next == 13
+    progress.matched(progress.number, 11)
+    assert progress.inflight_bytes == 600
+    assert progress.may_send(WINDOW)
+    assert progress.next == 13, "an acknowledgement sends nothing again"
+
+
+def test_a_heartbeats_answer_does_not_end_what_is_being_written() -> None:
+    progress = replicating()
+    progress.sent(20, 600)
+    heartbeat = progress.sent(None, 0)
+    assert not progress.matched(heartbeat, 10)
+    assert progress.inflight_bytes == 600
+
+
+def test_a_stale_mismatch_is_ignored() -> None:
+    """F2: two heartbeats were in flight, both find the gap; only the first resets."""
+    progress = replicating()
+    progress.sent(20, 100)
+    first = progress.sent(None, 0)
+    second = progress.sent(None, 0)
+    assert progress.mismatched(first, 11)
+    assert progress.pace is Pace.PROBE
+    progress.sent(20, 100)
+    assert not progress.mismatched(second, 5), "older than the resend it asks for"
+    assert progress.next == 11
+
+
+def test_a_mismatch_never_goes_below_the_match() -> None:
+    progress = replicating(10)
+    assert progress.mismatched(progress.sent(None, 0), 3)
+    assert progress.next == 11
+
+
+def test_a_broken_link_loses_what_was_in_flight() -> None:
+    progress = replicating(10)
+    progress.sent(20, 600)
+    progress.lost()
+    assert (progress.next, progress.inflight_bytes, progress.pace) == (11, 0, Pace.PROBE)
+
+
+def test_a_new_life_has_nothing() -> None:
+    progress = replicating(10)
+    progress.forget_data()
+    assert (progress.match, progress.next, progress.pace) == (0, 1, Pace.PROBE)
+
+
+def test_a_full_disk_gets_heartbeats_only() -> None:
+    progress = replicating(10)
+    progress.disk_low = True
+    assert not progress.may_send(WINDOW)
+    number = progress.sent(None, 0)
+    progress.matched(number, 10)
+    assert not progress.may_send(WINDOW)
+
+
+def test_an_unanswered_probe_is_repeated() -> None:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(10)
+    progress.sent(11, 100)
+    progress.retry_probe()
+    assert progress.may_send(WINDOW)
+    assert progress.inflight_bytes == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "beat", "match", "mismatch", "lost", "life", "retry"]),
+            st.integers(0, 40),
+            st.integers(0, 40),
+        )
+    )
+)
+def test_the_invariants_hold_whatever_comes(steps: list[tuple[str, int, int]]) -> None:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(10)
+    last = 30
+    for what, one, other in steps:
+        number = min(one, progress.number)
+        if what == "send" and progress.next <= last and progress.may_send(WINDOW):
+            progress.sent(min(last, progress.next + other), 100)
+        elif what == "beat":
+            progress.sent(None, 0)
+        elif what == "match":
+            progress.matched(number, min(other, last))
+        elif what == "mismatch":
+            progress.mismatched(number, min(other, last))
+        elif what == "lost":
+            progress.lost()
+        elif what == "life":
+            progress.forget_data()
+        elif what == "retry":
+            progress.retry_probe()
+        assert progress.match < progress.next <= last + 1
+        assert progress.inflight_bytes == sum(each.size for each in progress.inflight)
+        assert all(each.last > progress.match for each in progress.inflight)
+
+
+def test_it_describes_itself() -> None:
+    progress = replicating()
+    progress.sent(12, 70)
+    assert progress.describe() == "b replicate match=10 next=13 inflight=1/70 number=2"
+
+
+def test_window_is_a_bound_not_a_goal() -> None:
+    progress = replicating()
+    progress.sent(11, 10 * WINDOW)
+    assert not progress.may_send(WINDOW)
+    with pytest.raises(AssertionError):
+        assert progress.inflight_bytes < WINDOW
