@@ -62,7 +62,11 @@ class CommitLog:
         )
         self._space.open()
         self._disk = LogDisk(fs, folder.log_path, self._pool, self._space, settings)
-        found = recover(folder, self._pool)
+        try:
+            found = recover(folder, self._pool)
+        except BaseException:
+            self._pool.close()
+            raise
         self.recovery_notes: Sequence[str] = tuple(found.notes)
         """What recovery changed on disk, a line each, with the label of the table's row."""
         self._state = LogState(

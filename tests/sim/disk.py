@@ -219,7 +219,9 @@ class SimFile:
         sectors = range(offset // SECTOR_SIZE, (offset + max(size, 1) - 1) // SECTOR_SIZE + 1)
         if not self._inode.bad_sectors.isdisjoint(sectors):
             raise OSError(errno.EIO, "a damaged sector", self._path)
-        return self._inode.seen.read(size, offset)
+        data = self._inode.seen.read(size, offset)
+        self._system.read_bytes += len(data)
+        return data
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         self._enter("write")
@@ -279,6 +281,8 @@ class SimFileSystem:
         self.life = 0
         self.calls = 0
         """Calls that change or sync something, so far."""
+        self.read_bytes = 0
+        """Bytes that were read from files, so far."""
         self._root = _Folder()
         self._locks: dict[str, weakref.ref[_Lock]] = {}
 

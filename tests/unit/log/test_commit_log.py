@@ -1,15 +1,19 @@
 """The log's contract, on the real file system and on the simulated one."""
 
+import gc
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from dledger.files import FileSystem
+from dledger.files import FileSystem, OsFileSystem
 from dledger.log import CommitLog, HardState, LogSettings, SpanGone
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
+from dledger_proto import segments
 from dledger_proto.batch import Record, encode_batch
 from dledger_proto.entry import CorruptEntry
+from tests.sim.disk import SimFileSystem
 from tests.unit.log.support import (
     GENESIS,
     GROUP_ID,
@@ -108,7 +112,7 @@ def test_batches_keep_the_bytes_their_producer_framed(disk: Disk) -> None:
         for n in (1, 5, 20)
     ] * 10  # fmt: skip
     ref = member.log.append_new(EntryKind.BATCHES, batches, Term(1), 5)
-    for _ in range(2):
+    for _ in range(3):
         (entry,) = member.log.entries(ref.index, ref.index, 1 << 20)
         assert [bytes(view) for view in entry.payloads] == batches
         assert entry.kind is EntryKind.BATCHES
@@ -116,8 +120,8 @@ def test_batches_keep_the_bytes_their_producer_framed(disk: Disk) -> None:
             held = member.log.tail_span(Span(start, len(batch)))
             assert held is None or b"".join(held) == batch
         member.sync()
+        assert member.log.read_batch_run(entry.starts[3], len(batches[3])) == batches[3]
         member.reopen(close=True)
-    assert member.log.read_batch_run(entry.starts[3], len(batches[3])) == batches[3]
 
 
 def test_entries_without_payloads_are_kept(disk: Disk) -> None:
@@ -414,3 +418,86 @@ def test_the_log_opens_through_its_classmethod_only_with_a_sound_setting() -> No
     with pytest.raises(ValueError, match="reserve_bytes is -1"):
         LogSettings(reserve_bytes=-1)
     assert CommitLog.open.__doc__ is not None
+
+
+def test_a_round_writes_the_hard_state_before_the_entries(disk: Disk) -> None:
+    member, _ = filled(disk, 1)
+    taken = member.log.take_round(HardState(Term(1), "m2"))
+    assert taken is not None
+    assert taken.describe().startswith("store hard_state; create ")
+
+
+def test_one_sync_covers_all_that_gathered(sim: SimFileSystem) -> None:
+    large = 1 << 20
+    settings = replace(SMALL, segment_size=large, checkpoint_bytes=large, allocate_bytes=large)
+    member = Member(sim, "/disk/data", settings)
+    member.genesis()
+    member.append(b"first")
+    member.sync()
+    for i in range(50):
+        member.append(b"x" * i, b"y" * 10)
+    calls: list[str] = []
+    sim.hook = lambda call, path: calls.append(call)
+    member.sync()
+    assert calls.count("write") == 1
+    assert calls.count("sync") == 1
+    assert "rename" not in calls
+
+
+def test_the_offline_reader_reads_the_same(tmp_path: Path) -> None:
+    member, model = filled((OsFileSystem(), str(tmp_path / "data")))
+    member.sync()
+    fill(member, model, 3, seed=6)
+    member.sync()
+    with segments.open_folder(f"{tmp_path}/data/log") as reader:
+        found = list(reader.entries())
+    assert [entry.header.header_crc for entry in found] == [e.ref.crc for e in model.entries]
+    assert [list(map(bytes, entry.payloads)) for entry in found] == [
+        list(written.payloads) for written in model.entries
+    ]
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_restart_reads_no_more_of_a_longer_log(sim: SimFileSystem, *, close: bool) -> None:
+    settings = replace(
+        SMALL, segment_size=256 * 1024, checkpoint_bytes=64 * 1024, allocate_bytes=16 * 1024
+    )
+    member = Member(sim, "/disk/data", settings)
+    member.genesis()
+    read: list[int] = []
+    for _ in range(2):
+        for _ in range(1000 if not read else 9000):
+            member.append(b"x" * 1000)
+            if member.log.last_index % 20 == 0:
+                member.sync()
+        member.sync()
+        if close:
+            member.log.close()
+        before = sim.read_bytes
+        member.reopen(close=False)
+        read.append(sim.read_bytes - before)
+    segments_added = 9000 * 1084 // settings.segment_size
+    # Per segment its header and a line of the checkpoint; behind the checkpoint up to its distance.
+    allowed = read[0] + 200 * segments_added + 2 * settings.checkpoint_bytes
+    assert read[1] < allowed < member.log.last_position // 20
+    assert member.log.last_index == 10_001
+
+
+def test_memory_does_not_grow_with_the_number_of_entries(sim: SimFileSystem) -> None:
+    settings = replace(SMALL, segment_size=1 << 20, tail_cache_bytes=0, checkpoint_bytes=1 << 20)
+    member = Member(sim, "/disk/data", settings)
+    member.genesis()
+
+    def held() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = 0
+    for entries in range(20_000):
+        member.append(b"x" * 100)
+        if entries % 100 == 99:
+            member.sync()
+        if entries == 2_000:
+            member.sync()
+            before = held()
+    assert held() - before < 1_000

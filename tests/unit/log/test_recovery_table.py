@@ -2,9 +2,9 @@
 
 import enum
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import get_type_hints
+from typing import cast, get_type_hints
 
 import pytest
 
@@ -37,7 +37,7 @@ def combinations(kind: type[Facts]) -> Iterator[Facts]:
         for field in fields(kind)
     ]
     for combination in itertools.product(*values):
-        yield kind(*combination)
+        yield cast("Callable[..., Facts]", kind)(*combination)
 
 
 @pytest.mark.parametrize(("rows", "kind"), TABLES, ids=["folder", "file", "tail"])
