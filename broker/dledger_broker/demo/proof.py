@@ -41,8 +41,7 @@ async def read_back(bootstrap: str, topic: str, rows: Sequence[Departure], membe
     config = ConsumerConfig(start_at=StartAt.FIRST, prefer=member)
     async with AsyncConsumer(bootstrap, config) as consumer:
         await consumer.assign(topic, StartAt.FIRST)
-        ends = {queue: end for queue, (_, end) in (await consumer.offsets(topic)).items()}
-        left = sum(ends.values())
+        left = sum(bounds.maximum for bounds in (await consumer.offsets(topic)).values())
         while left > 0:
             records = await consumer.poll(max_records=POLL_RECORDS, timeout_ms=SILENCE_MS)
             if not records:
@@ -75,15 +74,17 @@ async def compare_members(
 
 
 async def _compare(admin: AsyncAdmin, addresses: Mapping[str, str]) -> Comparison:
+    states = {name: await admin.status(address) for name, address in addresses.items()}
     logs = {name: await admin.log_entries(address) for name, address in addresses.items()}
-    (first_name, first), *others = logs.items()
-    comparison = Comparison(entries=len(first.entries), digest=first.digest.hex())
-    for name, log in others:
-        if log.entries != first.entries:
+    first_name, *others = addresses
+    first, log = states[first_name], logs[first_name]
+    comparison = Comparison(entries=len(log), digest=first.digest.hex())
+    for name in others:
+        if logs[name] != log:
             comparison.differences.append(f"{name} and {first_name} hold different entries")
-        if log.applied_index != first.applied_index:
+        if states[name].applied_index != first.applied_index:
             comparison.differences.append(f"{name} and {first_name} have applied different indexes")
-        elif log.digest != first.digest:
+        elif states[name].digest != first.digest:
             comparison.differences.append(f"{name} and {first_name} have different state digests")
     comparison.identical = not comparison.differences
     return comparison

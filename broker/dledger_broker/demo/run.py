@@ -216,8 +216,8 @@ class _Demo:
 
     async def _leader(self, admin: AsyncAdmin) -> str:
         async def ask() -> str:
-            routes = await admin.routes()
-            return next((g.leader for g in routes.groups if g.name == self._cluster.group), "")
+            groups = await admin.groups()
+            return next((each.leader for each in groups if each.name == self._cluster.group), "")
 
         return await _eventually(ask, "a leader", self._now)
 
