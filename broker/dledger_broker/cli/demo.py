@@ -13,7 +13,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "demo",
         epilog="Exit codes: 0 nothing lost, doubled or out of order and all members alike; "
-        "1 otherwise; 2 the flights' file is not installed.",
+        "1 otherwise; 2 the flights' file is not installed, or the folder holds something else.",
     )(demo)
 
 
@@ -29,12 +29,12 @@ def demo(
     """Stream a year of flights into a group while its members are killed, then compare all."""
     # Imported here: plotting and the data set are not worth loading for any other command.
     from dledger_broker.demo.flights import InputMissing
-    from dledger_broker.demo.run import NotServing, run
+    from dledger_broker.demo.run import FolderInUse, NotServing, run
 
     console = Console(stderr=as_json)
     try:
         code = run(folder, report, console)
-    except InputMissing as error:
+    except (FolderInUse, InputMissing) as error:
         typer.echo(f"dledger demo: {error}", err=True)
         raise typer.Exit(2) from error
     except NotServing as error:

@@ -5,6 +5,7 @@ processes are `local_cluster`'s.
 """
 
 import asyncio
+import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,14 +40,21 @@ from dledger_client import (
     StartAt,
 )
 
+CLUSTER = "demo"
 TOPIC = "departures"
 QUEUES = 8
 PAUSE_S = 3.0
 """How long the second leader is stopped."""
 SETTLE_S = 60.0
 """How long the group may take to serve, at the start and after all members were killed."""
+BUFFER_BYTES = 8 << 20
+"""Rows handed over and not yet acknowledged: enough for full speed, short enough a queue."""
 BURST = 200
 """Rows handed over between two looks at the clock and the event loop."""
+
+
+class FolderInUse(Exception):
+    """The folder holds something that no demo made."""
 
 
 class NotServing(Exception):
@@ -73,8 +81,7 @@ def run(folder: Path, report_folder: Path, console: Console) -> int:
 
     `demo-report.json` and `demo-report.html` are written to `report_folder`.
     """
-    if folder.exists():
-        shutil.rmtree(folder)
+    _empty(folder)
     console.print(f"reading {ROWS:,} departures")
     rows = departures()
     cluster = LocalCluster(
@@ -92,6 +99,17 @@ def run(folder: Path, report_folder: Path, console: Console) -> int:
     console.print(table(outcome))
     console.print(f"report: {report_folder / 'demo-report.html'}")
     return 0 if outcome.is_good else 1
+
+
+def _empty(folder: Path) -> None:
+    """Remove what an earlier demo left; refuse a folder that holds anything else."""
+    if not folder.exists():
+        return
+    record = folder / "cluster.json"
+    names = sorted(path.name for path in folder.iterdir())
+    if names and not (record.exists() and json.loads(record.read_text())["cluster"] == CLUSTER):
+        raise FolderInUse(f"{folder} holds {names[0]} and was not made by a demo; name another")
+    shutil.rmtree(folder)
 
 
 class _Demo:
@@ -141,7 +159,7 @@ class _Demo:
 
     async def _write(self) -> None:
         stream = self._stream
-        config = ProducerConfig(name="demo", timeout_ms=120_000)
+        config = ProducerConfig(name="demo", timeout_ms=120_000, buffer_bytes=BUFFER_BYTES)
         async with AsyncProducer(self._cluster.name_server, config) as producer:
             for first in range(0, len(self._rows), BURST):
                 burst = self._rows[first : first + BURST]
