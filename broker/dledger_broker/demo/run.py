@@ -53,7 +53,7 @@ BURST = 200
 """Rows handed over between two looks at the clock and the event loop."""
 
 
-class FolderInUse(Exception):
+class NotADemoFolder(Exception):
     """The folder holds something that no demo made."""
 
 
@@ -108,7 +108,7 @@ def _empty(folder: Path) -> None:
     record = folder / "cluster.json"
     names = sorted(path.name for path in folder.iterdir())
     if names and not (record.exists() and json.loads(record.read_text())["cluster"] == CLUSTER):
-        raise FolderInUse(f"{folder} holds {names[0]} and was not made by a demo; name another")
+        raise NotADemoFolder(f"{folder} holds {names[0]} and was not made by a demo; name another")
     shutil.rmtree(folder)
 
 
