@@ -6,7 +6,8 @@ READY := $(VENV)/.ready
 SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
-.PHONY: demo test verify fix sim mutants bench proto lock clean
+# `make power-cuts` needs root, for loop devices.
+.PHONY: demo test verify fix sim mutants power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +44,9 @@ sim: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
+
+power-cuts: $(READY)
+	POWER_CUTS=20 $(BIN)/python -m pytest tests/integration/test_power_cut.py
 
 bench: $(READY)
 	$(BIN)/python -m bench
