@@ -140,6 +140,12 @@ class Registry:
             for member in over:
                 self._remove(group, member)
 
+    def forgive(self, seconds: float) -> None:
+        """Lengthen every lease: this process stood still, and what was sent meanwhile waits."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.lease_end += seconds
+
     def next_deadline(self) -> float | None:
         """Return when the next lease ends; None without members."""
         return min(

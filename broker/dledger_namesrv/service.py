@@ -36,6 +36,8 @@ REGISTRATIONS_MAX: Final = 4_000
 NAMES_PER_REQUEST_MAX: Final = 10_000
 SHARED_DELTAS_MAX: Final = 64
 STOP_GRACE_SECONDS: Final = 0.2
+STANDSTILL_SECONDS: Final = 0.5
+"""Waking so much later than planned, this process was paused, and leases are lengthened by it."""
 SNAPSHOT_AGE_KEYS_MAX: Final = 500
 """A shared snapshot is brought up to date by a delta until so many keys have changed since."""
 
@@ -200,14 +202,22 @@ class NameServerService:
 
     async def expire_leases(self) -> None:
         """End leases when they are over, until cancelled."""
+        planned = self._clock()
         while True:
             now = self._clock()
+            late = now - planned
+            if late > STANDSTILL_SECONDS:
+                # We were paused or starved: the members' heartbeats lie unread in the sockets.
+                _log.warning("stood still", seconds=round(late, 3))
+                self._registry.forgive(late)
             self._registry.expire(now)
             self._tell_soon()
             deadline = self._registry.next_deadline()
             # Leases only move later; a member that is new meanwhile has a whole one before it.
             wait = self._registry.lease / 2 if deadline is None else deadline - now
-            await asyncio.sleep(min(max(wait, 0.01), self._registry.lease / 2))
+            wait = min(max(wait, 0.01), self._registry.lease / 2)
+            planned = now + wait
+            await asyncio.sleep(wait)
 
     def handlers(self) -> tuple[RawService, ...]:
         """Return what a gRPC server serves."""

@@ -30,11 +30,12 @@ from dledger_client import (
     AsyncConsumer,
     AsyncProducer,
     AsyncSendFuture,
+    BufferFull,
+    ClientError,
     ConsumerConfig,
     ProducerConfig,
     StartAt,
 )
-from dledger_client.errors import BufferFull, ClientError
 from dledger_proto.limits import BODY_SIZE_MAX
 
 SAMPLES_MAX: Final = 1_000_000
@@ -169,13 +170,15 @@ class Load:
         config = ConsumerConfig(start_at=StartAt.FIRST)
         async with AsyncConsumer(self._name_servers, config) as consumer:
             await consumer.assign(self._topic, StartAt.FIRST)
-            left = sum(high - low for low, high in (await consumer.offsets(self._topic)).values())
+            queues = (await consumer.offsets(self._topic)).values()
+            left = sum(bounds.maximum - bounds.minimum for bounds in queues)
             started = time.perf_counter()
             idle = 0
             while left > 0 and idle < IDLE_POLLS_MAX:
                 if time.perf_counter() - started > self._seconds:
                     return
-                got = len(await consumer.poll(POLL_RECORDS, POLL_WAIT_MS))
+                batches = await consumer.poll_batches(POLL_RECORDS, POLL_WAIT_MS)
+                got = sum(len(batch) for batch in batches)
                 idle = 0 if got else idle + 1
                 left -= got
                 self._done += got

@@ -30,9 +30,14 @@ from dledger_broker.cli.output import (
     progress_bar,
 )
 from dledger_broker.cli.topics import TopicName
-from dledger_client import AsyncProducer, AsyncSendFuture, ProducerConfig
-from dledger_client.errors import BufferFull, ClientError
-from dledger_client.model import SendResult
+from dledger_client import (
+    AsyncProducer,
+    AsyncSendFuture,
+    BufferFull,
+    ClientError,
+    ProducerConfig,
+    SendResult,
+)
 from dledger_proto.errors import DledgerError
 
 PROGRESS_STEP: Final = 500

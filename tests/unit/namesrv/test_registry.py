@@ -83,6 +83,15 @@ def test_next_deadline_is_the_earliest_lease(registry: Registry) -> None:
     assert registry.next_deadline() == 13
 
 
+def test_a_standstill_of_our_own_is_forgiven(registry: Registry) -> None:
+    three(registry)
+    registry.forgive(55)
+    registry.expire(60)
+    assert group_line(registry) == "g 0 leader= a+ b+ c+"
+    registry.expire(65)
+    assert group_line(registry) == ""
+
+
 def test_newer_stream_of_a_member_replaces_the_older(registry: Registry) -> None:
     a = FakeMember(registry)
     a.join(0)

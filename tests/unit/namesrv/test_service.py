@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 
 import grpc.aio
 import pytest
 
-from dledger_namesrv.service import NameServer, NameServerSettings, PortTaken
+from dledger_namesrv.registry import Registry
+from dledger_namesrv.service import NameServer, NameServerService, NameServerSettings, PortTaken
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.raw import (
     MESSAGE_SIZE_OPTIONS,
@@ -30,7 +32,7 @@ from dledger_proto.v1.routes_pb2 import (
     RoutesReply,
     RoutesRequest,
 )
-from tests.unit.namesrv.helpers import topic
+from tests.unit.namesrv.helpers import FakeMember, group_line, topic
 
 DEADLINE = 20.0
 
@@ -141,6 +143,35 @@ def test_silent_member_leaves_with_its_lease() -> None:
     run(main)
 
 
+def test_a_name_server_that_stood_still_drops_nobody() -> None:
+    async def main() -> None:
+        registry = Registry(lease=0.1)
+        clock = [100.0]
+        member = FakeMember(registry)
+        member.join(clock[0])
+        looked = asyncio.Event()
+
+        def now() -> float:
+            looked.set()
+            return clock[0]
+
+        expiry = asyncio.create_task(NameServerService(registry, now).expire_leases())
+        await asyncio.wait_for(looked.wait(), DEADLINE)
+        clock[0] += 60.0  # paused; its next look is the first thing after it
+        looked.clear()
+        await asyncio.wait_for(looked.wait(), DEADLINE)
+        await asyncio.sleep(0)
+        assert group_line(registry) == "g 0 leader= a+"
+        clock[0] += 0.4  # silent, while the name server runs
+        while group_line(registry):
+            looked.clear()
+            await asyncio.wait_for(looked.wait(), DEADLINE)
+            await asyncio.sleep(0)
+        expiry.cancel()
+
+    run(main)
+
+
 def test_get_answers_all_or_the_topics_asked_for() -> None:
     async def main() -> None:
         async with serving() as (_, channel):
@@ -160,7 +191,7 @@ def test_get_answers_all_or_the_topics_asked_for() -> None:
 
 def test_get_of_too_much_says_what_to_do() -> None:
     async def main() -> None:
-        async with serving() as (server, channel):
+        async with serving(lease_seconds=3600) as (server, channel):
             member = Member(channel)
             await member.send(full=True)
             session = server.registry.open_session()
@@ -173,7 +204,7 @@ def test_get_of_too_much_says_what_to_do() -> None:
                     cluster="c", group="g", member="b", address="b:1", sequence=1, full=True,
                     topics=rows,
                 ),
-                0.0,
+                time.monotonic(),
             )  # fmt: skip
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await raw_unary(channel, "/dledger.v1.Routes/Get")(b"")
