@@ -18,8 +18,7 @@ import importlib.metadata
 import importlib.util
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -136,6 +135,26 @@ def _returning(journal: Journal) -> Callable[[str | None], object]:
     return lambda _name: journal
 
 
+class _Call:
+    """A call into the library: its time, and what it sends. Calls do not nest within one engine."""
+
+    __slots__ = ("_before", "_wire", "now")
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+        self._before: float | None = None
+        self.now = 0.0
+
+    def __enter__(self) -> list[tuple[str, Mapping[str, object]]]:
+        sent = self._wire.sent = []
+        self._before = _call_time.now
+        _call_time.now = self.now
+        return sent
+
+    def __exit__(self, *_error: object) -> None:
+        _call_time.now = self._before
+
+
 class AppendResult(NamedTuple):
     """The library's answer to an append message."""
 
@@ -164,6 +183,7 @@ class Engine(library.SyncObj):
         self._journal = journal
         self._covered_index = covered_index
         self._wire = _Wire()
+        self._call = _Call(self._wire)
         self._peers = {name: _Peer(name, place) for place, name in enumerate(sorted(members))}
         configuration = SyncObjConf(
             autoTick=False,
@@ -191,17 +211,10 @@ class Engine(library.SyncObj):
         for peer in others:
             self._SyncObj__onNodeConnected(peer)
 
-    @contextmanager
-    def _at(self, now: float) -> Generator[list[tuple[str, Mapping[str, object]]]]:
+    def _at(self, now: float) -> "_Call":
         """Make `now` the library's time, and collect what it sends."""
-        sent: list[tuple[str, Mapping[str, object]]] = []
-        self._wire.sent = sent
-        before = _call_time.now
-        _call_time.now = now
-        try:
-            yield sent
-        finally:
-            _call_time.now = before
+        self._call.now = now
+        return self._call
 
     # State.
 
@@ -230,6 +243,15 @@ class Engine(library.SyncObj):
     def commit_index(self) -> int:
         """The highest index known to be committed."""
         return self._SyncObj__raftCommitIndex
+
+    @property
+    def signature(self) -> tuple[int, int, object]:
+        """Return a value that differs whenever role, term or leader do; cheap."""
+        return (
+            self._SyncObj__raftState,
+            self._SyncObj__raftCurrentTerm,
+            self._SyncObj__raftLeader,
+        )
 
     def match_index(self, member: MemberId) -> int:
         """Return what a leader counts for another member."""

@@ -59,5 +59,6 @@ class Applying:
             return
         first_before = context.log.first_index
         context.log.trim_head(Position(context.machine.head_needed()), LogIndex(limit))
+        context.storage.touch()
         if context.log.first_index != first_before:
             context.trace.event("head_trimmed", index=context.log.first_index)

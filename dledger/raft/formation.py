@@ -9,7 +9,7 @@ A member without data, once a peer's process has shown that it speaks to this ve
   A    a formed peer of another cluster, group or member list    wait, say why
   B    formed peers of two different groups                      wait, say why
   C    a formed peer whose first entry lists this incarnation,
-       and which has this incarnation on record                  adopt its first entry
+       and no other incarnation is on record anywhere            adopt its first entry
   D    any other formed peer                                     adopt it, in quarantine
   E    all configured members, all without data, and each has
        met the very incarnations that this one has met           form
@@ -116,7 +116,7 @@ def decide(
         view = formed[min(formed)]
         listed = dict(parse_genesis(view.genesis).members).get(member)
         known = listed == incarnation and all(
-            each.recorded == incarnation for each in formed.values()
+            each.recorded in (b"", incarnation) for each in formed.values()
         )
         return Decision(Step.ADOPT if known else Step.QUARANTINE, genesis=view.genesis)
     met = met_by(member, incarnation, views)

@@ -66,6 +66,7 @@ class Parts:
         self.proposals = Proposals()
         self.applying = Applying(context, self.proposals)
         self._seen: tuple[Role, int, MemberId | None] = (Role.UNFORMED, 0, None)
+        self._signature: tuple[int, int, object] | None = None
         self._commit_seen = 0
 
     def begin_core(self) -> None:
@@ -108,6 +109,7 @@ class Parts:
 
     def _on_truncated(self, first: int, last: int) -> None:
         context = self._context
+        context.storage.touch()
         context.trace.event("truncated", first=first, last=last, term=context.engine.term)
 
     def _new_life(self, peer: MemberId) -> None:
@@ -144,8 +146,8 @@ class Parts:
                 self._on_append(sender, message)
             case AppendAnswer():
                 engine.adopt_term(sender, message.own_term, context.now)
-                self.replication.on_append_answer(sender, message)
-                engine.tick(context.now)
+                if self.replication.on_append_answer(sender, message):
+                    engine.tick(context.now)
             case PreVote():
                 self.elections.on_pre_vote(sender, message)
             case PreVoteAnswer():
@@ -203,17 +205,19 @@ class Parts:
     def advance(self) -> None:
         """Let everything follow that the last input made possible."""
         self._observe()
-        self.quarantine.advance(self.hooks)
-        if self.transfer.active:
+        quarantined = self._context.quarantined
+        if quarantined or self.transfer.active:
+            self.quarantine.advance(self.hooks)
             self.transfer.advance()
-        self._observe()
+            self._observe()
 
     def _observe(self) -> None:
         context = self._context
         engine = context.engine
-        seen = (engine.role, engine.term, engine.leader)
-        if seen != self._seen:
-            before, self._seen = self._seen, seen
+        signature = engine.signature
+        if signature != self._signature:
+            self._signature = signature
+            before, self._seen = self._seen, (engine.role, engine.term, engine.leader)
             self._role_changed(before)
         commit = engine.commit_index
         if commit != self._commit_seen:

@@ -29,6 +29,9 @@ class Replication:
         self.peers = {peer: Progress(peer) for peer in context.peers}
         self._heartbeat_at = math.inf
         self._notice_at = math.inf
+        self._floor = 0
+        self._median_ms = 0
+        """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
         """Told of each counted answer of this reign: who, to which request (read barriers)."""
 
@@ -37,6 +40,7 @@ class Replication:
     def begin_reign(self) -> None:
         """Find out where everybody is, at once."""
         context = self._context
+        self._floor = self._median_ms = 0
         for progress in self.peers.values():
             # The core has appended its no-op: before that the logs may agree.
             progress.begin_reign(context.log.last_index - 1)
@@ -67,6 +71,8 @@ class Replication:
     def heartbeat(self) -> None:
         """Send everybody a request now; entries if a probe or the window allows, else none."""
         self._heartbeat_at = self._context.now + self._context.settings.heartbeat
+        self._floor = self.trim_floor()
+        self._median_ms = self._median_offset_ms()
         for progress in self.peers.values():
             progress.retry_probe()
             if not self._pump(progress):
@@ -83,9 +89,12 @@ class Replication:
 
     def pump(self) -> None:
         """Send entries to everybody whose window is open."""
-        if self._context.engine.is_leader:
+        context = self._context
+        if context.engine.is_leader:
+            last_index = context.log.last_index
             for progress in self.peers.values():
-                self._pump(progress)
+                if progress.next <= last_index:
+                    self._pump(progress)
 
     def _pump(self, progress: Progress) -> bool:
         """Send entries while the window allows; True when something left."""
@@ -126,8 +135,8 @@ class Replication:
                 prev_index,
                 prev_term,
                 commit_index,
-                self.trim_floor(),
-                self.group_wall_ms(),
+                self._floor,
+                context.clock.wall_ms() + self._median_ms,
                 answer=answer,
                 payload=payload,
             ),
@@ -209,13 +218,16 @@ class Replication:
 
     def group_wall_ms(self) -> int:
         """Return the majority's median clock: this leader's clock and what the others showed."""
+        return self._context.clock.wall_ms() + self._median_offset_ms()
+
+    def _median_offset_ms(self) -> int:
         offsets = [0] + [
             progress.clock_offset_ms
             for progress in self.peers.values()
             if progress.clock_offset_ms is not None
         ]
         offsets.sort()
-        return self._context.clock.wall_ms() + offsets[(len(offsets) - 1) // 2]
+        return offsets[(len(offsets) - 1) // 2]
 
     def all_matched(self, peer: MemberId) -> bool:
         """Tell whether a follower holds the whole log on its disk."""

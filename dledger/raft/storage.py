@@ -30,6 +30,7 @@ class Storage:
         self._round_state: HardState | None = None
         self._round_version = 0
         self._round_since = 0.0
+        self._touched = True
 
     # Hard state.
 
@@ -71,8 +72,9 @@ class Storage:
 
     def take_round(self, now: float) -> WriteRound | None:
         """Return what the driver has to write; at most one at a time."""
-        if self._round is not None:
+        if self._round is not None or not self._is_dirty():
             return None
+        self._touched = False
         state = self.state if self.version != self.durable_version else None
         taken = self._log.take_round(state)
         if taken is None:
@@ -85,6 +87,18 @@ class Storage:
             self._round_version = self.version
             self._round_since = now
         return taken
+
+    def touch(self) -> None:
+        """Note a change of the log that its indexes do not show: a cut, a trimmed head."""
+        self._touched = True
+
+    def _is_dirty(self) -> bool:
+        log = self._log
+        return (
+            log.last_index != log.durable_index
+            or self.version != self.durable_version
+            or self._touched
+        )
 
     def finish_round(self, finished: WriteRound) -> None:
         """Move the watermarks to what the round covered."""

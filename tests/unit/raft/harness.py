@@ -6,7 +6,7 @@ be killed, wiped and started. Nothing happens by itself: `run` moves time and de
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -219,7 +219,11 @@ class Member:
 class World:
     """Members, links, time."""
 
-    def __init__(self, names: str = "abc", *, seed: int = 1, start: bool = True, **settings: float):
+    def __init__(
+        self, names: str = "abc", *, seed: int = 1, start: bool = True, **settings: object
+    ) -> None:
+        self, names: str = "abc", *, seed: int = 1, start: bool = True, **settings: object
+    ):
         self.seed = seed
         self.now = 100.0
         self.settings = settings
@@ -375,9 +379,12 @@ class World:
             leader = self[name]
         return leader
 
-    def until(self, condition: "object", seconds: float = 5.0) -> float:
+    def until_led(self, seconds: float, other_than: Member | None = None) -> float:
+        """Run until a member, another than the given one, leads; return how long it took."""
+        return self.until(lambda: any(member is not other_than for member in self.leaders), seconds)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 5.0) -> float:
         """Run until the condition holds; return how long it took."""
-        assert callable(condition)
         began = self.now
         while not condition():
             assert self.now - began < seconds, [member.group.status() for member in self.alive]

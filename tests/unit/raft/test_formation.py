@@ -1,4 +1,4 @@
-"""Formation and quarantine decisions alone: each row of the table, and no two formations at once."""
+"""Formation and quarantine decisions alone: each row of the table, no two formations at once."""
 
 from itertools import permutations
 
@@ -91,6 +91,11 @@ def test_row_b_two_groups() -> None:
 
 def test_row_c_who_never_promised_anything_adopts() -> None:
     assert decided({"b": formed("b", LIVES["a"])})[0] is Step.ADOPT
+
+
+def test_row_c_a_peer_that_knows_nothing_of_it_does_not_matter() -> None:
+    """It may have lost its own disk meanwhile; quarantining both would leave no majority."""
+    assert decided({"b": formed("b", LIVES["a"]), "c": formed("c", b"")})[0] is Step.ADOPT
 
 
 def test_row_d_another_incarnation_is_quarantined() -> None:

@@ -282,13 +282,7 @@ def test_d17_a_silent_leader_is_replaced_within_its_timeouts() -> None:
         leader = world.elect()
         world.run(0.3)
         leader.paused = True
-        rest = [member for member in world.alive if member is not leader]
-
-        def replaced(rest: "object" = rest) -> bool:
-            assert isinstance(rest, list)
-            return any(member.role is Role.LEADER for member in rest)
-
-        worst = max(worst, world.until(replaced, 4.0))
+        worst = max(worst, world.until_led(4.0, other_than=leader))
         leader.paused = False
         world.run(1.0)
         assert leader.role is Role.FOLLOWER
@@ -301,7 +295,7 @@ def test_d17_a_refused_redial_starts_an_election_at_once_and_votes_split_briefly
         leader = world.elect()
         world.run(0.3)
         leader.kill()
-        assert world.until(lambda: bool(world.leaders), 3.0) <= 0.6
+        assert world.until_led(3.0) <= 0.6
 
 
 def test_d17_one_broken_link_to_a_healthy_leader_changes_nothing() -> None:
@@ -396,7 +390,7 @@ def test_d8_a_member_with_a_wrong_clock_says_so_and_lets_others_lead() -> None:
         assert abs(status.clock_offset_ms - 5_000) < 100
         assert "off the majority's" in status.reason
         leader.kill()
-        world.until(lambda: bool(world.leaders), 5.0)
+        world.until_led(5.0)
         assert world.leader is not world["b"]
 
 

@@ -1,0 +1,184 @@
+"""Group commit and the fate of proposals, without a group."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.raft.proposals import DECISION_LIMIT, Proposals
+from dledger.types import Buffer, EntryKind, LogIndex, Settled, Term
+from dledger_proto.errors import Code, Outcome
+from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_TARGET
+
+COMMANDS, BATCHES = EntryKind.COMMANDS, EntryKind.BATCHES
+
+
+class Entries:
+    """Takes entries as a leader's log would."""
+
+    def __init__(self, term: int = 1, last: int = 10) -> None:
+        self.term = term
+        self.last = last
+        self.made: list[tuple[EntryKind, list[Buffer]]] = []
+
+    def append(self, kind: EntryKind, payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
+        self.last += 1
+        self.made.append((kind, list(payloads)))
+        return LogIndex(self.last), Term(self.term)
+
+
+def add(proposals: Proposals, *payloads: bytes, kind: EntryKind = COMMANDS) -> list[Settled]:
+    settled: list[Settled] = []
+    proposals.add(kind, payloads, settled.append)
+    return settled
+
+
+def test_what_waits_becomes_one_entry_in_order_and_results_go_to_their_owners() -> None:
+    proposals, entries = Proposals(), Entries()
+    one = add(proposals, b"a", b"b")
+    two = add(proposals, b"c")
+    assert proposals.cut(entries.append, everything=True) == 1
+    assert entries.made == [(COMMANDS, [b"a", b"b", b"c"])]
+    assert proposals.waiting_bytes == 0
+    proposals.applied(LogIndex(11), 1, ["A", "B", "C"])
+    assert (one[0].outcome, list(one[0].results)) == (Outcome.STORED, ["A", "B"])
+    assert (two[0].index, two[0].term, list(two[0].results)) == (11, 1, ["C"])
+    assert proposals.undecided == 0
+
+
+def test_an_entry_holds_one_kind_and_order_is_kept() -> None:
+    proposals, entries = Proposals(), Entries()
+    for kind in (COMMANDS, COMMANDS, BATCHES, COMMANDS):
+        add(proposals, b"x", kind=kind)
+    assert proposals.cut(entries.append, everything=True) == 3
+    assert [(kind, len(payloads)) for kind, payloads in entries.made] == [
+        (COMMANDS, 2), (BATCHES, 1), (COMMANDS, 1),
+    ]  # fmt: skip
+
+
+def test_while_a_round_is_in_flight_only_full_entries_are_made() -> None:
+    proposals, entries = Proposals(), Entries()
+    add(proposals, bytes(ENTRY_SIZE_TARGET // 2))
+    assert proposals.cut(entries.append, everything=False) == 0
+    add(proposals, bytes(ENTRY_SIZE_TARGET // 2))
+    add(proposals, b"rest")
+    assert proposals.cut(entries.append, everything=False) >= 1
+    assert proposals.waiting_bytes < ENTRY_SIZE_TARGET
+
+
+def test_sizes_and_counts_are_bounded() -> None:
+    proposals, entries = Proposals(), Entries()
+    for _ in range(2 * ENTRY_PAYLOADS_MAX + 1):
+        add(proposals, b"x")
+    assert proposals.cut(entries.append, everything=True) == 3
+    assert max(len(payloads) for _, payloads in entries.made) == ENTRY_PAYLOADS_MAX
+    for _ in range(5):
+        add(proposals, bytes(ENTRY_SIZE_TARGET // 2 - 100))
+    entries.made.clear()
+    assert proposals.cut(entries.append, everything=True) == 3
+
+
+@pytest.mark.parametrize(
+    ("payloads", "code"),
+    [
+        ([], Code.INVALID_ARGUMENT),
+        ([b"x"] * (ENTRY_PAYLOADS_MAX + 1), Code.INVALID_ARGUMENT),
+        ([bytes(ENTRY_SIZE_MAX)], Code.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_what_fits_no_entry_is_refused(payloads: list[bytes], code: Code) -> None:
+    proposals = Proposals()
+    settled = add(proposals, *payloads)
+    assert [(each.outcome, each.code) for each in settled] == [(Outcome.NOT_STORED, code)]
+    assert not proposals.are_waiting
+
+
+def test_a_replaced_entry_is_certainly_not_stored() -> None:
+    proposals, entries = Proposals(), Entries()
+    settled = add(proposals, b"a")
+    proposals.cut(entries.append, everything=True)
+    proposals.leadership_lost(5.0, "b")
+    proposals.applied(LogIndex(11), 2, ["other"])
+    assert (settled[0].outcome, settled[0].code) == (Outcome.NOT_STORED, Code.NOT_LEADER)
+    assert settled[0].index == 11, "an entry had held it"
+
+
+def test_what_waited_when_leadership_was_lost_was_in_no_log() -> None:
+    proposals = Proposals()
+    settled = add(proposals, b"a")
+    proposals.leadership_lost(5.0, "b")
+    assert (settled[0].code, settled[0].detail, settled[0].index) == (Code.NOT_LEADER, "b", 0)
+
+
+def test_what_stays_undecided_is_unknown_after_a_while() -> None:
+    proposals, entries = Proposals(), Entries()
+    settled = add(proposals, b"a")
+    proposals.cut(entries.append, everything=True)
+    assert proposals.decide_by is None
+    proposals.leadership_lost(5.0, "")
+    assert proposals.decide_by == 5.0 + DECISION_LIMIT
+    proposals.tick(5.0 + DECISION_LIMIT / 2)
+    assert settled == []
+    proposals.tick(5.0 + DECISION_LIMIT)
+    assert (settled[0].outcome, settled[0].code) == (Outcome.UNKNOWN, Code.UNKNOWN_OUTCOME)
+    proposals.applied(LogIndex(11), 1, ["A"])
+    assert len(settled) == 1
+
+
+def test_a_leader_again_decides_by_apply_alone() -> None:
+    proposals, entries = Proposals(), Entries()
+    settled = add(proposals, b"a")
+    proposals.cut(entries.append, everything=True)
+    proposals.leadership_lost(5.0, "")
+    proposals.leadership_won()
+    proposals.tick(1000.0)
+    assert settled == []
+    proposals.applied(LogIndex(11), 1, ["A"])
+    assert settled[0].outcome is Outcome.STORED
+
+
+def test_an_index_used_again_ends_the_older_proposal() -> None:
+    """The entry was cut here, yet another member may hold it: nothing certain can be said."""
+    proposals = Proposals()
+    older = add(proposals, b"a")
+    proposals.cut(Entries(term=1).append, everything=True)
+    proposals.leadership_lost(5.0, "")
+    proposals.leadership_won()
+    newer = add(proposals, b"b")
+    proposals.cut(Entries(term=3).append, everything=True)
+    assert older[0].outcome is Outcome.UNKNOWN
+    proposals.applied(LogIndex(11), 3, ["B"])
+    assert newer[0].outcome is Outcome.STORED
+
+
+STEPS = st.sampled_from(["add", "cut", "full", "apply", "lose", "win", "late"])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(0, 3)), max_size=60))
+def test_every_proposal_is_settled_once(steps: list[tuple[str, int]]) -> None:
+    proposals, entries = Proposals(), Entries()
+    everything: list[list[Settled]] = []
+    applied, now = 10, 0.0
+    for what, number in steps:
+        if what == "add":
+            everything.append(add(proposals, *[b"x"] * (number + 1)))
+        elif what == "cut":
+            proposals.cut(entries.append, everything=True)
+        elif what == "full":
+            proposals.cut(entries.append, everything=False)
+        elif what == "apply" and applied < entries.last:
+            applied += 1
+            count = len(entries.made[applied - 11][1])
+            proposals.applied(LogIndex(applied), number // 3 + 1, list(range(count)))
+        elif what == "lose":
+            proposals.leadership_lost(now, "")
+        elif what == "win":
+            proposals.leadership_won()
+        elif what == "late":
+            now += DECISION_LIMIT
+            proposals.tick(now)
+        assert all(len(settled) <= 1 for settled in everything)
+    proposals.refuse_waiting(Code.SHUTTING_DOWN, "")
+    proposals.give_up("")
+    assert all(len(settled) == 1 for settled in everything)
