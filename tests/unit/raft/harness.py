@@ -222,8 +222,6 @@ class World:
     def __init__(
         self, names: str = "abc", *, seed: int = 1, start: bool = True, **settings: object
     ) -> None:
-        self, names: str = "abc", *, seed: int = 1, start: bool = True, **settings: object
-    ):
         self.seed = seed
         self.now = 100.0
         self.settings = settings
