@@ -9,7 +9,7 @@ from dledger.raft.clocks import ClockWatch
 from dledger.raft.context import Context
 from dledger.raft.election import Elections
 from dledger.raft.gate import proven_commit
-from dledger.raft.journal import Run
+from dledger.raft.journal import InvariantBroken, Run
 from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
 from dledger.types import MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
@@ -32,6 +32,8 @@ class Following:
         if message.term < engine.term:
             context.send(sender, TermNotice(engine.term))  # L9
             return
+        if engine.is_leader and message.term == engine.term:
+            raise InvariantBroken(f"{sender} and this member both lead term {engine.term}")
         run = None
         if message.frames is not None and not context.disk_low:
             run = parse_run(message)

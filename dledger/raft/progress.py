@@ -125,7 +125,8 @@ class Progress:
     def lost(self) -> None:
         """The link broke, or entries were refused: what is in flight must be sent again."""
         self._probe()
-        self.next = self.match + 1
+        if self.match:  # else it is not known yet, and need not be the first entry
+            self.next = self.match + 1
 
     def retry_probe(self) -> None:
         """A probe went unanswered for a heartbeat: allow another."""
@@ -137,7 +138,7 @@ class Progress:
     def forget_data(self) -> None:
         """The follower came back without its data (D18): nothing of what it said holds."""
         self.match = 0
-        self.lost()
+        self._probe()
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""

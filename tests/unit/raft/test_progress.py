@@ -78,7 +78,17 @@ def test_a_broken_link_loses_what_was_in_flight() -> None:
 def test_a_new_life_has_nothing() -> None:
     progress = replicating(10)
     progress.forget_data()
-    assert (progress.match, progress.next, progress.pace) == (0, 1, Pace.PROBE)
+    assert (progress.match, progress.pace) == (0, Pace.PROBE)
+    assert progress.mismatched(progress.sent(None, 0), 1)
+    assert progress.next == 1
+
+
+def test_a_broken_link_before_the_first_answer_does_not_mean_everything_is_missing() -> None:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(1_000_000)
+    progress.sent(1_000_001, 100)
+    progress.lost()
+    assert progress.next == 1_000_001
 
 
 def test_a_full_disk_gets_heartbeats_only() -> None:

@@ -227,6 +227,17 @@ def test_f15_a_conflict_below_the_commit_index_stops_the_member() -> None:
     assert follower.log.term_at(LogIndex(base + 1)) == leader.group.term
 
 
+def test_i1_a_second_leader_of_the_same_term_stops_the_member() -> None:
+    """Only a bug, or a vote that was forgotten, can bring it about."""
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    forged = request(leader, "b", int(leader.log.last_index), commit=1)
+    with pytest.raises(InvariantBroken, match="both lead term"):
+        world.inject("b", "a", forged)
+    assert leader.group.status().role is Role.STOPPED
+
+
 def test_f16_a_leader_that_was_cut_off_confirms_no_read() -> None:
     world = World()
     old = world.elect("a")
