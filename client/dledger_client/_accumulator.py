@@ -179,6 +179,8 @@ class Accumulator:
         group.outstanding_bytes -= batch.size
 
     def _changed(self, lane: Lane) -> None:
+        if not self.limits.is_sequenced:
+            lane.forget_gap()
         lane.close_gap()
         if lane.must_fence:
             self.group(lane.group).fence_wanted = True

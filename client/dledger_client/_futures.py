@@ -43,6 +43,12 @@ class Delivery:
         if self._callbacks is not None:
             batch.observe(self.run_callbacks)
 
+    def fail(self, topic: str, error: ClientError) -> None:
+        """Settle a message that is placed nowhere."""
+        batch = Batch(topic, b"", 0, "")
+        batch.settle_failed(error)
+        self.attach(batch, 0)
+
     def done(self) -> bool:
         """Return whether the outcome is known."""
         batch = self.batch

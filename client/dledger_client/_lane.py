@@ -38,6 +38,8 @@ class GatherLimits:
     batch_records: int
     linger: float
     window: int
+    is_sequenced: bool = True
+    """False: members do not look at sequences, so there are no gaps and no epochs."""
 
 
 class Lane:
@@ -246,6 +248,12 @@ class Lane:
             return
         self._unstamp(behind)
         self.next_sequence = self.gap_at
+        self.gap_at = None
+
+    def forget_gap(self) -> None:
+        """Let a lane whose sequences nobody looks at go on; nothing is behind what it dropped."""
+        assert not self.stamped or (self.gap_at is None and not self.must_fence), "window above 1"
+        self.must_fence = False
         self.gap_at = None
 
     def _unstamp(self, behind: list[Batch]) -> None:

@@ -30,8 +30,6 @@ from dledger_proto.batch import Record
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import AnswerRow
 
-_SETTLED_TOPIC_ID = b""
-
 
 class ProducerCore:
     """Topics, groups and budgets of one producer."""
@@ -54,6 +52,7 @@ class ProducerCore:
                 linger=config.linger_ms / 1_000,
                 # Without sequences only one batch at a time keeps a queue's order.
                 window=config.batches_in_flight if config.idempotent else 1,
+                is_sequenced=config.idempotent,
             )
         )
         self.members = MemberChoice()
@@ -164,7 +163,7 @@ class ProducerCore:
             try:
                 lane = self._choice.choose(state, record, pin, lanes)
             except ClientError as error:
-                _fail(future, topic, error)
+                future.fail(topic, error)
                 return
         batch = self.accumulator.append(lane, record, size, deadline, now, movable=pin is None)
         future.attach(batch, batch.count - 1)
@@ -191,7 +190,7 @@ class ProducerCore:
         try:
             lane = self._choice.choose(state, records[0], pin, state.lanes)
         except ClientError as error:
-            _fail(future, topic, error)
+            future.fail(topic, error)
             return
         batch = self.accumulator.append_batch(
             lane, records, size, deadline, now, movable=pin is None
@@ -259,7 +258,7 @@ class ProducerCore:
         state.ask_at = now + backoff(state.tries, self.generator)
         if error.definite and not error.retriable:
             for each in self._unpark(state):
-                _fail(each.future, topic, error)
+                each.future.fail(topic, error)
 
     def link_up(self, link: int, now: float) -> None:
         """Take in that a link is open."""
@@ -361,7 +360,7 @@ class ProducerCore:
             self.accumulator.failed(batch, error)
         for state in list(self._parking.values()):
             for each in self._unpark(state):
-                _fail(each.future, state.name, error)
+                each.future.fail(state.name, error)
 
     # Topics.
 
@@ -409,7 +408,7 @@ class ProducerCore:
         error = error_of(Code.NOT_PROPOSED, f"topic {state.name}: no route within the budget")
         for each in self._unpark(state):
             if each.deadline <= now:
-                _fail(each.future, state.name, error)
+                each.future.fail(state.name, error)
             else:
                 self._park(state, each)
 
@@ -436,10 +435,3 @@ class ProducerCore:
                 self._is_usable(group) for group, _ in (state.route.parts if state.route else ())
             )
         )
-
-
-def _fail(future: Delivery, topic: str, error: ClientError) -> None:
-    """Settle a message that was never placed."""
-    batch = Batch(topic, _SETTLED_TOPIC_ID, 0, "")
-    batch.settle_failed(error)
-    future.attach(batch, 0)

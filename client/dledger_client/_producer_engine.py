@@ -44,6 +44,8 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 _LOG = logging.getLogger("dledger_client")
 Future = TypeVar("Future", bound=Delivery)
+ROOM_SHARE = 16
+"""Of a full buffer, one part of so many must be free before those who wait for room are woken."""
 
 
 class Arrival(NamedTuple):
@@ -80,7 +82,7 @@ class ProducerEngine:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_flush_scheduled = False
-        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._arrivals: deque[Arrival] = deque()
         self._arrival_bytes = 0
         self.is_closed = False
@@ -128,7 +130,7 @@ class ProducerEngine:
         """Take a message of at most `size` bytes; BufferFull. `timeout` in seconds."""
         self.check_open()
         if self.is_full(size):
-            raise self._full(size)
+            raise self.full(size)
         now = self.loop.time()
         self.core.place(future, topic, record, size, pin, now + timeout, now, one_way=one_way)
         if not self._is_flush_scheduled:
@@ -136,7 +138,8 @@ class ProducerEngine:
             self.loop.call_soon(self._flush)
         return future
 
-    def _full(self, size: int) -> BufferFull:
+    def full(self, size: int) -> BufferFull:
+        """Return the error of a message of `size` bytes that finds no room."""
         return BufferFull(
             Code.BUSY,
             f"buffer_bytes: {self.core.buffered_bytes + self._arrival_bytes} of"
@@ -154,7 +157,7 @@ class ProducerEngine:
         *,
         one_way: bool = False,
     ) -> Future:
-        """Take a message from any thread; BufferFull. The order of each thread is kept."""
+        """Take a message from any thread, in the order of each thread; see that there is room."""
         self._arrive(Arrival(future, topic, (record,), size, pin, timeout, one_way))
         return future
 
@@ -167,19 +170,20 @@ class ProducerEngine:
         pin: Pin | None,
         timeout: float,
     ) -> Future:
-        """Take messages for one batch, of together at most `size` bytes. Any thread; BufferFull."""
+        """Take messages for one batch, of together at most `size` bytes. As `take_from_thread`."""
         self._arrive(Arrival(future, topic, records, size, pin, timeout, is_batch=True))
         return future
 
     def _arrive(self, arrival: Arrival) -> None:
         self.check_open()
-        if self.is_full(arrival.size):
-            raise self._full(arrival.size)
         self._arrival_bytes += arrival.size
         self._arrivals.append(arrival)
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
-            self.loop.call_soon_threadsafe(self._flush)
+            try:
+                self.loop.call_soon_threadsafe(self._flush)
+            except RuntimeError:  # closed meanwhile, and its loop has ended
+                raise ClientClosed(Code.SHUTTING_DOWN, "this producer is closed") from None
 
     def _flush(self) -> None:
         """End a turn: take what threads handed over, let everything go that may."""
@@ -189,7 +193,9 @@ class ProducerEngine:
         while arrivals:
             future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
             self._arrival_bytes -= size
-            if is_batch:
+            if self._is_ended:
+                future.fail(topic, self._closed_error())
+            elif is_batch:
                 self.core.place_batch(future, topic, records, size, pin, now + timeout, now)
             else:
                 self.core.place(
@@ -198,6 +204,10 @@ class ProducerEngine:
         self.core.pump(now)
         self._advance()
 
+    @staticmethod
+    def _closed_error() -> ClientError:
+        return ClientClosed(Code.SHUTTING_DOWN, "the producer was closed")
+
     async def wait_for_room(self, size: int = 0, timeout: float | None = None) -> None:
         """Wait until the buffer has room for `size` bytes; BufferFull after `timeout` seconds."""
         try:
@@ -205,10 +215,10 @@ class ProducerEngine:
                 while self.is_full(size):
                     self.check_open()
                     waiter: asyncio.Future[None] = self.loop.create_future()
-                    self._room_waiters.append(waiter)
+                    self._room_waiters.append((size, waiter))
                     await waiter
         except TimeoutError:
-            raise self._full(size) from None
+            raise self.full(size) from None
         self.check_open()
 
     # After every input of the core.
@@ -218,13 +228,18 @@ class ProducerEngine:
             self._carry_out(action)
         for event in self._writable.values():
             event.set()
-        if self._room_waiters and not self.is_full():
+        if self._room_waiters:
             self._wake_room()
         self._arm()
 
     def _wake_room(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, deque()
-        for waiter in waiters:
+        """Wake as many waiters as there is room for, once it is worth the wake-up."""
+        room = self.config.buffer_bytes - self.core.buffered_bytes - self._arrival_bytes
+        if room < self.config.buffer_bytes // ROOM_SHARE and not self._is_ended:
+            return
+        while self._room_waiters and (room > 0 or self._is_ended):
+            size, waiter = self._room_waiters.popleft()
+            room -= size
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -442,7 +457,7 @@ class ProducerEngine:
             _LOG.warning("closed with sends unsettled: %s", error)
         finally:
             self._is_ended = True
-            self.core.fail_all(error_of(Code.SHUTTING_DOWN, "the producer was closed"))
+            self.core.fail_all(self._closed_error())
             self._wake_room()
             if self._timer is not None:
                 self._timer.cancel()

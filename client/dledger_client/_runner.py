@@ -129,7 +129,9 @@ class SyncRunner:
 
     def insist_on_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait as `make_room` does; but a callback, which must not wait, gets BufferFull."""
-        if engine.is_full(size) and not self._is_loop_thread():
+        if engine.is_full(size):
+            if self._is_loop_thread():
+                raise engine.full(size)
             self.run(engine.wait_for_room(size, timeout))
 
     def _is_loop_thread(self) -> bool:

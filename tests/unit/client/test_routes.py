@@ -1,0 +1,145 @@
+"""Which answer about routes replaces what is known (D14)."""
+
+from dledger_client._routes import RouteTable
+from dledger_proto.v1 import broker_pb2, routes_pb2
+from tests.unit.client.model_cluster import topic_id, topic_message
+
+
+def group(
+    name: str, leader: str, term: int, members: tuple[str, ...] = ("1", "2", "3")
+) -> routes_pb2.GroupRoute:
+    return routes_pb2.GroupRoute(
+        group=name,
+        leader=leader,
+        term=term,
+        members=[
+            routes_pb2.MemberRoute(member=m, address=f"{name}{m}:1", alive=True) for m in members
+        ],
+    )
+
+
+def full(
+    *groups: routes_pb2.GroupRoute, topics: tuple[broker_pb2.Topic, ...] = ()
+) -> routes_pb2.RoutesReply:
+    return routes_pb2.RoutesReply(full=True, cluster="c", groups=groups, topics=topics)
+
+
+def delta(
+    *groups: routes_pb2.GroupRoute, topics: tuple[broker_pb2.Topic, ...] = ()
+) -> routes_pb2.RoutesReply:
+    return routes_pb2.RoutesReply(cluster="c", groups=groups, topics=topics)
+
+
+def leader_of(table: RouteTable, name: str) -> tuple[str, int]:
+    route = table.group(name)
+    assert route is not None
+    return route.leader_address, route.term
+
+
+def test_a_lower_term_never_replaces_a_higher_one() -> None:
+    table = RouteTable()
+    assert table.apply(full(group("a", "1", 5))).new_leaders == {"a"}
+    assert not table.apply(delta(group("a", "2", 4))).new_leaders
+    assert leader_of(table, "a") == ("a1:1", 5)
+    assert not table.apply(full(group("a", "", 3))).lost_leaders
+    assert leader_of(table, "a") == ("a1:1", 5)
+    assert table.apply(delta(group("a", "3", 6))).new_leaders == {"a"}
+    assert leader_of(table, "a") == ("a3:1", 6)
+    assert not table.apply(delta(group("a", "3", 6)))
+
+
+def test_a_leader_may_be_lost_within_its_term() -> None:
+    table = RouteTable()
+    table.apply(full(group("a", "1", 5)))
+    assert table.apply(delta(group("a", "", 5))).lost_leaders == {"a"}
+    assert leader_of(table, "a") == ("", 5)
+    assert table.apply(delta(group("a", "2", 7))).new_leaders == {"a"}
+
+
+def test_word_of_a_member_counts_by_its_term() -> None:
+    table = RouteTable()
+    table.apply(full(group("a", "1", 5)))
+    assert not table.heard_leader("a", "a2:1", 5)
+    assert not table.heard_leader("a", "a2:1", 0)
+    assert not table.heard_leader("unknown", "a2:1", 9)
+    assert not table.heard_leader("a", "", 9)
+    assert table.heard_leader("a", "a2:1", 6).new_leaders == {"a"}
+    assert leader_of(table, "a") == ("a2:1", 6)
+    route = table.group("a")
+    assert route is not None
+    assert route.leader == "2"
+
+
+def test_a_source_that_knows_less_takes_nothing_away() -> None:
+    table = RouteTable()
+    both = (topic_message("t", [("a", 2), ("b", 1)]), topic_message("u", [("a", 1)]))
+    table.apply(full(group("a", "1", 1), group("b", "1", 1), topics=both))
+    table.apply(full())  # a name server that was just started
+    assert table.topic("t") is not None
+    assert table.topic("u") is not None
+    # A member of group a knows a and its topics: u is gone, about t it cannot know.
+    change = table.apply(full(group("a", "1", 1)))
+    assert change.dropped_topics == {"u"}
+    assert table.topic("t") is not None
+    assert table.group("b") is not None
+
+
+def test_topics_follow_the_control_log() -> None:
+    table = RouteTable()
+    table.apply(full(group("a", "1", 1), topics=(topic_message("t", [("a", 2)], index=7),)))
+    table.apply(delta(topics=(topic_message("t", [("a", 9)], index=6),)))
+    route = table.topic("t")
+    assert route is not None
+    assert route.write_queues == 2
+    gone = topic_message("t", [("a", 2)], index=8)
+    gone.deleted = True
+    assert table.apply(delta(topics=(gone,))).dropped_topics == {"t"}
+    # A late word of before the deletion does not bring it back; a new topic of this name does.
+    assert not table.apply(delta(topics=(topic_message("t", [("a", 2)], index=7),)))
+    new = topic_message("t", [("a", 3)], index=9)
+    new.id = b"another topic id"
+    assert table.apply(delta(topics=(new,))).topics == {"t"}
+    assert table.topic_by_id(b"another topic id") is not None
+    assert table.topic_by_id(topic_id("t")) is None
+
+
+def test_layouts_number_queues_through_their_parts() -> None:
+    table = RouteTable()
+    table.apply(full(group("a", "1", 1), topics=(topic_message("t", [("a", 2), ("b", 3)]),)))
+    route = table.topic("t")
+    assert route is not None
+    assert [route.group_of(queue) for queue in range(-1, 6)] == [
+        None, "a", "a", "b", "b", "b", None,
+    ]  # fmt: skip
+    assert route.write_queues == 5
+    assert not table.is_complete("t")
+    assert not table.is_complete("unknown")
+    table.apply(delta(group("b", "", 0)))
+    assert table.is_complete("t")
+
+
+def test_control_group() -> None:
+    table = RouteTable()
+    assert table.control_group() is None
+    table.apply(full(group("a", "1", 1)))
+    control = table.control_group()
+    assert control is not None
+    assert control.name == "a"
+    marked = group("b", "1", 1)
+    marked.control_group = True
+    table.apply(delta(marked))
+    control = table.control_group()
+    assert control is not None
+    assert control.name == "b"
+
+
+def test_removed_groups_and_addresses() -> None:
+    table = RouteTable()
+    dead = group("a", "1", 1)
+    dead.members[0].alive = False
+    table.apply(full(dead))
+    assert list(table.addresses()) == ["a2:1", "a3:1", "a1:1"]
+    reply = routes_pb2.RoutesReply(removed_groups=["a", "never seen"])
+    assert table.apply(reply).lost_leaders == {"a"}
+    assert table.groups() == []
+    assert not table.apply(reply)
