@@ -48,17 +48,18 @@ class Applying:
             self._proposals.applied(entry.ref.index, entry.ref.term, results)
         return self.ready
 
+    @property
+    def trim_is_due(self) -> bool:
+        """The head was not looked at for a while."""
+        return self._context.now >= self._trim_at
+
     def trim(self, floor: int) -> None:
-        """Let go of log segments that neither the state nor any member needs; now and then."""
+        """Let go of log segments that neither the state nor any member needs."""
         context = self._context
-        if context.now < self._trim_at:
-            return
         self._trim_at = context.now + TRIM_PERIOD
         limit = min(context.machine.saved_index, floor)
-        if limit < context.log.first_index:
-            return
-        first_before = context.log.first_index
-        context.log.trim_head(Position(context.machine.head_needed()), LogIndex(limit))
-        context.storage.touch()
-        if context.log.first_index != first_before:
-            context.trace.event("head_trimmed", index=context.log.first_index)
+        if limit >= context.log.first_index:
+            needed = Position(context.machine.head_needed())
+            if context.log.trim_head(needed, LogIndex(limit)):
+                context.storage.touch()
+                context.trace.event("head_trimmed", up_to=limit)

@@ -185,8 +185,6 @@ class Parts:
         self.barriers.tick()
         self.transfer.tick()
         self.proposals.tick(context.now)
-        leads = context.engine.is_leader
-        self.applying.trim(self.replication.trim_floor() if leads else self.following.trim_floor)
         context.engine.tick(context.now)
 
     def next_deadline(self) -> float:
@@ -210,6 +208,10 @@ class Parts:
             self.quarantine.advance(self.hooks)
             self.transfer.advance()
             self._observe()
+        if self.applying.trim_is_due:
+            leads = self._context.engine.is_leader
+            following = self.following.trim_floor
+            self.applying.trim(self.replication.trim_floor() if leads else following)
 
     def _observe(self) -> None:
         context = self._context

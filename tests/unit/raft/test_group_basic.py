@@ -1,8 +1,14 @@
 """A group of three forms, elects, replicates, applies, fails over: the ordinary life of a group."""
 
+from dataclasses import replace
+
+import pytest
+
 from dledger.raft.api import Role
-from dledger_proto.errors import Outcome
-from tests.unit.raft.harness import World
+from dledger.raft.applying import SLICE_ENTRIES_MAX
+from dledger.types import MemberId
+from dledger_proto.errors import Code, DledgerError, Outcome
+from tests.unit.raft.harness import ListMachine, World
 
 
 def test_three_empty_members_form_one_group_and_elect_one_leader() -> None:
@@ -52,3 +58,111 @@ def test_followers_take_over_when_the_leader_is_killed() -> None:
     world.assert_equal_logs()
     assert leader.machine.values == [b"one", b"two", b"three"]
     assert leader.role is Role.FOLLOWER
+
+
+def test_apply_is_done_in_bounded_slices() -> None:
+    """L13: a long replay gives the loop back after each slice."""
+    world = World()
+    leader = world.elect("a")
+    for number in range(200):
+        leader.put(b"%d" % number)
+        world.pump()
+    member = world["b"]
+    member.kill()
+    member.machine = ListMachine()
+    outputs = member.drain
+    member.drain = lambda: None  # type: ignore[method-assign]
+    member.start()
+    world.run(0.5)
+    member.drain = outputs  # type: ignore[method-assign]
+    group = member.group
+    group._context.engine._SyncObj__raftCommitIndex = 202
+    slices = 0
+    while True:
+        before = member.machine.applied_index
+        more = group.apply_slice(world.now)
+        slices += 1
+        assert member.machine.applied_index - before <= SLICE_ENTRIES_MAX
+        if not more:
+            break
+    assert member.machine.applied_index == 202
+    assert slices >= 200 // SLICE_ENTRIES_MAX
+
+
+def test_the_head_is_trimmed_only_up_to_the_slowest_member_and_the_saved_state() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    world["c"].paused = True
+    for number in range(100):
+        leader.put(bytes(10_000) + b"%d" % number)
+        world.run(0.01)
+    for member in world.alive:
+        member.machine.needed = 1 << 40
+        member.machine.saved = int(member.machine.applied_index)
+    world.run(3.0)
+    assert leader.log.first_index == 1, "c has not got these entries"
+    for member in world.alive:
+        member.machine.saved = 40
+    world["c"].paused = False
+    world.run(3.0)
+    firsts = {member.log.first_index for member in world.alive}
+    assert 1 < min(firsts) <= max(firsts) <= 41
+    for member in world.alive:
+        member.machine.saved = int(member.machine.applied_index)
+        member.machine.needed = 0
+    before = [member.log.first_index for member in world.alive]
+    world.run(3.0)
+    assert [member.log.first_index for member in world.alive] == before, "the state refers to it"
+
+
+def test_status_says_what_people_ask() -> None:
+    world = World()
+    leader = world.elect("a")
+    leader.put(b"one")
+    world.run(0.3)
+    status = leader.group.status()
+    assert (status.role, status.leader, status.reason) == (Role.LEADER, "a", "")
+    assert status.commit_index == status.applied_index == status.durable_index == 3
+    assert [(peer.member, peer.match_index, peer.connected) for peer in status.peers] == [
+        ("b", 3, True),
+        ("c", 3, True),
+    ]
+    assert all(len(peer.incarnation) == 32 for peer in status.peers)
+    follower = world["b"].group
+    assert (follower.role, follower.leader, follower.term) == (Role.FOLLOWER, "a", status.term)
+
+
+def test_what_a_group_refuses_says_why() -> None:
+    world = World(start=False)
+    world["a"].start()
+    assert world["a"].put(b"x").settled[0].code is Code.NOT_FORMED
+    assert "b, c" in world["a"].put(b"x").settled[0].detail
+    world["b"].start()
+    world["c"].start()
+    leader = world.elect("a")
+    world.run(0.3)
+    refused = world["b"].put(b"x").settled[0]
+    assert (refused.code, refused.detail) == (Code.NOT_LEADER, "a")
+    waits = leader.put(b"admitted")
+    leader.group.stop_admission()
+    assert leader.put(b"x").settled[0].code is Code.SHUTTING_DOWN
+    world.run(0.1)
+    assert waits.outcome is Outcome.STORED
+    leader.group.stop(world.now)
+    assert leader.role is Role.STOPPED
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    sound = World(start=False).settings_of(MemberId("a"))
+    sound.check()
+    for wrong, named in (
+        (replace(sound, members=[]), "members"),
+        (replace(sound, members=[MemberId("a")] * 2), "members"),
+        (replace(sound, member=MemberId("z")), "member z"),
+        (replace(sound, heartbeat=0.4), "heartbeat 0.4"),
+        (replace(sound, election_timeout_max=0.1), "election_timeout_max 0.1"),
+        (replace(sound, inflight_bytes_max=0), "inflight"),
+    ):
+        with pytest.raises(DledgerError, match=named):
+            wrong.check()
