@@ -310,7 +310,7 @@ class KeyIndex:
             sources.append(part)
         cursors = {run: merge.cursor for merge in directory.merges for run in merge.inputs}
         for run in directory.runs:
-            if run.first_time_ms < end_ms and run.last_time_ms >= begin_ms:
+            if run.first_time_ms <= end_ms and run.last_time_ms >= begin_ms:
                 start = max(low, cursors.get(run.number, b""))
                 sources.append(self._find_in_run(topic_id, run.number, start, high))
         return heapq.merge(*sources, reverse=True)
@@ -321,7 +321,7 @@ class KeyIndex:
             if wanted in data:
                 for head, hashes in _records(data):
                     at = hashes.find(wanted)
-                    while at % 8 > 0:
+                    while at > 0 and at % 8:
                         at = hashes.find(wanted, at + 1)
                     if at >= 0:
                         found.append(head.place)

@@ -14,7 +14,7 @@ before: a seek and a bounded walk back. Numbers of one producer reach a queue in
 log, which is why rows are not simply appended in order.
 
 Rows whose records are all trimmed are swept out in the order of apply: each new bucket pays for
-looking at SWEEP_BUCKETS old ones, so the table stays below twice its live size.
+looking at SWEEP_ROWS old rows, so the table stays near its live size.
 
     01 "sweep"                     -> the key at which the sweep goes on; absent: nothing to sweep
 """
@@ -32,7 +32,7 @@ BUCKET_NUMBERS: Final = 64
 ROWS_PER_BUCKET_MAX: Final = 2 * BUCKET_NUMBERS
 """Numbers are unique, so a bucket has at most BUCKET_NUMBERS rows; those of a client that breaks
 this are not indexed beyond here."""
-SWEEP_BUCKETS: Final = 2
+SWEEP_ROWS: Final = 4
 CACHED_PRODUCERS_MAX: Final = 16_384
 _WALK_BUCKETS: Final = 16
 _RECORDS_MAX: Final = struct.Struct("<I")
@@ -143,19 +143,18 @@ class MessageIdIndex:
         self._writer.put(_SWEEP_KEY, key)
 
     def _sweep_some(self, start: bytes) -> None:
-        rows = self._store.scan(start, _STOP, SWEEP_BUCKETS + 1)
-        for key, value in rows[:SWEEP_BUCKETS]:
-            if len(key) == _PRODUCER_KEY_SIZE:
-                is_dead = not self._store.scan(key + b"\0", after(key), 1)
-            else:
-                is_dead = all(
-                    self._is_trimmed(topic_id, queue, base_offset + count)
-                    for _, count, queue, base_offset, topic_id in _ROW.iter_unpack(value)
-                )
-            if is_dead:
+        rows = self._store.scan(start, _STOP, SWEEP_ROWS + 1)
+        for key, value in rows[:SWEEP_ROWS]:
+            if len(key) > _PRODUCER_KEY_SIZE and all(
+                self._is_trimmed(topic_id, queue, base_offset + count)
+                for _, count, queue, base_offset, topic_id in _ROW.iter_unpack(value)
+            ):
                 self._writer.delete(key)
-                self._open.pop(key[1:_PRODUCER_KEY_SIZE], None)
-        self._move_sweep(rows[SWEEP_BUCKETS][0] if len(rows) > SWEEP_BUCKETS else _START)
+                producer_key = key[:_PRODUCER_KEY_SIZE]
+                self._open.pop(producer_key[1:], None)
+                if not self._store.scan(producer_key + b"\0", after(producer_key), 1):
+                    self._writer.delete(producer_key)
+        self._move_sweep(rows[SWEEP_ROWS][0] if len(rows) > SWEEP_ROWS else _START)
 
     def _is_trimmed(self, topic_id: bytes, queue: int, end_offset: int) -> bool:
         topic = self._topics.find(topic_id)

@@ -1,0 +1,213 @@
+"""The state stores under their contract, and what is LMDB's or the simulation's alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from dledger.files import OsFileSystem
+from dledger.state.lmdb_store import FORMAT_KEY, LmdbStore
+from dledger.state.store import DamagedStore, StoreFailed, StoreFull, TailedStore
+from tests.contract.store_child import STEPS
+from tests.contract.store_suite import MakeStore, StoreSuite, save
+from tests.sim.memory_store import MemoryDisk, MemoryStore
+
+MAP_SIZE = 1 << 26
+
+
+class TestLmdb(StoreSuite):
+    """The contract on LMDB."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        @contextmanager
+        def make() -> Iterator[TailedStore]:
+            with tempfile.TemporaryDirectory() as folder:
+                store = LmdbStore(os.path.join(folder, "state"), MAP_SIZE)
+                try:
+                    yield store
+                finally:
+                    store.close()
+
+        return make
+
+
+class TestMemory(StoreSuite):
+    """The contract on the simulation's store."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        @contextmanager
+        def make() -> Iterator[TailedStore]:
+            yield MemoryStore()
+
+        return make
+
+
+def rows_of(store: TailedStore) -> dict[bytes, bytes]:
+    return dict(store.scan(b"a", b"z", 1000))
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("last", [1, 3])
+def test_lmdb_killed_at_each_step(tmp_path: Path, step: str, last: int) -> None:
+    """What is found after SIGKILL is exactly one commit: all its rows, none of the next."""
+    folder = str(tmp_path / "state")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.contract.store_child", folder, str(last), step],
+        check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL
+    store = LmdbStore(folder, MAP_SIZE)
+    rows = rows_of(store)
+    saved = last if step in ("committed", "finished") else last - 1
+    expected = {b"new-%d" % number: b"x" * 5000 for number in range(1, saved + 1)}
+    if saved:
+        expected[b"round"] = b"%d" % saved
+        expected[b"sum"] = b"".join(b"%d," % number for number in range(1, saved + 1))
+    assert rows == expected
+    store.put(b"round", b"9")
+    save(store)
+    store.close()
+    again = LmdbStore(folder, MAP_SIZE)
+    assert again.get(b"round") == b"9"
+    again.close()
+
+
+def test_lmdb_is_opened_once(tmp_path: Path) -> None:
+    store = LmdbStore(str(tmp_path), MAP_SIZE)
+    with pytest.raises(StoreFailed, match="another process uses it"):
+        LmdbStore(str(tmp_path), MAP_SIZE)
+    store.close()
+    LmdbStore(str(tmp_path), MAP_SIZE).close()
+
+
+def test_lmdb_garbage_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"\x5a" * 20_000)
+    with pytest.raises(DamagedStore, match="cannot be opened"):
+        LmdbStore(str(tmp_path), MAP_SIZE)
+
+
+def test_lmdb_truncated_is_refused(tmp_path: Path) -> None:
+    """Reading on would be a SIGBUS some time later."""
+    store = LmdbStore(str(tmp_path), MAP_SIZE)
+    for number in range(50):
+        store.put(b"k%d" % number, b"x" * 4000)
+    save(store)
+    store.close()
+    size = (tmp_path / "data.mdb").stat().st_size
+    os.truncate(tmp_path / "data.mdb", size - 40_960)
+    with pytest.raises(DamagedStore, match=f"data.mdb has {size - 40_960} bytes"):
+        LmdbStore(str(tmp_path), MAP_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        (FORMAT_KEY, b"DLST\x02\0\0\0", "format 2, known is 1"),
+        (FORMAT_KEY, b"what", "not a state store"),
+        (b"other", b"row", "not a state store"),
+    ],
+)
+def test_lmdb_of_another_format_is_refused(
+    tmp_path: Path, key: bytes, value: bytes, match: str
+) -> None:
+    environment = lmdb.open(str(tmp_path), map_size=MAP_SIZE)
+    with environment.begin(write=True) as transaction:
+        transaction.put(key, value)
+    environment.close()
+    with pytest.raises(DamagedStore, match=match):
+        LmdbStore(str(tmp_path), MAP_SIZE)
+
+
+class SmallDisk(OsFileSystem):
+    """A file system with little space."""
+
+    free = 1 << 40
+
+    def free_bytes(self, path: str) -> int:
+        return self.free
+
+
+def test_lmdb_on_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
+    """Nothing was begun: rows stay readable, and the same flush succeeds when space is back."""
+    disk = SmallDisk()
+    store = LmdbStore(str(tmp_path), MAP_SIZE, disk)
+    store.put(b"key", b"x" * 1000)
+    flush = store.freeze()
+    assert flush is not None
+    disk.free = 1000
+    for _ in range(2):
+        with pytest.raises(StoreFull, match="1000 bytes free"):
+            flush.execute()
+    assert store.get(b"key") == b"x" * 1000
+    disk.free = 1 << 40
+    flush.execute()
+    store.flush_finished(flush)
+    store.close()
+    again = LmdbStore(str(tmp_path), MAP_SIZE)
+    assert again.get(b"key") == b"x" * 1000
+    again.close()
+
+
+def test_lmdb_with_a_full_map_fails_for_good(tmp_path: Path) -> None:
+    """The commit before stays; the failed store never saves again."""
+    store = LmdbStore(str(tmp_path), 1 << 17)
+    store.put(b"key", b"1")
+    save(store)
+    for number in range(100):
+        store.put(b"k%d" % number, b"x" * 4000)
+    store.put(b"key", b"2")
+    flush = store.freeze()
+    assert flush is not None
+    with pytest.raises(StoreFailed, match="map of 131072 bytes is full; raise map_size_bytes"):
+        flush.execute()
+    with pytest.raises(StoreFailed, match="failed before"):
+        flush.execute()
+    store.close()
+    again = LmdbStore(str(tmp_path), MAP_SIZE)
+    assert again.get(b"key") == b"1"
+    assert again.get(b"k1") is None
+    again.close()
+
+
+def test_memory_power_cut() -> None:
+    """Falls back to the last commit or, when nobody waited for it, the one before."""
+    store = MemoryStore()
+    store.put(b"a", b"1")
+    store.put(b"b", b"1")
+    save(store)
+    assert rows_of(store.power_cut(lose_last=True)) == {b"a": b"1", b"b": b"1"}
+    store.put(b"a", b"2")
+    store.delete(b"b")
+    store.put(b"c", b"2")
+    flush = store.freeze()
+    assert flush is not None
+    flush.execute()
+    assert rows_of(store.power_cut(lose_last=True)) == {b"a": b"1", b"b": b"1"}
+    assert rows_of(store.power_cut(lose_last=False)) == {b"a": b"2", b"c": b"2"}
+    store.put(b"a", b"3")
+    store.flush_finished(flush)
+    assert rows_of(store.power_cut(lose_last=True)) == {b"a": b"2", b"c": b"2"}
+
+
+def test_memory_failures() -> None:
+    disk = MemoryDisk()
+    store = MemoryStore(disk)
+    store.put(b"a", b"1")
+    flush = store.freeze()
+    assert flush is not None
+    disk.is_full = True
+    with pytest.raises(StoreFull):
+        flush.execute()
+    disk.is_full, disk.is_failing = False, True
+    with pytest.raises(StoreFailed):
+        flush.execute()
+    assert disk.commit_count == 0

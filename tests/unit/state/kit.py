@@ -1,0 +1,144 @@
+"""What the state's tests share: a machine under test, fed with entries built by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dledger.state.command import Command, CreateTopic, RegisterProducer, encode
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.results import Appended, Refused, Registered, Result
+from dledger.state.store import StateStore
+from dledger.state.values import LayoutPart, TopicType
+from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
+from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.errors import Code
+from tests.sim.memory_store import MemoryStore
+
+TOPIC = b"T" * 16
+OTHER_TOPIC = b"U" * 16
+PRODUCER = b"P" * 16
+GROUP = "g1"
+ENTRY_HEADER_SIZE = 72
+
+
+class LogWriter:
+    """Makes consecutive entries, and keeps them for replay."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.position = 0
+        self.time_ms = 1_000
+
+    def add(self, kind: EntryKind, payloads: Sequence[bytes], time_ms: int | None = None) -> Entry:
+        """Return the next entry; its time is at least that of the one before."""
+        self.time_ms = max(self.time_ms, time_ms or 0)
+        starts: list[Position] = []
+        at = self.position + ENTRY_HEADER_SIZE + 8 * len(payloads)
+        for payload in payloads:
+            starts.append(Position(at))
+            at += len(payload)
+        index = LogIndex(len(self.entries) + 1)
+        ref = EntryRef(index, Term(1), Position(self.position), at - self.position, 0)
+        entry = Entry(
+            ref, kind, self.time_ms, [memoryview(payload) for payload in payloads], starts
+        )
+        self.position = at
+        self.entries.append(entry)
+        return entry
+
+
+def batch(
+    count: int = 1,
+    *,
+    queue: int = 0,
+    sequence: int | None = None,
+    epoch: int = 1,
+    producer: bytes = PRODUCER,
+    topic: bytes = TOPIC,
+    number: int = 0,
+    keys: Sequence[str] = (),
+    body: bytes = b"body",
+) -> bytes:
+    """Return a batch; each record has all the keys."""
+    stamp = None if sequence is None else ProducerStamp(producer, epoch, sequence)
+    records = [Record(body, keys=tuple(keys))] * count
+    return encode_batch(
+        records, topic_id=topic, queue=queue, stamp=stamp, base_number=number, base_time_ms=1
+    )
+
+
+def create(
+    topic: bytes = TOPIC,
+    name: str = "orders",
+    layout: tuple[LayoutPart, ...] = (LayoutPart(GROUP, 4),),
+    read_queues: int = 4,
+    permission: int = 6,
+) -> CreateTopic:
+    return CreateTopic(topic, name, TopicType.NORMAL, layout, read_queues, permission)
+
+
+@dataclass
+class Driven:
+    """A machine and the log it applies."""
+
+    store: StateStore = field(default_factory=MemoryStore)
+    log: LogWriter = field(default_factory=LogWriter)
+    group: str = GROUP
+
+    def __post_init__(self) -> None:
+        self.machine = StateMachine(self.store, StateSettings(self.group))
+
+    def apply(
+        self, kind: EntryKind, payloads: Sequence[bytes], time_ms: int | None = None
+    ) -> list[Result]:
+        return list(self.machine.apply(self.log.add(kind, payloads, time_ms)))
+
+    def append(self, *batches: bytes, time_ms: int | None = None) -> list[Result]:
+        """Apply one entry of batches."""
+        return self.apply(EntryKind.BATCHES, batches, time_ms)
+
+    def run(self, *commands: Command, time_ms: int | None = None) -> list[Result]:
+        """Apply one entry of commands."""
+        return self.apply(EntryKind.COMMANDS, [encode(command) for command in commands], time_ms)
+
+    def one(self, command: Command, time_ms: int | None = None) -> Result:
+        return self.run(command, time_ms=time_ms)[0]
+
+    def idle(self, count: int = 1) -> None:
+        """Apply entries that change nothing by themselves."""
+        for _ in range(count):
+            self.apply(EntryKind.NO_OP, [])
+
+    def register(
+        self, producer: bytes = PRODUCER, *, fence: bool = False, epoch: int = 0
+    ) -> Registered:
+        result = self.one(RegisterProducer(producer, fence, epoch))
+        assert isinstance(result, Registered), result
+        return result
+
+    def save(self) -> None:
+        flush = self.machine.freeze()
+        if flush is not None:
+            flush.execute()
+            self.machine.flush_finished(flush)
+
+    def rows(self) -> dict[bytes, bytes]:
+        """Return every row of the state."""
+        return dict(self.store.scan(b"\0", b"\xff", 1_000_000))
+
+
+def started(topic: CreateTopic | None = None) -> Driven:
+    """Return a machine with one topic of four queues."""
+    driven = Driven()
+    driven.one(topic or create())
+    return driven
+
+
+def code_of(result: Result) -> Code:
+    assert isinstance(result, Refused), result
+    return result.code
+
+
+def offset_of(result: Result) -> int:
+    assert isinstance(result, Appended), result
+    assert not result.duplicate, result
+    return result.base_offset

@@ -1,0 +1,168 @@
+"""Commands: golden bytes, round trips, one line each, and what is not known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.state.command import (
+    KINDS,
+    Command,
+    CommitOffset,
+    CommitOffsets,
+    CreateTopic,
+    DeleteTopic,
+    ExpireProducers,
+    Hold,
+    ImportTopic,
+    RegisterProducer,
+    ReleaseHold,
+    SetFormatLevel,
+    Trim,
+    UnknownCommand,
+    UpdateTopic,
+    decode,
+    describe,
+    encode,
+)
+from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger_proto.errors import Code, DledgerError
+
+A = b"a" * 16
+HEX_A = "61" * 16
+LAYOUT = (LayoutPart("g1", 4), LayoutPart("g2", 2))
+HEX_LAYOUT = "0200" + "0200" + "6731" + "04000000" + "0200" + "6732" + "02000000"
+TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 6, 4, 77, True)
+
+GOLDEN: list[tuple[Command, str, str]] = [
+    (
+        RegisterProducer(A, True, 7),
+        "0101" + HEX_A + "01" + "07000000",
+        f"RegisterProducer producer_id={HEX_A} fence=True epoch=7",
+    ),
+    (ExpireProducers(-2), "0201" + "feffffffffffffff", "ExpireProducers before_time_ms=-2"),
+    (
+        CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6),
+        "0301" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06",
+        f"CreateTopic topic_id={HEX_A} name=t type=DELAY layout=g1:4,g2:2 read_queues=6 "
+        "permission=6",
+    ),
+    (
+        ImportTopic(TOPIC),
+        "0401" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "06000000" + "04"
+        + "4d00000000000000" + "01",
+        f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
+        "read_queues=6 permission=4 control_index=77 deleted=True)",
+    ),
+    (
+        UpdateTopic(A, (), 9, 2),
+        "0501" + HEX_A + "0000" + "09000000" + "02",
+        f"UpdateTopic topic_id={HEX_A} layout=- read_queues=9 permission=2",
+    ),
+    (DeleteTopic(A), "0601" + HEX_A, f"DeleteTopic topic_id={HEX_A}"),
+    (
+        CommitOffsets("cg", (CommitOffset(A, 3, 55, "m"),), True, "me", 9),
+        "0701" + "0200" + "6367" + "01" + "0200" + "6d65" + "0900000000000000" + "0100" + HEX_A
+        + "03000000" + "3700000000000000" + "0100" + "6d",
+        f"CommitOffsets consumer_group=cg offsets={HEX_A}/3@55 reset=True member_id=me "
+        "generation=9",
+    ),
+    (
+        Trim(A, 2, 100),
+        "0801" + HEX_A + "02000000" + "6400000000000000",
+        f"Trim topic_id={HEX_A} queue=2 offset=100",
+    ),
+    (
+        Hold("me", A, 2, 100, 5),
+        "0901" + "0200" + "6d65" + HEX_A + "02000000" + "6400000000000000" + "0500000000000000",
+        f"Hold owner=me topic_id={HEX_A} queue=2 offset=100 until_ms=5",
+    ),
+    (
+        ReleaseHold("me", A, 2),
+        "0a01" + "0200" + "6d65" + HEX_A + "02000000",
+        f"ReleaseHold owner=me topic_id={HEX_A} queue=2",
+    ),
+    (SetFormatLevel(1), "0b01" + "01000000", "SetFormatLevel level=1"),
+]  # fmt: skip
+
+
+def test_the_list_is_complete() -> None:
+    assert {type(command) for command, _, _ in GOLDEN} == set(KINDS)
+
+
+@pytest.mark.parametrize(("command", "data", "line"), GOLDEN)
+def test_golden(command: Command, data: str, line: str) -> None:
+    """These bytes are in logs: they never change."""
+    assert encode(command).hex() == data
+    assert decode(bytes.fromhex(data)) == command
+    assert describe(command) == line
+
+
+@pytest.mark.parametrize(("command", "data", "line"), GOLDEN)
+def test_anything_else_is_unknown(command: Command, data: str, line: str) -> None:
+    """Cut short, too long, another version or kind: never a guess."""
+    encoded = bytes.fromhex(data)
+    for size in range(len(encoded)):
+        with pytest.raises(UnknownCommand):
+            decode(encoded[:size])
+    for wrong in (encoded + b"\0", b"\xfe" + encoded[1:], encoded[:1] + b"\2" + encoded[2:]):
+        with pytest.raises(UnknownCommand):
+            decode(wrong)
+
+
+def test_values_that_are_unknown() -> None:
+    for data in (
+        "0b01" + "02000000",  # a level above ours
+        "0101" + HEX_A + "02" + "00000000",  # a flag that is none
+        "0301" + HEX_A + "0100" + "74" + "09" + HEX_LAYOUT + "06000000" + "06",  # a type
+        "0a01" + "0100" + "ff" + HEX_A + "00000000",  # text that is not UTF-8
+    ):
+        with pytest.raises(UnknownCommand):
+            decode(bytes.fromhex(data))
+
+
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_a_command_or_unknown(data: bytes) -> None:
+    try:
+        command = decode(data)
+    except UnknownCommand:
+        return
+    assert encode(command) == data
+
+
+@given(
+    group=st.text(max_size=30),
+    member=st.text(max_size=30),
+    generation=st.integers(0, 2**64 - 1),
+    offsets=st.lists(
+        st.builds(
+            CommitOffset,
+            st.binary(min_size=16, max_size=16),
+            st.integers(0, 2**32 - 1),
+            st.integers(-(2**63), 2**63 - 1),
+            st.text(max_size=20),
+        ),
+        max_size=5,
+    ),
+    reset=st.booleans(),
+)
+def test_round_trip(
+    group: str, member: str, generation: int, offsets: list[CommitOffset], reset: bool
+) -> None:
+    command = CommitOffsets(group, tuple(offsets), reset, member, generation)
+    assert decode(encode(command)) == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        DeleteTopic(b"short"),
+        Trim(A, -1, 0),
+        Trim(A, 0, 1 << 63),
+        CommitOffsets("x" * 70_000, ()),
+        SetFormatLevel(1 << 32),
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused(command: Command) -> None:
+    with pytest.raises(DledgerError) as caught:
+        encode(command)
+    assert caught.value.code is Code.INVALID_ARGUMENT

@@ -1,0 +1,242 @@
+"""Topics: create, import, update, delete; stamps, names, layouts (D1, D14, S19, S22)."""
+
+from dataclasses import replace
+
+import pytest
+
+from dledger.state.command import (
+    CommitOffset,
+    CommitOffsets,
+    CreateTopic,
+    DeleteTopic,
+    Hold,
+    ImportTopic,
+    UpdateTopic,
+)
+from dledger.state.results import TopicChanged
+from dledger.state.tables import PREFIX, Table
+from dledger.state.topics import decode_topic, encode_topic
+from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger_proto.errors import Code, DledgerError
+from tests.unit.state.kit import (
+    OTHER_TOPIC,
+    TOPIC,
+    Driven,
+    batch,
+    code_of,
+    create,
+    offset_of,
+    started,
+)
+
+TWO_GROUPS = (LayoutPart("g1", 2), LayoutPart("g2", 2))
+
+
+def changed(
+    driven: Driven, command: CreateTopic | ImportTopic | UpdateTopic | DeleteTopic
+) -> Topic:
+    result = driven.one(command)
+    assert isinstance(result, TopicChanged), result
+    return result.topic
+
+
+def imported(index: int, **changes: object) -> Topic:
+    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, TWO_GROUPS, 4, 6, index)
+    return replace(topic, **changes)  # type: ignore[arg-type]
+
+
+def test_create_is_stamped_with_its_entry_and_found() -> None:
+    driven = Driven()
+    driven.idle(4)
+    topic = changed(driven, create())
+    assert topic.control_index == 5
+    assert topic.layout_version == 1
+    assert driven.machine.topic_by_name("orders") == topic
+    assert driven.machine.topic_by_id(TOPIC) == topic
+    assert driven.machine.topics() == [topic]
+    assert driven.machine.topics(5) == []
+
+
+def test_create_twice_has_the_same_answer() -> None:
+    """Also with another id, as a second proposer would draw."""
+    driven = Driven()
+    topic = changed(driven, create())
+    assert changed(driven, create()) == topic
+    assert changed(driven, create(OTHER_TOPIC)) == topic
+    assert driven.machine.topic_by_id(OTHER_TOPIC) is None
+
+
+def test_create_with_another_configuration_is_refused() -> None:
+    driven = started()
+    assert code_of(driven.one(create(OTHER_TOPIC, read_queues=5))) is Code.TOPIC_EXISTS
+    assert code_of(driven.one(create(TOPIC, "other"))) is Code.TOPIC_EXISTS
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        create(name=""),
+        create(name="x" * 128),
+        create(name="a b"),
+        create(name="ü"),
+        create(layout=()),
+        create(layout=(LayoutPart("g1", 0),)),
+        create(layout=(LayoutPart("g 1", 1),)),
+        create(layout=(LayoutPart("g1", 1000), LayoutPart("g2", 25))),
+        create(read_queues=0),
+        create(read_queues=1025),
+        create(permission=0),
+        create(permission=7),
+        create(topic=bytes(16)),
+    ],
+)
+def test_create_outside_a_limit_is_refused(command: CreateTopic) -> None:
+    driven = Driven()
+    before = driven.rows()
+    assert code_of(driven.one(command)) is Code.INVALID_ARGUMENT
+    assert {key for key in driven.rows() if key[0]} == {key for key in before if key[0]}
+
+
+def test_create_at_the_limits() -> None:
+    driven = Driven()
+    layout = (LayoutPart("g" * 120, 1000), LayoutPart("g2", 24))
+    topic = changed(driven, create(name="%|-_" + "x" * 123, layout=layout, read_queues=1024))
+    assert decode_topic(TOPIC, encode_topic(topic)) == topic
+
+
+def test_delete_frees_the_name_and_keeps_the_id_dead() -> None:
+    driven = started()
+    driven.append(batch())
+    assert changed(driven, DeleteTopic(TOPIC)).deleted
+    assert driven.machine.topic_by_name("orders") is None
+    assert driven.machine.topics() == []
+    assert [topic.topic_id for topic in driven.machine.topics(with_deleted=True)] == [TOPIC]
+    assert code_of(driven.append(batch())[0]) is Code.TOPIC_NOT_FOUND
+    assert code_of(driven.one(DeleteTopic(TOPIC))) is Code.TOPIC_NOT_FOUND
+    assert code_of(driven.one(UpdateTopic(TOPIC, permission=4))) is Code.TOPIC_NOT_FOUND
+    assert code_of(driven.one(create(TOPIC))) is Code.TOPIC_EXISTS
+    again = changed(driven, create(OTHER_TOPIC))
+    assert driven.machine.topic_by_name("orders") == again
+    assert driven.machine.queue_bounds(OTHER_TOPIC, 0) == (0, 0)
+
+
+def test_delete_removes_all_rows_a_few_at_a_time() -> None:
+    driven = started()
+    for queue in range(4):
+        for _ in range(120):
+            driven.append(batch(queue=queue, keys=["k"]))
+    driven.one(CommitOffsets("cg", (CommitOffset(TOPIC, 0, 1),)))
+    driven.one(Hold("owner", TOPIC, 0, 0, 10**9))
+    driven.one(create(OTHER_TOPIC, "kept"))
+    driven.append(batch(topic=OTHER_TOPIC, keys=["k"]))
+    kept = driven.log.entries[-1].ref.position
+    driven.one(DeleteTopic(TOPIC))
+    driven.idle(20)
+    mine = [key for key in driven.rows() if TOPIC in key]
+    assert mine == [PREFIX[Table.TOPIC] + TOPIC]
+    assert not [key for key in driven.rows() if key[0] == Table.GARBAGE]
+    driven.save()
+    assert kept < driven.machine.head_needed() < driven.log.position
+    assert driven.machine.queue_bounds(OTHER_TOPIC, 0) == (0, 1)
+
+
+def test_update_changes_only_what_is_given() -> None:
+    driven = started()
+    topic = changed(driven, UpdateTopic(TOPIC, permission=4))
+    assert (topic.permission, topic.read_queues, topic.layout_version) == (4, 4, 1)
+    assert code_of(driven.append(batch())[0]) is Code.NO_PERMISSION
+    topic = changed(driven, UpdateTopic(TOPIC, permission=6, read_queues=8))
+    assert (topic.permission, topic.read_queues, topic.control_index) == (6, 8, 4)
+    assert offset_of(driven.append(batch())[0]) == 0
+
+
+def test_layouts_grow_and_end_sooner_but_move_no_queue() -> None:
+    driven = started()
+    grown = (LayoutPart("g1", 4), LayoutPart("g2", 4))
+    assert changed(driven, UpdateTopic(TOPIC, grown, 8)).layout_version == 2
+    for queue, group in ((0, "g2"), (3, "g2")):
+        moved = (
+            (LayoutPart("g1", queue), LayoutPart(group, 8)) if queue else (LayoutPart(group, 8),)
+        )
+        result = driven.one(UpdateTopic(TOPIC, moved))
+        assert code_of(result) is Code.INVALID_ARGUMENT, moved
+    assert code_of(driven.append(batch(queue=4))[0]) is Code.WRONG_GROUP
+    assert offset_of(driven.append(batch(queue=3))[0]) == 0
+    assert changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),), 4)).layout_version == 3
+    assert code_of(driven.append(batch(queue=3))[0]) is Code.QUEUE_NOT_FOUND
+    assert driven.machine.queue_bounds(TOPIC, 3) == (0, 1), "a drained queue stays readable"
+    assert driven.machine.queue_bounds(TOPIC, 2) == (0, 0), "read queues go on behind the layout"
+
+
+def test_queues_of_another_group() -> None:
+    """Queues are numbered through the parts: 2 and 3 are g2's."""
+    driven = Driven()
+    driven.one(create(layout=TWO_GROUPS))
+    assert offset_of(driven.append(batch(queue=1))[0]) == 0
+    assert code_of(driven.append(batch(queue=2))[0]) is Code.WRONG_GROUP
+    assert code_of(driven.append(batch(queue=4))[0]) is Code.QUEUE_NOT_FOUND
+    for queue, code in ((2, Code.WRONG_GROUP), (4, Code.QUEUE_NOT_FOUND)):
+        with pytest.raises(DledgerError) as caught:
+            driven.machine.queue_bounds(TOPIC, queue)
+        assert caught.value.code is code
+    other = Driven(group="g2")
+    other.one(ImportTopic(imported(1)))
+    assert code_of(other.append(batch(queue=1))[0]) is Code.WRONG_GROUP
+    assert offset_of(other.append(batch(queue=3))[0]) == 0
+
+
+def test_import_older_is_refused_and_repeated_is_the_same() -> None:
+    driven = Driven(group="g2")
+    topic = changed(driven, ImportTopic(imported(10)))
+    assert changed(driven, ImportTopic(imported(10))) == topic
+    assert code_of(driven.one(ImportTopic(imported(9, permission=4)))) is Code.STALE_LAYOUT
+    assert driven.machine.topic_by_id(TOPIC) == topic
+    assert changed(driven, ImportTopic(imported(11, permission=4))).permission == 4
+    assert changed(driven, ImportTopic(imported(12, deleted=True))).deleted
+    assert code_of(driven.one(ImportTopic(imported(11)))) is Code.STALE_LAYOUT
+
+
+def test_import_of_a_name_given_away() -> None:
+    """Deletions may arrive after the re-creation, or never: the newer id takes the name."""
+    driven = Driven(group="g2")
+    driven.one(ImportTopic(imported(10)))
+    driven.append(batch(queue=2))
+    changed(driven, ImportTopic(imported(20, topic_id=OTHER_TOPIC)))
+    old = driven.machine.topic_by_id(TOPIC)
+    assert old is not None
+    assert old.deleted
+    assert code_of(driven.append(batch(queue=2))[0]) is Code.TOPIC_NOT_FOUND
+    assert code_of(driven.one(ImportTopic(imported(15, permission=4)))) is Code.STALE_LAYOUT
+    named = driven.machine.topic_by_name("orders")
+    assert named is not None
+    assert named.topic_id == OTHER_TOPIC
+    assert code_of(driven.one(ImportTopic(imported(12, topic_id=b"V" * 16)))) is Code.STALE_LAYOUT
+
+
+def test_import_of_a_tombstone_of_an_unknown_topic() -> None:
+    driven = Driven(group="g2")
+    assert changed(driven, ImportTopic(imported(10, deleted=True))).deleted
+    assert driven.machine.topic_by_name("orders") is None
+    assert code_of(driven.one(ImportTopic(imported(9)))) is Code.STALE_LAYOUT
+
+
+def test_topics_since() -> None:
+    driven = Driven()
+    driven.one(create())
+    driven.one(create(OTHER_TOPIC, "second"))
+    driven.one(UpdateTopic(TOPIC, permission=4))
+    names = [topic.name for topic in driven.machine.topics()]
+    assert names == ["second", "orders"]
+    assert [topic.name for topic in driven.machine.topics(2)] == ["orders"]
+
+
+def test_topics_survive_a_restart() -> None:
+    driven = started()
+    driven.one(create(OTHER_TOPIC, "second"))
+    driven.one(DeleteTopic(OTHER_TOPIC))
+    again = Driven(driven.store, driven.log)
+    for with_deleted in (False, True):
+        assert again.machine.topics(with_deleted=with_deleted) == driven.machine.topics(
+            with_deleted=with_deleted
+        )
+    assert again.machine.topic_by_name("second") is None

@@ -1,0 +1,144 @@
+"""Trim, holds, garbage, and the lowest position that is still needed."""
+
+from random import Random
+
+import pytest
+
+from dledger.state.command import Hold, ReleaseHold, Trim
+from dledger.state.queues import ROWS_PER_BLOCK
+from dledger.state.results import Held, Trimmed
+from dledger.state.tables import Table
+from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY, HOLDS_PER_QUEUE_MAX
+from dledger_proto.errors import Code, DledgerError
+from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, offset_of, started
+
+
+def test_trim_moves_the_minimum_up_only() -> None:
+    driven = started()
+    driven.append(batch(5), batch(5))
+    assert driven.one(Trim(TOPIC, 0, 3)) == Trimmed(3)
+    assert driven.machine.queue_bounds(TOPIC, 0) == (3, 10)
+    assert driven.one(Trim(TOPIC, 0, 1)) == Trimmed(3)
+    assert driven.one(Trim(TOPIC, 0, 10)) == Trimmed(10)
+    assert driven.machine.queue_bounds(TOPIC, 0) == (10, 10)
+    assert driven.machine.spans(TOPIC, 0, 10, 100) == []
+    assert offset_of(driven.append(batch())[0]) == 10
+    for offset in (-1, 12):
+        assert code_of(driven.one(Trim(TOPIC, 0, offset))) is Code.OFFSET_OUT_OF_RANGE
+    assert code_of(driven.one(Trim(TOPIC, 9, 0))) is Code.QUEUE_NOT_FOUND
+    assert code_of(driven.one(Trim(OTHER_TOPIC, 0, 0))) is Code.TOPIC_NOT_FOUND
+
+
+def test_reads_below_the_minimum_are_refused() -> None:
+    driven = started()
+    driven.append(batch(5), batch(5))
+    driven.one(Trim(TOPIC, 0, 7))
+    with pytest.raises(DledgerError) as caught:
+        driven.machine.spans(TOPIC, 0, 6, 100)
+    assert caught.value.code is Code.OFFSET_OUT_OF_RANGE
+    (span,) = driven.machine.spans(TOPIC, 0, 7, 100)
+    assert span.base_offset == 5, "batches are whole"
+    assert driven.machine.offset_by_time(TOPIC, 0, 0) == 7
+
+
+def test_holds_stop_a_trim_until_they_end() -> None:
+    driven = started()
+    driven.append(batch(10), time_ms=1_000)
+    assert driven.one(Hold("a", TOPIC, 0, 4, 5_000)) == Held(5_000)
+    assert driven.one(Hold("b", TOPIC, 0, 6, 3_000)) == Held(3_000)
+    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(4, "a")
+    assert code_of(driven.one(Trim(TOPIC, 0, 8))) is Code.HELD
+    assert driven.one(Trim(TOPIC, 0, 4)) == Trimmed(4)
+    assert driven.one(Hold("a", TOPIC, 0, 5, 9_000)) == Held(9_000), "renewed, further up"
+    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(5, "a")
+    assert driven.one(ReleaseHold("a", TOPIC, 0)) == Held(0)
+    assert driven.one(ReleaseHold("a", TOPIC, 0)) == Held(0)
+    assert driven.one(Trim(TOPIC, 0, 8), time_ms=2_999) == Trimmed(6, "b")
+    assert driven.one(Trim(TOPIC, 0, 8), time_ms=3_000) == Trimmed(8), "until is exclusive"
+    assert not [key for key in driven.rows() if key[0] == Table.HOLD], "ended holds are removed"
+
+
+def test_holds_that_are_refused() -> None:
+    driven = started()
+    driven.append(batch(10), time_ms=1_000)
+    driven.one(Trim(TOPIC, 0, 2))
+    for hold, code in (
+        (Hold("", TOPIC, 0, 4, 5_000), Code.INVALID_ARGUMENT),
+        (Hold("x" * 121, TOPIC, 0, 4, 5_000), Code.INVALID_ARGUMENT),
+        (Hold("a", TOPIC, 0, 4, 1_000), Code.INVALID_ARGUMENT),
+        (Hold("a", TOPIC, 0, 1, 5_000), Code.OFFSET_OUT_OF_RANGE),
+        (Hold("a", TOPIC, 0, 11, 5_000), Code.OFFSET_OUT_OF_RANGE),
+        (Hold("a", TOPIC, 7, 0, 5_000), Code.QUEUE_NOT_FOUND),
+    ):
+        assert code_of(driven.one(hold)) is code
+    for number in range(HOLDS_PER_QUEUE_MAX):
+        driven.one(Hold(f"owner-{number}", TOPIC, 0, 4, 5_000 + number))
+    assert code_of(driven.one(Hold("more", TOPIC, 0, 4, 9_000))) is Code.BUSY
+    assert driven.one(Hold("owner-3", TOPIC, 0, 4, 9_000)) == Held(9_000)
+    assert driven.one(Hold("more", TOPIC, 0, 4, 9_000), time_ms=5_000) == Held(9_000)
+
+
+def test_rows_go_a_few_with_each_entry() -> None:
+    driven = started()
+    blocks = 3 * GARBAGE_ROWS_PER_ENTRY + 5
+    for _ in range(blocks):
+        driven.append(*[batch()] * ROWS_PER_BLOCK)
+    driven.append(batch(), batch())
+    end = blocks * ROWS_PER_BLOCK + 2
+
+    def rows() -> int:
+        return sum(key[0] == Table.QUEUE_ROWS for key in driven.rows())
+
+    assert rows() == blocks + 1
+    driven.one(Trim(TOPIC, 0, end - 1))
+    left = blocks + 1 - GARBAGE_ROWS_PER_ENTRY
+    while left > 1:
+        assert rows() == left
+        driven.save()
+        driven = Driven(driven.store, driven.log)
+        driven.idle()
+        left = max(left - GARBAGE_ROWS_PER_ENTRY, 1)
+    driven.idle(2)
+    assert rows() == 1
+    assert not [key for key in driven.rows() if key[0] == Table.GARBAGE]
+    assert driven.machine.lookup_offset(TOPIC, 0, end - 1).base_offset == end - 1
+
+
+def needed(driven: Driven) -> int:
+    """What the saved state refers to, by walking over every visible row."""
+    positions = [driven.log.position]
+    for topic in driven.machine.topics():
+        for queue in range(4):
+            low, high = driven.machine.queue_bounds(topic.topic_id, queue)
+            if low < high:
+                positions.append(driven.machine.lookup_offset(topic.topic_id, queue, low).position)
+    return min(positions)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_head_needed_equals_brute_force(seed: int) -> None:
+    """It follows saves, never what is only in memory: a power cut would bring it back."""
+    driven, random = started(), Random(seed)
+    assert driven.machine.head_needed() == 0
+    saved = 0
+    for _ in range(300):
+        queue = random.randrange(4)
+        low, high = driven.machine.queue_bounds(TOPIC, queue)
+        match random.randrange(8):
+            case 0 | 1:
+                driven.one(Trim(TOPIC, queue, random.randint(low, high)))
+            case 2:
+                driven.save()
+                assert needed(driven) >= saved, "it never goes down"
+                saved = needed(driven)
+            case 3:
+                driven.save()
+                saved = needed(driven)
+                driven = Driven(driven.store, driven.log)
+            case _:
+                driven.append(*(batch(random.randint(1, 9), queue=queue) for _ in range(3)))
+        assert driven.machine.head_needed() == saved
+    for queue in range(4):
+        driven.one(Trim(TOPIC, queue, driven.machine.queue_bounds(TOPIC, queue)[1]))
+    driven.save()
+    assert driven.machine.head_needed() == driven.log.position
