@@ -334,6 +334,7 @@ class FetchCore:
                 else member.name == self._prefer
             )
             and not members.is_avoided(member.address, now)
+            and members.is_reachable(member.address)
         ]
         living = [member for member in fit if member.alive] or fit
         if not living:
@@ -404,6 +405,7 @@ class FetchCore:
             return
         if frame.assignment >= len(source.wanted):
             self._bad(source, None, f"assignment {frame.assignment} was not asked for", now)
+            self.pump(now)
             return
         read = self._reads[source.wanted[frame.assignment].place]
         if read.is_lost or read.error is not None:

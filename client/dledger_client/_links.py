@@ -85,6 +85,10 @@ class MemberChoice:
         """Return whether a working connection is known."""
         return self._ready.get(address, False)
 
+    def is_reachable(self, address: str) -> bool:
+        """Return False if the last that is known is that no connection stands."""
+        return self._ready.get(address, True)
+
     def failed(self, address: str, now: float) -> None:
         """Avoid a member for a while, longer each time it fails again."""
         until, length = self._penalties.get(address, (0.0, 0.0))
@@ -109,7 +113,7 @@ class MemberChoice:
         the one whose penalty ends first.
         """
         leader = route.leader_address
-        if leader and not self.is_avoided(leader, now) and self._ready.get(leader, True):
+        if leader and not self.is_avoided(leader, now) and self.is_reachable(leader):
             return leader
         addresses = route.addresses()
         if not addresses:

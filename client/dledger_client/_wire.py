@@ -104,10 +104,15 @@ class Channels:
 
     async def _watch(self, address: str) -> None:
         channel = self.to(address)
+        stood = False
         while True:
             state = channel.get_state(try_to_connect=True)
-            if self._on_ready is not None:
-                self._on_ready(address, state is grpc.ChannelConnectivity.READY)
+            stands = state is grpc.ChannelConnectivity.READY
+            # A first attempt that is still under way says nothing yet.
+            is_known = stands or stood or state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+            stood = stands
+            if is_known and self._on_ready is not None:
+                self._on_ready(address, stands)
             await channel.wait_for_state_change(state)
 
     async def call(

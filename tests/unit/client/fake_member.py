@@ -170,6 +170,7 @@ class FakeMember:
         self.break_fetch_after = -1
         """Frames until a fetch stream breaks; -1: never."""
         self.damage_fetch = False
+        self.hang_fetch = False
         self.hold_answers = asyncio.Event()
         self.hold_answers.set()
         """Cleared: stored, but answers wait."""
@@ -284,6 +285,8 @@ class FakeMember:
     async def _fetch(self, data: bytes, context: RawContext) -> None:
         request = pb.FetchRequest.FromString(data)
         self.fetches.append(request)
+        if self.hang_fetch:
+            await asyncio.Event().wait()
         offsets = [assignment.offset for assignment in request.assignments]
         over: set[int] = set()
         sent = 0

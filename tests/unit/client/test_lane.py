@@ -195,7 +195,7 @@ def test_unsent_batches_can_be_dropped_and_adopted() -> None:
     assert send_all(other) == [batches[0]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_what_a_lane_says_is_true(data: st.DataObject) -> None:
     """A member with the rules of D11 takes a lane's tries, or copies of them, late or never."""

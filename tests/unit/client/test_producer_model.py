@@ -12,6 +12,7 @@ import pytest
 
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import NotStored, UnknownOutcome
+from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelCluster, ModelGroup, topic_id
 
 SEEDS = 150
@@ -168,3 +169,69 @@ def test_every_end_occurs() -> None:
     for seed in range(40):
         ends += run(seed)
     assert set(ends) == {"stored", "stored, no offset", "unknown", "not stored"}, ends
+
+
+def two_groups(config: ProducerConfig) -> ModelCluster:
+    groups = [ModelGroup(name, [f"{name}0"]) for name in ("a", "b")]
+    cluster = ModelCluster(random.Random(1), config, groups, {"t": [("a", 2), ("b", 2)]})
+    cluster.faults = False
+    cluster.push_routes()
+    return cluster
+
+
+def test_slow_groups_are_avoided_for_a_while() -> None:
+    """S36: an answer after 0.6 s bans a group for 2 s (5.x table); bound messages still go."""
+    cluster = two_groups(ProducerConfig(avoid_slow_groups=True))
+    slow = cluster.send("t", b"slow", 0)
+    cluster.turn()
+    cluster.open_one()
+    cluster.register_one()
+    cluster.pass_time(0.6)
+    cluster.finish()
+    assert slow.future.done()
+    free = [cluster.send("t", b"%d" % i) for i in range(20)]
+    bound = cluster.send("t", b"bound", 1)
+    cluster.turn()
+    cluster.finish()
+    assert {sent.future.result().group for sent in free} == {"b"}
+    assert bound.future.result().group == "a"
+    cluster.pass_time(2.1)
+    later = [cluster.send("t", b"later %d" % i) for i in range(20)]
+    cluster.turn()
+    cluster.finish()
+    assert {sent.future.result().group for sent in later} == {"a", "b"}
+
+
+def test_unsent_unbound_messages_leave_a_group_that_lost_its_leader() -> None:
+    cluster = two_groups(ProducerConfig())
+    free = [cluster.send("t", b"%d" % i) for i in range(20)]
+    bound = cluster.send("t", b"bound", 0)
+    lost = routes_pb2.RoutesReply(
+        groups=[
+            routes_pb2.GroupRoute(group="a", term=1, members=cluster.groups["a"].route().members)
+        ]
+    )
+    cluster.core.routes_changed(cluster.core.routes.apply(lost), cluster.now)
+    cluster.turn()
+    for _ in range(5):
+        cluster.open_one()
+        cluster.register_one()
+        cluster.serve_one()
+        cluster.answer_one()
+    on_b = [sent for sent in free if sent.future.done()]
+    assert on_b
+    cluster.finish()
+    groups = Counter(sent.future.result().group for sent in free)
+    assert groups["b"] == 20 - groups["a"]
+    assert groups["b"] >= 15, "only a batch that holds a bound message stays"
+    assert bound.future.result().group == "a"
+
+
+def test_the_driver_is_not_asked_for_time_that_passed() -> None:
+    cluster = two_groups(ProducerConfig())
+    cluster.send("t", b"x")
+    cluster.turn()
+    for _ in range(200):
+        deadline = cluster.core.next_deadline(cluster.now)
+        assert deadline is None or deadline > cluster.now
+        cluster.pass_time(0.01)

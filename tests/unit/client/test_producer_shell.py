@@ -346,25 +346,6 @@ def test_unbound_messages_move_to_another_group() -> None:
     run(body())
 
 
-def test_avoiding_slow_groups() -> None:
-    async def body() -> None:
-        config = ProducerConfig(avoid_slow_groups=True, linger_ms=0)
-        async with (
-            FakeCluster({"a": 1, "b": 1}, {"t": [("a", 1), ("b", 1)]}) as cluster,
-            AsyncProducer(cluster.bootstrap, config) as producer,
-        ):
-            slow = cluster.leader("a")
-            slow.hold_answers.clear()
-            future = producer.submit("t", b"x", queue=0)
-            await asyncio.sleep(0.6)
-            slow.hold_answers.set()
-            await future
-            results = [await producer.send("t", b"x") for _ in range(10)]
-            assert {result.group for result in results} == {"b"}
-
-    run(body())
-
-
 def test_unknown_topics_are_created_or_refused() -> None:
     async def body() -> None:
         async with FakeCluster() as cluster:

@@ -1,0 +1,219 @@
+"""The synchronous twins: blocking calls from several threads on the shared background loop."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from dledger_client import (
+    Admin,
+    BufferFull,
+    ClientClosed,
+    Consumer,
+    ConsumerConfig,
+    NothingFound,
+    NotStored,
+    Producer,
+    ProducerConfig,
+    SendFuture,
+    StartAt,
+    TopicNotFound,
+)
+from dledger_client._runner import _background
+from dledger_proto.errors import Code
+from dledger_proto.limits import KIB
+from tests.unit.client.fake_member import FakeCluster
+
+
+class ThreadedCluster:
+    """A FakeCluster on a loop of its own, for callers that block."""
+
+    def __init__(self, groups: dict[str, int]) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.cluster = FakeCluster(groups)
+        asyncio.run_coroutine_threadsafe(self.cluster.__aenter__(), self.loop).result(10)
+
+    def close(self) -> None:
+        done = asyncio.run_coroutine_threadsafe(self.cluster.__aexit__(None, None, None), self.loop)
+        done.result(10)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def hold_answers(self, *, hold: bool) -> None:
+        event = self.cluster.leader().hold_answers
+        self.loop.call_soon_threadsafe(event.clear if hold else event.set)
+
+
+@pytest.fixture
+def threaded() -> Iterator[ThreadedCluster]:
+    cluster = ThreadedCluster({"a": 2})
+    yield cluster
+    cluster.close()
+
+
+def test_sends_from_many_threads_keep_each_threads_order(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    with Producer(cluster.bootstrap) as producer:
+
+        def run(thread: int) -> None:
+            for i in range(200):
+                if i % 10 == 0:
+                    producer.send("t", b"%d:%d" % (thread, i), queue=0)
+                else:
+                    producer.send_async("t", b"%d:%d" % (thread, i), queue=0)
+
+        threads = [threading.Thread(target=run, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush()
+        log = cluster.log("t", 0)
+        assert len(log) == len(set(log)) == 1_600
+        for number in range(8):
+            own = [body for body in log if body.startswith(b"%d:" % number)]
+            assert own == [b"%d:%d" % (number, i) for i in range(200)]
+
+
+def test_send_futures(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    with Producer(cluster.bootstrap) as producer:
+        assert producer.send("t", b"0", queue=0).offset == 0
+        threaded.hold_answers(hold=True)
+        called: Counter[str] = Counter()
+        future = producer.send_async(
+            "t", b"1", queue=0, on_done=lambda _: called.update([threading.current_thread().name])
+        )
+        with pytest.raises(TimeoutError):
+            future.result(timeout_ms=20)
+        assert not future.done()
+        with pytest.raises(RuntimeError, match="no outcome yet"):
+            future.exception()
+        threaded.hold_answers(hold=False)
+        assert future.result().offset == 1
+        assert future.wait().offset == 1
+        assert future.exception() is None
+        late = threading.Event()
+        future.add_done_callback(lambda _: late.set())
+        assert late.is_set(), "called at once on a future that is done"
+        assert called == {"dledger client": 1}
+        results = producer.send_many("t", [b"2", b"3"], queue=0)
+        assert [result.offset for result in results] == [2, 3]
+        producer.send_one_way("t", b"4", queue=0)
+
+
+def test_a_full_buffer_blocks_and_a_callback_is_refused(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    config = ProducerConfig(buffer_bytes=8 * 1_024 * KIB)
+    with Producer(cluster.bootstrap, config) as producer:
+        producer.send("t", b"0")
+        threaded.hold_answers(hold=True)
+        message = bytes(1_024 * KIB)
+        refused: list[BaseException] = []
+
+        def send_more(_future: SendFuture) -> None:
+            for action in (
+                lambda: [producer.send_async("t", message) for _ in range(8)],
+                producer.wait_for_room,
+            ):
+                try:
+                    action()
+                except (BufferFull, RuntimeError) as error:
+                    refused.append(error)
+
+        futures = [producer.send_async("t", message) for _ in range(7)]
+        with pytest.raises(BufferFull):
+            producer.send_async("t", message, timeout_ms=30)
+        futures[0].add_done_callback(send_more)
+        release = threading.Timer(0.05, threaded.hold_answers, kwargs={"hold": False})
+        release.start()
+        producer.send("t", message)
+        for future in futures:
+            future.result()
+        producer.flush()
+        assert [type(error) for error in refused] == [BufferFull, RuntimeError]
+
+
+def test_errors_and_the_end(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    with Producer(cluster.bootstrap, ProducerConfig(create_topics=False)) as producer:
+        with pytest.raises(TopicNotFound):
+            producer.send("nothing", b"x")
+        cluster.leader().script.append(Code.MESSAGE_ILLEGAL)
+        with pytest.raises(NotStored):
+            producer.send("t", b"x")
+        status = producer.status()
+        assert status.batches == 0
+    assert producer.status().is_closed
+    with pytest.raises(ClientClosed):
+        producer.send_async("t", b"x")
+    producer.close()
+
+
+def test_a_consumer(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    config = ConsumerConfig(group="g", start_at=StartAt.FIRST, wait_ms=50)
+    with Producer(cluster.bootstrap) as producer, Consumer(cluster.bootstrap, config) as consumer:
+        for i in range(50):
+            producer.send_async("t", b"%d" % i, queue=0)
+        producer.flush()
+        consumer.assign([("t", 0)])
+        bodies: list[bytes] = []
+        while len(bodies) < 20:
+            bodies += [record.body for record in consumer.poll(20 - len(bodies))]
+        consumer.commit()
+        for record in consumer:
+            bodies.append(record.body)
+            if len(bodies) == 50:
+                break
+        assert bodies == [b"%d" % i for i in range(50)]
+        assert consumer.committed("t") == {0: 20}
+        assert consumer.offsets("t")[0].maximum == 50
+        consumer.pause("t")
+        consumer.resume("t")
+        consumer.seek("t", 0, 49)
+        assert [record.body for record in consumer.poll(5)] == [b"49"]
+
+
+def test_administration(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    with Admin(cluster.bootstrap) as admin:
+        topic = admin.create_topic("new", queues_per_group=3)
+        assert topic.write_queues == 3
+        assert admin.describe_topic("new").parts == (("a", 3),)
+        group = admin.groups()[0]
+        assert group.leader == "a0"
+        status = admin.status(group.leader_address)
+        assert (status.member, status.role, status.address) == (
+            "a0",
+            "leader",
+            group.leader_address,
+        )
+        assert set(admin.statuses()) == {("a", "a0"), ("a", "a1")}
+        assert admin.transfer_leadership("a", "a1")[0] == "a1"
+        assert admin.queue_offsets("new").keys() == {0, 1, 2}
+        admin.commit_offsets("g", {("new", 1): 5})
+        assert admin.read_offsets("g", "new") == {1: 5}
+        assert issubclass(NothingFound, NotStored)
+
+
+def test_the_background_loop_ends_with_its_last_user(threaded: ThreadedCluster) -> None:
+    first = Producer(threaded.cluster.bootstrap).start()
+    second = Consumer(threaded.cluster.bootstrap).start()
+    thread = _background._thread
+    assert thread is not None
+    first.close()
+    assert thread.is_alive()
+    second.close()
+    deadline = time.monotonic() + 10
+    while thread.is_alive():
+        assert time.monotonic() < deadline
+        thread.join(0.01)
+    with Producer(threaded.cluster.bootstrap) as again:
+        again.send("t", b"x")
