@@ -216,6 +216,84 @@ def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
         assert running.end(signal.SIGTERM) == 0
 
 
+def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
+    with up(tmp_path / "data", "--port", str(free_ports(4))) as running:
+        name_server = running.event("serving")["name_server"]
+        lines = b"".join(b"%d\r\n" % number for number in range(2_000)) + b"\n\xff\xfe"
+        code, (summary,), error = run(name_server, "send", "t", "--key", "k", stdin=lines)
+        assert (code, error) == (0, "")
+        assert (summary["stored"], summary["failed"], summary["queues"]) == (2_002, 0, 1)
+        assert summary["acknowledgement"] == "majority-synced"
+
+        code, rows, error = run(name_server, "tail", "t")
+        assert (code, error) == (0, "")
+        bodies = [row.get("body") for row in rows]
+        assert bodies == [*(str(number) for number in range(2_000)), "", None], "in order"
+        assert rows[-1]["body_base64"] == "//4="
+        queue = str(rows[0]["queue"])
+
+        _, rows, _ = run(name_server, "tail", "t", "-q", queue, "--from", "1999", "--limit", "2")
+        assert [row["offset"] for row in rows] == [1999, 2000]
+        _, rows, _ = run(name_server, "tail", "t", "--from", "2013-01-01T00:00:00Z", "--limit", "1")
+        assert [row["offset"] for row in rows] == [0]
+        assert run(name_server, "tail", "t", "--from", "2999-01-01T00:00:00Z")[:2] == (0, [])
+        code, _, error = run(name_server, "tail", "t", "-q", "99")
+        assert (code, error) == (2, "error: topic t has queues 0 to 3, not 99\n")
+        code, _, error = run(name_server, "tail", "nowhere")
+        assert (code, error.split(":")[1]) == (1, " TOPIC_NOT_FOUND")
+
+        offsets = ("offsets", "t", "-g", "readers", "--reset", "7")
+        code, _, error = run(name_server, *offsets)
+        assert (code, "holds 0 to 0; say --queue" in error) == (2, True), error
+        code, (rows,), _ = run(name_server, *offsets, "-q", queue)
+        assert (code, [(row["committed"], row["lag"]) for row in rows]) == (0, [(7, 1995)])
+        code, (rows,), _ = run(name_server, "trim", "t", "-q", queue, "--offset", "1000")
+        assert (code, rows[0]["minimum"]) == (0, 1000)
+        _, rows, _ = run(name_server, "tail", "t", "-q", queue, "--limit", "1")
+        assert rows[0]["offset"] == 1000
+        code, _, error = run(name_server, "trim", "t", "-q", queue, "--offset", "5000")
+        assert (code, error) == (
+            1,
+            "error: OFFSET_OUT_OF_RANGE: offset 5000, the queue ends at 2002\n",
+        )
+
+        code, (rows,), error = run(name_server, "transfer")
+        assert code == 0, error
+        assert rows[0]["leader"] == next(
+            name for name, row in status(name_server).items() if row["role"] == "leader"
+        )
+        code, (rows,), error = run(name_server, "bench", "--seconds", "0.3", "--size", "100")
+        assert (code, error) == (0, "")
+        assert [row["mode"] for row in rows] == ["batched", "lone", "read"]
+        assert all(row["messages"] > 0 and row["failed"] == 0 for row in rows)
+        code, _, error = run(name_server, "send", "t/1", "x")
+        assert (code, error.split(":")[1]) == (2, " MESSAGE_ILLEGAL")
+
+
+def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path) -> None:
+    with up(tmp_path / "data", "--port", str(free_ports(4))) as running:
+        name_server = running.event("serving")["name_server"]
+        assert run(name_server, "topic", "create", "t")[0] == 0
+        tail = subprocess.Popen(
+            [*COMMAND, "tail", "t", "-f", "--from", "end", "--limit", "3", "-n", name_server],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            # Where the end was when it began is not visible from here: send until it has three.
+            sent = 0
+            while tail.poll() is None and sent < 200:
+                assert run(name_server, "send", "t", f"m{sent}", "--key", "k")[0] == 0
+                sent += 1
+            assert tail.wait(DEADLINE_SECONDS) == 0
+            out, err = tail.communicate()
+            numbers = [int(line.split("\t")[4][1:]) for line in out.splitlines()]
+            assert (len(numbers), err) == (3, "")
+            assert numbers == list(range(numbers[0], numbers[0] + 3)), "none is missing"
+        finally:
+            tail.kill()
+            tail.wait()
+
+
 def test_killing_the_command_leaves_no_process_and_no_lock_behind(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with up(folder, "--port", str(free_ports(4))) as running:

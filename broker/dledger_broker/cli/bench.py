@@ -79,13 +79,18 @@ def bench(
         if mode not in MODES:
             bad_input(f"--modes: {mode}, must be of {', '.join(MODES)}")
     load = Load(topic, seconds, bytes(size), parse_name_servers(name_servers), timeout)
-    rows: list[dict[str, object]] = []
-    for mode in wanted:
-        with progress_bar(mode, None, show=not as_json) as advance:
-            rows.append(asyncio.run(load.run(mode, advance)))
+    rows = asyncio.run(_run_all(load, wanted, show=not as_json))
     print_rows(rows, _COLUMNS, as_json=as_json)
     worst = max((load.error_code(row) for row in rows), default=0)
     raise typer.Exit(worst)
+
+
+async def _run_all(load: "Load", modes: Sequence[str], *, show: bool) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for mode in modes:  # on one event loop: grpc.aio does not like to change it
+        with progress_bar(mode, None, show=show) as advance:
+            rows.append(await load.run(mode, advance))
+    return rows
 
 
 class Load:

@@ -1,11 +1,14 @@
 """`dledger offsets`, `trim`, `transfer`: where consumers are, what is dropped, who leads."""
 
 import datetime as dt
-from typing import Annotated
+import time
+from threading import Event
+from typing import Annotated, Final
 
 import typer
 
 from dledger_broker.cli.connect import (
+    AGAIN_SECONDS,
     DEFAULT_NAME_SERVERS,
     Cluster,
     NameServers,
@@ -26,6 +29,8 @@ from dledger_proto.v1.broker_pb2 import (
     TrimRequest,
 )
 from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
+
+NEW_LEADER_SECONDS_MAX: Final = 3.0
 
 QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue.")]
 
@@ -125,8 +130,22 @@ def transfer(
             group=route.group,
             write=True,
         )
-    row = {"group": route.group, "leader": reply.leader, "term": reply.term}
+        leader = reply.leader or _leader_of_term(cluster, route.group, reply.term)
+    row = {"group": route.group, "leader": leader, "term": reply.term}
     print_rows([row], ("group", "leader", "term"), as_json=as_json)
+
+
+def _leader_of_term(cluster: Cluster, group: str, term: int) -> str:
+    """Return who leads, when the old leader had only let go: the name server hears it at once."""
+    pause = Event()
+    until = time.monotonic() + NEW_LEADER_SECONDS_MAX
+    while time.monotonic() < until:
+        cluster.routes(refresh=True)
+        route = cluster.group(group)
+        if route.leader and route.term >= term:
+            return route.leader
+        pause.wait(AGAIN_SECONDS)
+    return ""
 
 
 def lift_quarantine(
@@ -225,17 +244,9 @@ def _add_committed(
 def _reset(
     cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]], to: str
 ) -> None:
-    for row in rows:
-        queue, group = _queue_of(row)
-        if to == "beginning":
-            offset = row["minimum"]
-        elif to == "end":
-            offset = row["maximum"]
-        elif to.isascii() and to.isdigit():
-            offset = int(to)
-        else:
-            offset = _offset_by_time(cluster, topic, row, parse_time(to, "--reset"))
-        assert isinstance(offset, int)
+    """Set the group's offset of every queue; nothing is set when one of them does not fit."""
+    targets = [(*_queue_of(row), _reset_target(cluster, topic, row, to)) for row in rows]
+    for queue, group, offset in targets:
         request = CommitOffsetsRequest(
             consumer_group=consumer_group,
             offsets=[GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)],
@@ -251,3 +262,18 @@ def _reset(
         code = Code(reply.codes[0])
         if code is not Code.OK:
             raise DledgerError(code, f"queue {queue}: {MEANINGS[code].sentence}")
+
+
+def _reset_target(cluster: Cluster, topic: str, row: dict[str, object], to: str) -> int:
+    queue, minimum, maximum = row["queue"], row["minimum"], row["maximum"]
+    assert isinstance(minimum, int)
+    assert isinstance(maximum, int)
+    if to == "beginning":
+        return minimum
+    if to == "end":
+        return maximum
+    if to.isascii() and to.isdigit():
+        if not minimum <= int(to) <= maximum:
+            bad_input(f"--reset: {to}, queue {queue} holds {minimum} to {maximum}", "say --queue")
+        return int(to)
+    return _offset_by_time(cluster, topic, row, parse_time(to, "--reset"))
