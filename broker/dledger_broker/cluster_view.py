@@ -13,6 +13,7 @@ from typing import Final
 import grpc.aio
 import structlog
 
+from dledger.raft.tasks import end_task
 from dledger_broker.forward import Channels
 from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
@@ -67,8 +68,7 @@ class ClusterView:
     async def stop(self) -> None:
         """End the watches."""
         for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_task(task)
 
     async def _watch(self, address: str, channels: Channels) -> None:
         request = routes_pb2.RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()

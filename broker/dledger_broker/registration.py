@@ -13,6 +13,7 @@ import grpc.aio
 import structlog
 
 from dledger.clock import Clock
+from dledger.raft.tasks import end_task
 from dledger.state.values import Topic
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.forward import Channels
@@ -67,9 +68,7 @@ class Registrar:
 
     async def stop(self) -> None:
         """Close the stream: the name server drops this member at once."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     def changed(self) -> None:
         """Leader or topics changed: tell now."""

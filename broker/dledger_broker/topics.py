@@ -15,6 +15,7 @@ import grpc.aio
 import structlog
 
 from dledger.raft.host import Leadership
+from dledger.raft.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
 from dledger.state.topics import check_topic_name
@@ -218,9 +219,7 @@ class TopicFollower:
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     def _leadership_changed(self, _leadership: Leadership) -> None:
         self._complete_up_to = 0

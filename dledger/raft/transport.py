@@ -39,6 +39,7 @@ from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage
 from dledger.raft.message import AppendRequest, Message
 from dledger.raft.ports import RaftLog
+from dledger.raft.tasks import end_task
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
 from dledger_proto import raw, status
@@ -209,10 +210,8 @@ class PeerLink:
 
     async def stop(self) -> None:
         """Close the link; no event comes after."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     def send(self, message: PeerMessage) -> None:
         """Queue a message; dropped while the link is down. Over the bound the link is reset."""

@@ -1,0 +1,137 @@
+"""Stand-ins at the seams of the append and fetch paths: simple, and honest about order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dledger.raft.api import Role
+from dledger.raft.host import GroupHost, Leadership
+from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
+from dledger_broker.admission import Admission, AdmissionLimits
+from dledger_broker.append import Item
+from dledger_proto.batch import BatchHeader, Record, encode_batch
+from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.frames import AnswerRow
+from dledger_proto.limits import MIB
+
+ME, OTHER = MemberId("n1"), MemberId("n2")
+TOPIC = b"t" * 16
+
+
+class ManualClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return self.now
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return int(self.now * 1000)
+
+
+class FakeHost(GroupHost):
+    """Keeps proposals until the test settles them. Not a running host: nothing of it is started."""
+
+    def __init__(self, role: Role = Role.LEADER, leader: MemberId | None = ME) -> None:
+        self._leadership = Leadership(role, Term(3), leader)
+        self._leadership_watchers: list[Callable[[Leadership], None]] = []
+        self.proposals: list[tuple[list[bytes], OnSettled]] = []
+
+    def propose_nowait(
+        self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+    ) -> None:
+        """Keep."""
+        assert kind is EntryKind.BATCHES
+        self.proposals.append(([bytes(each) for each in payloads], settled))
+
+    def become(self, role: Role, leader: MemberId | None) -> None:
+        """Change leadership and tell."""
+        self._leadership = Leadership(role, Term(self._leadership.term + 1), leader)
+        for watcher in list(self._leadership_watchers):
+            watcher(self._leadership)
+
+    def proposed(self) -> list[bytes]:
+        """Every payload proposed so far, in order."""
+        return [payload for payloads, _ in self.proposals for payload in payloads]
+
+    def settle(self, settled: Settled) -> None:
+        """Settle the oldest proposal."""
+        self.proposals.pop(0)[1](settled)
+
+
+@dataclass
+class FakeForwarder:
+    """Keeps what it was given."""
+
+    sent: list[tuple[str, list[Item]]] = field(default_factory=list)
+
+    def send(self, address: str, items: Sequence[Item]) -> None:
+        """Keep."""
+        self.sent.append((address, list(items)))
+
+
+class Owner:
+    """Collects answers."""
+
+    def __init__(self) -> None:
+        self.rows: list[AnswerRow] = []
+
+    def answered(self, item: Item) -> None:
+        """Keep."""
+        assert item.row is not None
+        self.rows.append(item.row)
+
+
+class OpenGate:
+    """Admits everything, or asks and refuses by topic."""
+
+    def __init__(self) -> None:
+        self.refused: dict[bytes, DledgerError] = {}
+        self.asked = 0
+
+    def admits(self, header: BatchHeader) -> bool:
+        """False for topics that are to be refused."""
+        return header.topic_id not in self.refused
+
+    async def check(self, header: BatchHeader) -> None:
+        """Refuse."""
+        self.asked += 1
+        raise self.refused[header.topic_id]
+
+
+def admission(**changes: int) -> Admission:
+    """Return wide bounds, some of them changed."""
+    values = {
+        "append_bytes_max": 64 * MIB,
+        "append_batches_max": 10_000,
+        "stream_bytes_max": 32 * MIB,
+        "append_streams_max": 100,
+        "fetch_streams_max": 100,
+        "fetch_bytes_max": 64 * MIB,
+        "queries_max": 100,
+        "admin_calls_max": 10,
+        "route_watchers_max": 10,
+    }
+    return Admission(AdmissionLimits(**{**values, **changes}))
+
+
+def batch(body: bytes, topic_id: bytes = TOPIC, queue: int = 0) -> bytes:
+    """Return a batch of one record."""
+    return encode_batch(
+        [Record(body)],
+        topic_id=topic_id,
+        queue=queue,
+        stamp=None,
+        base_number=0,
+        base_time_ms=1,
+    )
+
+
+def refusal(code: Code, index: int = 0) -> Settled:
+    """Return a definite refusal."""
+    from dledger.types import LogIndex
+
+    return Settled(Outcome.NOT_STORED, code, "refused", index=LogIndex(index))

@@ -1,0 +1,271 @@
+"""One stream: answers in order however batches settle, cumulative, bounded by not reading."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from dledger_broker.append import AppendRouter, Item
+from dledger_broker.append_session import AppendSession
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.frames import AnswerRow, encode_append, parse_answers
+from dledger_proto.limits import MIB
+from tests.unit.broker.fakes import (
+    ME,
+    TOPIC,
+    FakeForwarder,
+    FakeHost,
+    ManualClock,
+    OpenGate,
+    admission,
+    batch,
+)
+from tests.waiting import until
+
+UNKNOWN_TOPIC = b"u" * 16
+END = object()
+
+
+class HoldingRouter(AppendRouter):
+    """Keeps items until the test answers them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            FakeHost(),
+            ME,
+            lambda _: "",
+            FakeForwarder(),
+            ManualClock(),
+            acknowledged_before_sync=False,
+        )
+        self.items: list[Item] = []
+
+    def submit(self, items: Sequence[Item], *, forwarded: bool) -> None:
+        """Keep."""
+        assert not forwarded
+        self.items += items
+
+
+class Stage:
+    def __init__(self, **bounds: int) -> None:
+        self.router = HoldingRouter()
+        self.gate = OpenGate()
+        self.admission = admission(**bounds)
+        self.clock = ManualClock()
+        self.session = AppendSession(
+            self.router, self.gate, self.admission, self.clock, forwarded=False
+        )
+        self.inbox: asyncio.Queue[object] = asyncio.Queue()
+        self.frames: list[list[AnswerRow]] = []
+        self.reads = 0
+
+    async def receive(self) -> object:
+        self.reads += 1
+        return await self.inbox.get()
+
+    async def send(self, frame: bytes) -> None:
+        self.frames.append(parse_answers(frame))
+
+    def start(self) -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(self.session.run(self.receive, self.send))
+
+    def put(self, number: int, *batches: bytes, one_way: bool = False) -> None:
+        self.inbox.put_nowait(encode_append(batches, number, 1_000, one_way))
+
+    async def settled(self, condition: Callable[[], bool]) -> None:
+        await until(condition, "what the stream should have done")
+
+    def rows(self) -> list[AnswerRow]:
+        return [row for frame in self.frames for row in frame]
+
+
+def answer(item: Item) -> None:
+    item.answer(AnswerRow(number=item.number, base_offset=item.number * 10))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await scenario()
+
+    asyncio.run(whole())
+
+
+def test_answers_are_in_order_and_together() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        for number in range(1, 6):
+            stage.put(number, batch(b"%d" % number))
+        await stage.settled(lambda: len(stage.router.items) == 5)
+        for item in reversed(stage.router.items[1:]):
+            answer(item)
+        await asyncio.sleep(0)
+        assert stage.frames == []
+        answer(stage.router.items[0])
+        stage.inbox.put_nowait(END)
+        await serving
+        assert [[row.number for row in frame] for frame in stage.frames] == [[1, 2, 3, 4, 5]]
+        assert {used for used, _, _ in stage.admission.status().values()} == {0}
+
+    run(scenario)
+
+
+def test_the_end_waits_for_all_answers() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        stage.put(1, batch(b"a"), batch(b"b"))
+        stage.inbox.put_nowait(END)
+        await stage.settled(lambda: len(stage.router.items) == 2)
+        assert not serving.done()
+        for item in stage.router.items:
+            answer(item)
+        await serving
+        assert len(stage.rows()) == 2
+
+    run(scenario)
+
+
+def test_a_bad_batch_is_refused_in_its_place() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        serving = stage.start()
+        flipped = bytearray(batch(b"damaged"))
+        flipped[-1] ^= 1
+        stage.put(1, batch(b"a"), bytes(flipped), batch(b"b", UNKNOWN_TOPIC), batch(b"c"))
+        stage.inbox.put_nowait(END)
+        await stage.settled(lambda: len(stage.router.items) == 2)
+        for item in stage.router.items:
+            answer(item)
+        await serving
+        codes = [row.code for row in stage.rows()]
+        assert codes == [Code.OK, Code.CORRUPT_BATCH, Code.TOPIC_NOT_FOUND, Code.OK]
+        assert stage.gate.asked == 1
+
+    run(scenario)
+
+
+def test_unanswered_bytes_stop_the_reading() -> None:
+    async def scenario() -> None:
+        stage = Stage(stream_bytes_max=3 * MIB)
+        serving = stage.start()
+        for number in range(1, 11):
+            stage.put(number, batch(bytes(MIB)))
+        await stage.settled(lambda: len(stage.router.items) >= 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stage.reads == 3  # three are over the bound together; a fourth is not asked for
+        answer(stage.router.items[0])
+        await stage.settled(lambda: len(stage.router.items) == 4)
+        serving.cancel()
+
+    run(scenario)
+
+
+def test_a_full_member_refuses_busy_after_a_while() -> None:
+    """The frame waits for room first; the clock moves by itself because nothing else does."""
+
+    async def scenario() -> None:
+        stage = Stage(append_batches_max=1)
+        assert stage.admission.try_append(10, 1)
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        await asyncio.sleep(0)
+        stage.clock.now += 10
+        stage.admission.append_bytes.give(0)  # wakes the waiter, who finds no room
+        stage.inbox.put_nowait(END)
+        await serving
+        row = stage.rows()[0]
+        assert row.code is Code.BUSY
+        assert "append_batches_max" in row.detail
+        assert stage.router.items == []
+        assert stage.admission.append_batches.used == 1
+
+    run(scenario)
+
+
+def test_room_that_comes_up_in_time_is_taken() -> None:
+    async def scenario() -> None:
+        stage = Stage(append_batches_max=1)
+        assert stage.admission.try_append(10, 1)
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        stage.admission.append_done(10, 1)
+        await stage.settled(lambda: len(stage.router.items) == 1)
+        answer(stage.router.items[0])
+        stage.inbox.put_nowait(END)
+        await serving
+        assert stage.rows()[0].code is Code.OK
+
+    run(scenario)
+
+
+def test_draining_refuses_frames_on_open_streams() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        stage.admission.drain("ending")
+        stage.put(1, batch(b"a"))
+        stage.inbox.put_nowait(END)
+        await serving
+        assert stage.rows()[0].code is Code.SHUTTING_DOWN
+
+    run(scenario)
+
+
+def test_one_way_frames_get_no_answer_and_leave_no_trace() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        stage.put(1, batch(b"a"), one_way=True)
+        stage.put(2, batch(b"b"))
+        stage.inbox.put_nowait(END)
+        await stage.settled(lambda: len(stage.router.items) == 2)
+        for item in stage.router.items:
+            answer(item)
+        await serving
+        assert [row.number for row in stage.rows()] == [2]
+        assert stage.admission.append_bytes.used == 0
+
+    run(scenario)
+
+
+def test_a_broken_stream_gives_its_bytes_back() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        await stage.settled(lambda: len(stage.router.items) == 1)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        answer(stage.router.items[0])
+        assert stage.admission.append_bytes.used == 0
+
+    run(scenario)
+
+
+def test_a_garbled_frame_ends_the_stream() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.inbox.put_nowait(b"garbage that is no frame at all")
+        with pytest.raises(DledgerError, match="magic"):
+            await stage.session.run(stage.receive, stage.send)
+
+    run(scenario)
+
+
+def test_unary_append_answers_all_batches_of_its_frame() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        frame = encode_append([batch(b"a"), batch(b"b", TOPIC, 1)], 5, 1_000)
+        call = asyncio.get_running_loop().create_task(stage.session.take_one(frame))
+        await stage.settled(lambda: len(stage.router.items) == 2)
+        answer(stage.router.items[1])
+        answer(stage.router.items[0])
+        assert [row.number for row in parse_answers(await call)] == [5, 6]
+
+    run(scenario)

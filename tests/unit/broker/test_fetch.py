@@ -1,0 +1,315 @@
+"""Frames from memory and from disk, checked; waiting, errors, and damage that stays."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dledger.state.machine import QueueSpan, StateMachine
+from dledger.types import Span
+from dledger_broker.fetch import (
+    DamagedBatch,
+    FetchSession,
+    Source,
+    Wanted,
+    read_batches,
+    read_runs,
+)
+from dledger_broker.long_poll import LongPoll
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.frames import FetchFrame, parse_fetch
+from tests.unit.broker.fakes import TOPIC, admission, batch
+from tests.waiting import until
+
+
+class FakeMachine(StateMachine):
+    """Queues whose batches lie one after the other in a log, a header apart."""
+
+    def __init__(self, log: "FakeLog") -> None:
+        self.log = log
+        self.rows: dict[int, list[QueueSpan]] = {}
+        self.minimum = 0
+
+    def add(self, body: bytes, queue: int = 0) -> None:
+        rows = self.rows.setdefault(queue, [])
+        position, size = self.log.add(batch(body, TOPIC, queue))
+        rows.append(QueueSpan(len(rows), position, 0, 1, size, 1_000))
+
+    def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
+        if topic_id != TOPIC:
+            raise DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        return self.minimum, len(self.rows.get(queue, []))
+
+    def spans(self, topic_id: bytes, queue: int, offset: int, max_bytes: int) -> list[QueueSpan]:
+        found: list[QueueSpan] = []
+        for row in self.rows.get(queue, [])[offset:]:
+            if found and sum(each.size for each in found) + row.size > max_bytes:
+                break
+            found.append(row)
+        return found
+
+
+class FakeLog:
+    """Bytes, of which those from `tail_from` on are in memory."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.tail_from = 0
+        self.reads: list[Span] = []
+
+    def add(self, payload: bytes) -> tuple[int, int]:
+        self.data += b"#" * 80
+        position = len(self.data)
+        self.data += payload
+        return position, len(payload)
+
+    def tail_span(self, span: Span) -> list[memoryview] | None:
+        if span.position < self.tail_from:
+            return None
+        return [memoryview(bytes(self.data))[span.position : span.position + span.size]]
+
+    def read_span(self, span: Span) -> bytes:
+        self.reads.append(span)
+        return bytes(self.data[span.position : span.position + span.size])
+
+
+class Fresh:
+    """Confirms at once, after running what the test wants to happen meanwhile."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.error: DledgerError | None = None
+
+    async def confirm(self) -> None:
+        self.calls += 1
+        self.meanwhile()
+        if self.error is not None:
+            raise self.error
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.machine = FakeMachine(self.log)
+        self.poll = LongPoll()
+        self.fresh = Fresh()
+        self.damage: list[DamagedBatch] = []
+        self.admission = admission()
+        self.pool = ThreadPoolExecutor(1)
+        self.frames: list[FetchFrame] = []
+
+    async def send(self, frame: bytes) -> None:
+        self.frames.append(parse_fetch(frame))
+
+    def session(self) -> FetchSession:
+        return FetchSession(
+            self.machine,
+            self.log,
+            self.pool,
+            self.poll,
+            self.admission,
+            self.fresh,
+            self.damage.append,
+        )
+
+    async def once(
+        self, *sources: Source, wait_ms: int = 0, max_bytes: int = 0
+    ) -> list[FetchFrame]:
+        wanted = Wanted.of(max_bytes, wait_ms, once=True)
+        async with asyncio.timeout(5):
+            await self.session().run(sources, wanted, self.send)
+        return self.frames
+
+    def follow(self, *sources: Source) -> "asyncio.Task[None]":
+        wanted = Wanted.of(200, 60_000, once=False)
+        return asyncio.get_running_loop().create_task(
+            self.session().run(sources, wanted, self.send)
+        )
+
+    async def until(self, count: int) -> None:
+        await until(lambda: len(self.frames) >= count, f"{count} frames")
+
+
+def source(offset: int = 0, queue: int = 0, number: int = 0, topic: bytes = TOPIC) -> Source:
+    from dledger.types import QueueOffset
+
+    return Source(number, topic, queue, QueueOffset(offset))
+
+
+def bodies(frame: FetchFrame) -> list[bytes]:
+    return [bytes(each[-1:]) for each in frame.batches]
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_memory_and_disk_give_the_same_frame(cold: bool) -> None:
+    async def run() -> None:
+        stage = Stage()
+        for body in (b"a", b"b", b"c"):
+            stage.machine.add(body)
+        stage.log.tail_from = len(stage.log.data) if cold else 0
+        (frame,) = await stage.once(source(1))
+        assert bodies(frame) == [b"b", b"c"]
+        assert (frame.min_offset, frame.max_offset, frame.next_offset) == (0, 3, 3)
+        assert [row.base_offset for row in frame.rows] == [1, 2]
+        assert {row.store_time_ms for row in frame.rows} == {1_000}
+        assert len(stage.log.reads) == (1 if cold else 0)
+        assert stage.admission.fetch_bytes.used == 0
+
+    asyncio.run(run())
+
+
+def test_at_least_one_batch_however_small_the_frame() -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"a")
+        stage.machine.add(b"b")
+        (frame,) = await stage.once(source(), max_bytes=1)
+        assert bodies(frame) == [b"a"]
+
+    asyncio.run(run())
+
+
+def test_nothing_new_is_an_empty_frame_per_assignment() -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"a")
+        frames = await stage.once(source(1), source(0, queue=1, number=1), wait_ms=1)
+        assert [(each.assignment, each.next_offset, list(each.rows)) for each in frames] == [
+            (0, 1, []),
+            (1, 0, []),
+        ]
+
+    asyncio.run(run())
+
+
+def test_a_waiting_reader_is_woken_by_the_arrival() -> None:
+    async def run() -> None:
+        stage = Stage()
+        reading = stage.follow(source(), source(0, queue=1, number=1))
+        await until(lambda: len(stage.poll) == 1, "a waiting reader")
+        stage.machine.add(b"x", queue=1)
+        stage.poll.arrived(TOPIC, 1)
+        await stage.until(1)
+        assert (stage.frames[0].assignment, bodies(stage.frames[0])) == (1, [b"x"])
+        reading.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_backlog_is_read_ahead_and_in_order() -> None:
+    async def run() -> None:
+        stage = Stage()
+        for number in range(20):
+            stage.machine.add(b"%c" % (65 + number))
+        stage.log.tail_from = len(stage.log.data)
+        reading = stage.follow(source())
+        await stage.until(20)
+        assert b"".join(body for each in stage.frames for body in bodies(each)) == bytes(
+            range(65, 85)
+        )
+        reading.cancel()
+
+    asyncio.run(run())
+
+
+def test_past_the_end_is_refused_only_when_confirmed() -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"a")
+        (frame,) = await stage.once(source(5))
+        assert frame.code is Code.OFFSET_OUT_OF_RANGE
+        assert "0 to 1" in frame.detail
+        assert stage.fresh.calls == 1
+
+    asyncio.run(run())
+
+
+def test_past_an_old_end_waits_for_the_confirmed_one() -> None:
+    """A follower that is behind serves the offset once it has caught up (D10)."""
+
+    async def run() -> None:
+        stage = Stage()
+
+        def catch_up() -> None:
+            for number in range(6):
+                stage.machine.add(b"%d" % number)
+
+        stage.fresh.meanwhile = catch_up
+        (frame,) = await stage.once(source(5))
+        assert (frame.code, bodies(frame)) == (Code.OK, [b"5"])
+
+    asyncio.run(run())
+
+
+def test_past_the_end_without_a_leader_waits() -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.fresh.error = DledgerError(Code.NO_LEADER, "election")
+        (frame,) = await stage.once(source(5))
+        assert (frame.code, list(frame.rows)) == (Code.OK, [])
+
+    asyncio.run(run())
+
+
+def test_below_the_minimum_and_unknown_topics_end_one_assignment() -> None:
+    async def run() -> None:
+        stage = Stage()
+        for body in (b"a", b"b", b"c"):
+            stage.machine.add(body)
+        stage.machine.minimum = 2
+        frames = await stage.once(
+            source(1), source(0, number=1, topic=b"z" * 16), source(2, number=2)
+        )
+        assert [each.code for each in frames] == [
+            Code.OFFSET_OUT_OF_RANGE,
+            Code.TOPIC_NOT_FOUND,
+            Code.OK,
+        ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_damage_is_never_served(cold: bool) -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"a")
+        stage.log.data[-1] ^= 1
+        stage.log.tail_from = len(stage.log.data) if cold else 0
+        (frame,) = await stage.once(source())
+        assert frame.code is Code.STORAGE_FAILED
+        assert "position 80" in frame.detail
+        assert len(stage.damage) == 1
+
+    asyncio.run(run())
+
+
+def test_damage_that_a_second_read_does_not_show_is_served() -> None:
+    log = FakeLog()
+    machine = FakeMachine(log)
+    machine.add(b"a")
+    sound = bytes(log.data)
+    log.data[-1] ^= 1
+
+    class Flaky(FakeLog):
+        def read_span(self, span: Span) -> bytes:
+            found = super().read_span(span)
+            self.data = bytearray(sound)
+            return found
+
+    flaky = Flaky()
+    flaky.data = log.data
+    assert bytes(read_batches(flaky, machine.rows[0])[0]) == batch(b"a")
+    assert len(flaky.reads) == 2
+
+
+def test_runs_join_near_batches_only() -> None:
+    spans = [
+        QueueSpan(0, 0, 0, 1, 100, 0),
+        QueueSpan(1, 180, 0, 1, 100, 0),
+        QueueSpan(2, 1_000_000, 0, 1, 100, 0),
+        QueueSpan(3, 500, 0, 1, 100, 0),
+    ]
+    assert [[span.base_offset for span in run] for run in read_runs(spans)] == [[0, 1], [2], [3]]

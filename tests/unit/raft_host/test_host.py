@@ -1,0 +1,272 @@
+"""Three hosts with real groups, logs, links and disks in one process: elect, commit, go on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import grpc.aio
+import pytest
+
+from dledger.clock import SystemClock
+from dledger.files import OsFileSystem
+from dledger.log.commit_log import CommitLog
+from dledger.log.folder import DataFolder
+from dledger.log.settings import LogSettings
+from dledger.raft.api import GroupSettings, PeerMessage, Role
+from dledger.raft.group import Group
+from dledger.raft.host import GroupHost, HostSettings
+from dledger.raft.transport import LinkIdentity, LinkSettings, LinkTarget, PeerLink, PeerListener
+from dledger.state import command as commands
+from dledger.state.lmdb_store import LmdbStore
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.results import Registered
+from dledger.state.store import StoreFull
+from dledger.trace import ListTrace
+from dledger.types import EntryKind, LogIndex, MemberId
+from dledger_broker.local_cluster import free_port
+from dledger_broker.member import server_options
+from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.limits import MIB
+from tests.waiting import until
+
+SCENARIO_SECONDS = 60
+MEMBERS = [MemberId(name) for name in ("a", "b", "c")]
+LOG_SETTINGS = LogSettings(
+    segment_size=16 * MIB, allocate_bytes=MIB, reserve_bytes=MIB, low_water_bytes=MIB
+)
+
+
+class Node:
+    """Everything of one member but the broker."""
+
+    def __init__(self, folder: Path, member: MemberId, ports: dict[MemberId, int]) -> None:
+        self.path, self.member, self.ports = folder / member, member, ports
+        self.failures: list[BaseException] = []
+        self.life = 0
+
+    async def start(self) -> None:
+        self.life += 1
+        fs, random = OsFileSystem(), Random(f"{self.member} {self.life}")
+        self.folder = DataFolder.open(fs, str(self.path), "c", "g", self.member, random)
+        self.log = CommitLog.open(fs, self.folder, LOG_SETTINGS, random)
+        self.store = LmdbStore(self.folder.state_path, 64 * MIB)
+        self.machine = StateMachine(self.store, StateSettings(group="g"))
+        self.trace = ListTrace()
+        group = Group(
+            GroupSettings("c", "g", self.member, MEMBERS),
+            self.folder.identity,
+            self.log,
+            self.folder.load_hard_state(),
+            self.machine,
+            SystemClock(),
+            random,
+            self.trace,
+        )
+        self.host = GroupHost(
+            group,
+            self.machine,
+            self.log,
+            HostSettings(save_interval=0.05, state_full=StoreFull),
+            SystemClock(),
+            self.failures.append,
+            name="g",
+            trace=self.trace,
+        )
+        await self._connect(random)
+
+    async def _connect(self, random: Random) -> None:
+        identity = LinkIdentity("c", "g", self.member, self.folder.identity.incarnation)
+        pool = ThreadPoolExecutor(2)
+        self.links = {
+            peer: PeerLink(
+                identity, peer, f"127.0.0.1:{port}", self.host, self.log, pool, random,
+                self.trace, LinkSettings(),
+            )
+            for peer, port in self.ports.items() if peer != self.member
+        }  # fmt: skip
+        listener = PeerListener("c", self.trace)
+        listener.add_group(
+            "g", LinkTarget(self.member, frozenset(self.links), self.host, self.links)
+        )
+        self.server = grpc.aio.server(options=server_options())
+        self.server.add_generic_rpc_handlers((listener.handlers(),))
+        assert self.server.add_insecure_port(f"127.0.0.1:{self.ports[self.member]}")
+        await self.server.start()
+        self.host.start(self)
+        for link in self.links.values():
+            link.start()
+
+    def send(self, peer: MemberId, message: PeerMessage) -> None:
+        self.links[peer].send(message)
+
+    async def stop(self) -> None:
+        await self.host.stop()
+        for link in self.links.values():
+            await link.stop()
+        await self.server.stop(0)
+        self.log.close()
+        self.machine.close()
+        self.folder.close()
+
+    @property
+    def leads(self) -> bool:
+        return self.host.leadership.role is Role.LEADER
+
+
+@asynccontextmanager
+async def nodes(folder: Path) -> AsyncIterator[list[Node]]:
+    ports = {member: free_port() for member in MEMBERS}
+    found = [Node(folder, member, ports) for member in MEMBERS]
+    running: list[Node] = []
+    try:
+        for node in found:
+            await node.start()
+            running.append(node)
+        yield found
+    finally:
+        for node in running:
+            if node.host.group.role is not Role.STOPPED:
+                await node.stop()
+
+
+async def leader_of(found: list[Node]) -> Node:
+    await until(lambda: any(node.leads for node in found), "a leader")
+    return next(node for node in found if node.leads)
+
+
+def register(seed: int) -> bytes:
+    return commands.encode(commands.RegisterProducer(Random(seed).randbytes(16)))
+
+
+def run(folder: Path, scenario: Callable[[list[Node]], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(SCENARIO_SECONDS), nodes(folder) as found:
+            await scenario(found)
+
+    asyncio.run(whole())
+
+
+def test_a_proposal_is_stored_everywhere(tmp_path: Path) -> None:
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        settled = await leader.host.propose(EntryKind.COMMANDS, [register(1), register(2)])
+        assert settled.outcome is Outcome.STORED
+        assert [type(result) for result in settled.results] == [Registered, Registered]
+        for node in found:
+            async with asyncio.timeout(10):
+                await node.host.wait_applied(settled.index)
+        digests = {node.machine.digest for node in found}
+        assert len(digests) == 1
+        assert all(not node.failures for node in found)
+
+    run(tmp_path, scenario)
+
+
+def test_a_follower_refuses_and_a_barrier_works_everywhere(tmp_path: Path) -> None:
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        follower = next(node for node in found if node is not leader)
+        await until(lambda: follower.host.leadership.leader == leader.member, "it knows the leader")
+        settled = await follower.host.propose(EntryKind.COMMANDS, [register(1)])
+        assert (settled.outcome, settled.code, settled.index) == (
+            Outcome.NOT_STORED,
+            Code.NOT_LEADER,
+            0,
+        )
+        stored = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        indexes = await asyncio.gather(*(follower.host.read_barrier() for _ in range(50)))
+        assert min(indexes) >= stored.index
+        await follower.host.wait_applied(max(indexes))
+
+    run(tmp_path, scenario)
+
+
+def test_the_group_survives_one_that_leaves_and_returns(tmp_path: Path) -> None:
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        await leader.stop()
+        rest = [node for node in found if node is not leader]
+        second = await leader_of(rest)
+        settled = await second.host.propose(EntryKind.COMMANDS, [register(2)])
+        assert settled.outcome is Outcome.STORED
+        await leader.start()
+        await leader.host.wait_applied(settled.index)
+        assert leader.machine.digest == second.machine.digest
+        assert await second.host.transfer(leader.member) in (leader.member, None)
+        await until(lambda: leader.leads, "the member that returned leads")
+
+    run(tmp_path, scenario)
+
+
+def test_the_state_is_saved_without_being_asked(tmp_path: Path) -> None:
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        settled = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        for node in found:
+            await until(lambda node=node: node.machine.saved_index >= settled.index, "it is saved")  # type: ignore[misc]
+
+    run(tmp_path, scenario)
+
+
+def test_a_failing_disk_stops_the_member_at_once(tmp_path: Path) -> None:
+    """I16: the round fails, nothing more is promised, whoever waits is told, the process too."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+
+        class Failing:
+            def execute(self) -> None:
+                raise OSError(5, "EIO")
+
+        real = leader.log.take_round
+
+        def failing(hard_state: object) -> object:
+            taken = real(hard_state)  # type: ignore[arg-type]
+            return taken and Failing()
+
+        leader.log.take_round = failing  # type: ignore[method-assign, assignment]
+        settled = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        assert settled.outcome is Outcome.UNKNOWN
+        assert [type(error) for error in leader.failures] == [OSError]
+        again = await leader.host.propose(EntryKind.COMMANDS, [register(2)])
+        assert (again.outcome, again.code) == (Outcome.NOT_STORED, Code.STORAGE_FAILED)
+        with pytest.raises(DledgerError):
+            await leader.host.read_barrier()
+        with pytest.raises(DledgerError):
+            await leader.host.wait_applied(LogIndex(10**9))
+        rest = [node for node in found if node is not leader]
+        second = await leader_of(rest)
+        stored = await second.host.propose(EntryKind.COMMANDS, [register(3)])
+        assert stored.outcome is Outcome.STORED
+
+    run(tmp_path, scenario)
+
+
+def test_an_idle_host_does_not_spin(tmp_path: Path) -> None:
+    """The loop turns a few times for each heartbeat, not more."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        await until(lambda: leader.machine.saved_index == leader.machine.applied_index, "saved")
+        pumps = 0
+        real = leader.host._pump
+
+        def counted() -> None:
+            nonlocal pumps
+            pumps += 1
+            real()
+
+        leader.host._pump = counted  # type: ignore[method-assign]
+        seen = [len(leader.trace.events)]
+        async with asyncio.timeout(10):
+            for _ in range(10):  # ten heartbeats' time, told by the group's own deadlines
+                deadline = leader.host.group.next_deadline()
+                assert deadline is not None
+                await until(lambda at=deadline: SystemClock().monotonic() > at, "a deadline")  # type: ignore[misc]
+        assert pumps < 200, (pumps, seen)
+
+    run(tmp_path, scenario)
