@@ -9,6 +9,7 @@ import pytest
 
 from dledger.files import FileSystem, OsFileSystem
 from dledger.log import CommitLog, HardState, LogSettings, SpanGone
+from dledger.log.file_pool import FilePool
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_proto import segments
 from dledger_proto.batch import Record, encode_batch
@@ -231,18 +232,21 @@ def test_damaged_frames_are_refused_and_nothing_is_kept(disk: Disk, damage: str)
     check_holds(follower.log, model.entries[:6])
 
 
-def test_frames_of_another_history_are_refused(disk: Disk) -> None:
+@pytest.mark.parametrize(("size", "reason"), [(50, "position"), (100, "follows crc")])
+def test_frames_of_another_history_are_refused(disk: Disk, size: int, reason: str) -> None:
     fs, path = disk
-    leader, _ = filled((fs, path + "/leader"), 4)
-    other = Member(fs, path + "/other")
-    replicate(leader.log, other.log, 2)
-    other.append(b"another history")
-    other.append(b"x" * 100)
-    buffer = frames_of(other.log, 4, 4)
-    follower = Member(fs, path + "/follower")
-    replicate(leader.log, follower.log, 3)
-    with pytest.raises(CorruptEntry, match=r"position|crc"):
+    leader, other, follower = (Member(fs, f"{path}/{name}") for name in "lof")
+    leader.genesis()
+    replicate(leader.log, other.log)
+    kept = leader.append(b"one history".ljust(100))
+    other.append(b"another".ljust(size))
+    other.append(b"that builds on it")
+    replicate(leader.log, follower.log)
+    buffer = frames_of(other.log, 3, 3)
+    with pytest.raises(CorruptEntry, match=reason):
         follower.log.append_frames(buffer, headers_in(buffer))
+    assert follower.log.ref(LogIndex(2)) == kept.ref
+    assert follower.log.last_index == 2
 
 
 @pytest.mark.parametrize("cut_at", [1, 2, 3, 20, 30, 40, 41])
@@ -501,3 +505,62 @@ def test_memory_does_not_grow_with_the_number_of_entries(sim: SimFileSystem) -> 
             member.sync()
             before = held()
     assert held() - before < 1_000
+
+
+def test_a_cut_leaves_no_stale_bytes_behind_the_new_end(sim: SimFileSystem) -> None:
+    settings = replace(SMALL, segment_size=1 << 20, checkpoint_bytes=1 << 20)
+    member = Member(sim, "/disk/data", settings)
+    model = Model([member.genesis()])
+    for _ in range(6):
+        # Each in a round of its own, so later stamps prove that earlier ones were synced.
+        model.entries.append(member.append(b"x" * 300))
+        member.sync()
+    member.log.truncate_from(LogIndex(2))
+    model.cut(2)
+    model.entries.append(member.append(b"short", term=2))
+    member.sync()
+    path = "/disk/data/log/00000000000000000000.log"
+    end = 128 + member.log.last_position
+    assert not sim.content(path)[end:].strip(b"\0")
+    member.reopen(close=False)
+    assert member.log.recovery_notes == ()
+    check_holds(member.log, model.entries)
+
+
+@pytest.mark.parametrize("refilled", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_read_that_a_cut_overtakes_gives_no_old_bytes(
+    sim: SimFileSystem, monkeypatch: pytest.MonkeyPatch, *, refilled: bool, late: bool
+) -> None:
+    member = Member(sim, "/disk/data", replace(SMALL, tail_cache_bytes=0, segment_size=1 << 20))
+    model = Model([member.genesis()])
+    fill(member, model, 4)
+    member.sync()
+    wanted = model.entries[4].ref
+    pread = FilePool.pread
+
+    def cut() -> None:
+        monkeypatch.undo()
+        member.log.truncate_from(LogIndex(4))
+        if refilled:
+            member.append(b"y" * 5000, term=2)
+        member.sync()
+
+    def overtaken(pool: FilePool, path: str, size: int, offset: int) -> bytes:
+        if not late:
+            cut()
+        data = pread(pool, path, size, offset)
+        if late:
+            cut()
+        return data
+
+    monkeypatch.setattr(FilePool, "pread", overtaken)
+    span = Span(wanted.position, wanted.size)
+    if refilled:
+        # The caller compares index and term: these are bytes of the new entry.
+        assert member.log.read_span(span) == b"y" * wanted.size
+    else:
+        with pytest.raises(SpanGone, match="above the log's durable end"):
+            member.log.read_span(span)
+    committed = model.entries[1].ref
+    assert len(member.log.read_span(Span(committed.position, committed.size))) == committed.size

@@ -242,8 +242,12 @@ def test_a_kill_at_every_call_keeps_all_that_was_written(settings: LogSettings) 
         # A second loss right after the start must not take back what the start has read.
         last = member.log.last_index
         refs = [member.log.ref(LogIndex(i)) for i in range(member.log.first_index, last + 1)]
+        vote_found = member.folder.load_hard_state()
+        taken = member.log.take_round(vote_found)
+        assert taken is None or "hard_state" not in taken.describe(), "it counts as durable"
         fs.power_cut(Random(call))
         member.reopen(close=False)
+        assert member.folder.load_hard_state() == vote_found
         assert member.log.last_index == last
         first = member.log.first_index
         assert refs == [member.log.ref(LogIndex(i)) for i in range(first, last + 1)]
