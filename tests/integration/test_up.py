@@ -152,6 +152,18 @@ def pid_of(running: Up, member: str) -> int:
     return pids[0]
 
 
+def check_second_is_refused(running: Up) -> None:
+    second = subprocess.run(
+        [*COMMAND, "up", "--folder", str(running.folder)],
+        capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"error: the cluster in {running.folder} is in use by process {running.process.pid}; one "
+        "`dledger up` runs per folder\n"
+    )
+
+
 def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     port = free_ports(4)
@@ -186,17 +198,7 @@ def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
 
         eventually(caught_up, "three members with one digest")
 
-        # A second one on the folder is refused and changes nothing.
-        second = subprocess.run(
-            [*COMMAND, "up", "--folder", str(folder)],
-            capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
-        )  # fmt: skip
-        assert second.returncode == 1
-        assert second.stderr == (
-            f"error: the cluster in {folder} is in use by process {running.process.pid}; one "
-            "`dledger up` runs per folder\n"
-        )
-
+        check_second_is_refused(running)
         assert running.end(signal.SIGINT) == 0, running.logs()
         running.event("stopped")
         assert not any(listening(port + number) for number in range(4))

@@ -46,9 +46,9 @@ def test_closed_stream_is_not_alive_at_once_and_leaves_with_its_lease(registry: 
     b.send(1)
     b.leave()
     assert group_line(registry) == "g 0 leader= a+ b- c+"
-    for now in (5, 10):
-        a.send(now)
-        c.send(now)
+    for moment in (5, 10):
+        a.send(moment)
+        c.send(moment)
     registry.expire(10.999)
     assert group_line(registry) == "g 0 leader= a+ b- c+", "its lease began with its last message"
     registry.expire(11)
@@ -220,9 +220,9 @@ def test_hundred_thousand_topics_never_hold_back_a_heartbeat(registry: Registry)
     assert len(chunks) > 5
     assert all(chunk.ByteSize() <= FRAME_SIZE_TARGET for chunk in chunks)
     # Each chunk is a heartbeat: a whole second between them is far inside the lease.
-    for now, chunk in enumerate(chunks):
-        registry.expire(now)
-        assert not registry.register(a.session, chunk, now).send_full
+    for moment, chunk in enumerate(chunks):
+        registry.expire(moment)
+        assert not registry.register(a.session, chunk, moment).send_full
     assert group_line(registry) == "g 0 leader= a+"
     replies = registry.snapshot()
     assert [reply.full for reply in replies] == [True] + [False] * (len(replies) - 1)
@@ -442,10 +442,10 @@ def test_watcher_sees_each_change_as_a_delta(registry: Registry) -> None:
 def test_heartbeats_alone_change_nothing(registry: Registry) -> None:
     a, b, c = three(registry, term=2, leader="a", topics=[topic("t")])
     version = registry.version
-    for now in range(1, 50):
+    for moment in range(1, 50):
         for member in (a, b, c):
-            member.send(now)
-        registry.expire(now)
+            member.send(moment)
+        registry.expire(moment)
     a.send(50, full=True)
     assert registry.version == version
 
