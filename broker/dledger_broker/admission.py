@@ -12,7 +12,7 @@ cannot take what writers need. Whoever waits for room registers a callback (`Bou
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 
-FETCH_FRAME_SHARE: Final = 4
+FETCH_FRAME_SHARE: Final = 8
 """A new fetch frame takes at most one in this many of the free fetch bytes: readers that stop
 reading get ever smaller frames and leave room for the others."""
 FETCH_FRAME_MIN: Final = 64 * KIB
@@ -103,7 +103,7 @@ class Bound:
         )
 
     @contextmanager
-    def held(self, amount: int = 1) -> Iterator[None]:
+    def held(self, amount: int = 1) -> Generator[None, None, None]:
         """Hold `amount` for the length of a block."""
         self.take(amount)
         try:

@@ -32,6 +32,8 @@ STALL_SECONDS: Final = 60.0
 WAIT_DEFAULT_MS: Final = 15_000
 WAIT_MIN_MS: Final = 10
 WAIT_MAX_MS: Final = 60_000
+FRAME_COPIES: Final = 2
+"""A frame that waits to be taken exists twice: as ours and as gRPC's."""
 READ_GAP_MAX: Final = 64 * KIB
 """Batches that lie this near to each other are read at once, with what lies between."""
 READ_SIZE_MAX: Final = 4 * MIB
@@ -166,7 +168,7 @@ class FetchSession:
         return any_sent
 
     async def _send(self, send: Send, frame: bytes) -> None:
-        held = len(frame)
+        held = FRAME_COPIES * len(frame)
         self._admission.fetch_bytes.take_regardless(held)
         try:
             async with asyncio.timeout(STALL_SECONDS):

@@ -117,7 +117,9 @@ class Member:
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
-        self._server = grpc.aio.server(options=server_options())
+        self._server = grpc.aio.server(  # pyright: ignore[reportUnknownMemberType]
+            options=server_options()
+        )
         trace = LogTrace("", config.member, lambda: 0)
         self._listener = PeerListener(config.cluster, trace)
         self._view = ClusterView(
@@ -197,7 +199,9 @@ class Member:
         broker_pb2_grpc.add_BrokerServicer_to_server(native, self._server)
         broker_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
         routes_pb2_grpc.add_RoutesServicer_to_server(routes, self._server)
-        self._server.add_generic_rpc_handlers((native.raw_service(), self._listener.handlers()))
+        self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
+            (native.raw_service(), self._listener.handlers())
+        )
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
             if name != config.control_group:

@@ -1,0 +1,114 @@
+"""Several groups: topics decided by the control group reach the others; calls find their group."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from dledger_broker.config import GroupConfig, MemberConfig, StateConfig, StorageConfig
+from dledger_broker.local_cluster import free_port
+from dledger_broker.member import Member as Process
+from dledger_proto.errors import Code
+from dledger_proto.limits import MIB
+from dledger_proto.status import from_rpc_error
+from dledger_proto.v1 import broker_pb2 as pb
+from tests.integration.cluster import Member, batch_of, eventually
+
+GROUPS = ("red", "blue")
+NAMES = ("n1", "n2", "n3")
+
+
+def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
+    addresses = {member: f"127.0.0.1:{port}" for member, port in ports.items()}
+    return MemberConfig(
+        cluster="c",
+        member=name,
+        listen=addresses[name],
+        folder=folder / name,
+        groups=tuple(GroupConfig(name=group, members=addresses) for group in GROUPS),
+        storage=StorageConfig(
+            segment_size_bytes=64 * MIB, disk_reserve_bytes=MIB, disk_low_water_bytes=MIB
+        ),
+        state=StateConfig(map_size_bytes=256 * MIB),
+    )
+
+
+@asynccontextmanager
+async def two_groups(folder: Path) -> AsyncIterator[dict[str, dict[str, Member]]]:
+    """Yield the members by group and name: three processes' worth, each a member of both groups."""
+    ports = {name: free_port() for name in NAMES}
+    running = [Process(config(folder, name, ports)) for name in NAMES]
+    tasks: list[asyncio.Task[int]] = []
+    channels = {
+        name: grpc.aio.insecure_channel(f"127.0.0.1:{port}") for name, port in ports.items()
+    }
+    try:
+        for process in running:
+            await process.start()
+            tasks.append(asyncio.create_task(process.run()))
+        yield {
+            group: {
+                name: Member(name, f"127.0.0.1:{ports[name]}", channels[name], group)
+                for name in NAMES
+            }
+            for group in GROUPS
+        }
+    finally:
+        for channel in channels.values():
+            await channel.close(None)
+        for process in running:
+            process.request_stop()
+        assert await asyncio.gather(*tasks) == [0] * len(tasks)
+
+
+def test_a_topic_reaches_every_group(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_groups(tmp_path) as groups:
+            red, blue = groups["red"]["n1"], groups["blue"]["n2"]
+
+            async def created() -> pb.CreateTopicReply | None:
+                reply = await blue.admin.CreateTopic(
+                    pb.CreateTopicRequest(name="orders", write_queues_per_group=2),
+                    timeout=5,
+                    metadata=blue.metadata,
+                )
+                return reply if not reply.missing_groups else None
+
+            topic = (await eventually(created, "the topic in both groups")).topic
+            layout = {part.group: part.write_queues for part in topic.layout}
+            assert layout == {"red": 2, "blue": 2}
+            owners = [part.group for part in topic.layout for _ in range(part.write_queues)]
+            for queue, owner in enumerate(owners):
+                home, other = (red, blue) if owner == "red" else (blue, red)
+                batch = batch_of(topic.id, [b"x"], queue)
+                row = await home.append_one(batch)
+                assert (row.code, row.base_offset) == (Code.OK, 0)
+                assert (await other.append_one(batch)).code is Code.WRONG_GROUP
+            for member in (red, blue):
+                reply = await member.admin.DescribeTopic(
+                    pb.DescribeTopicRequest(name="orders"), timeout=5, metadata=member.metadata
+                )
+                assert reply.topic == topic
+
+    asyncio.run(run())
+
+
+def test_a_call_must_say_which_group(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_groups(tmp_path) as groups:
+            member = groups["red"]["n1"]
+            for metadata, code in (
+                ((), Code.INVALID_ARGUMENT),
+                ((("dledger-group", "green"),), Code.WRONG_GROUP),
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    await member.admin.Status(pb.StatusRequest(), timeout=5, metadata=metadata)
+                assert from_rpc_error(caught.value).code is code
+            status = await member.status()
+            assert (status.group, status.control_group) == ("red", True)
+
+    asyncio.run(run())
