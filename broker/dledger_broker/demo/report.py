@@ -1,4 +1,5 @@
-# pyright: reportUnknownMemberType=false  (matplotlib annotates only part of its arguments)
+# pyright: reportUnknownMemberType=false
+# (matplotlib annotates only part of its arguments)
 """The demo's outcome: figures for programs (JSON), a table for the terminal, a page for people.
 
 The page is one file: pictures are drawn by matplotlib and inlined.
