@@ -15,6 +15,10 @@ from dledger.types import Buffer
 
 IOV_MAX = 1024
 """Linux's limit on buffers in one pwritev."""
+CACHED_BEHIND_BYTES = 32 << 20
+"""What of a file that is being written stays in the page cache, behind its synced end."""
+DROP_STEP_BYTES = 8 << 20
+"""Older bytes leave the page cache in steps of this size."""
 
 
 class File(Protocol):
@@ -90,10 +94,18 @@ class FileSystem(Protocol):
 
 
 class OsFile:
-    """A file of the operating system."""
+    """A file of the operating system.
+
+    A file that grows gives its older pages back once they are synced: writing into pages that were
+    just given back costs a third of writing into ones that the machine has not used for long
+    (measured: 1.6 of 5.5 core-milliseconds per MB of a follower), and what a fast reader wants next
+    is in the log's own memory. A reader far behind reads from the disk, in megabytes.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._written_end = 0
+        self._dropped_end = -1
 
     def pread(self, size: int, offset: int) -> bytes:
         """See `File.pread`."""
@@ -126,11 +138,22 @@ class OsFile:
                     written += more
                     rest = rest[more:]
             offset += size
+        if self._dropped_end < 0:
+            self._dropped_end = start
+        self._written_end = max(self._written_end, offset)
         return offset - start
 
     def fdatasync(self) -> None:
         """See `File.fdatasync`."""
+        end = self._written_end  # what is written meanwhile, by another thread, is not synced
         os.fdatasync(self._fd)
+        self._drop_pages(end - CACHED_BEHIND_BYTES)
+
+    def _drop_pages(self, end: int) -> None:
+        size = end - self._dropped_end
+        if size >= DROP_STEP_BYTES:
+            os.posix_fadvise(self._fd, self._dropped_end, size, os.POSIX_FADV_DONTNEED)
+            self._dropped_end = end
 
     def truncate(self, size: int) -> None:
         """See `File.truncate`."""
