@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
+import grpc.aio
 import typer
 import uvloop
 from rich.console import Console
@@ -61,19 +62,8 @@ def main(
     work = Path(tempfile.mkdtemp(prefix="bench-", dir=folder))
     plan = Plan.quick(work) if quick else Plan(work, runs=runs, minutes=minutes)
     figures: list[Figure] = []
-    failed = False
     try:
-        for name in chosen:
-            screen.print(f"[dim]{time.strftime('%H:%M:%S')} {name}[/]")
-            try:
-                found = _run(BENCHMARKS[name], plan)
-            except (NotReady, DledgerError) as error:
-                failed = True
-                screen.print(f"[red]{name}: {error}[/]")
-                continue
-            figures += found
-            for figure in found:
-                _write(figure.line(), out)
+        failed = uvloop.run(_run(chosen, plan, out, figures, screen))
     finally:
         shutil.rmtree(work, ignore_errors=True)
         if figures:
@@ -81,11 +71,26 @@ def main(
     raise typer.Exit(failed)
 
 
-def _run(measure: Measure, plan: Plan) -> list[Figure]:
-    async def run() -> list[Figure]:
-        return await measure(plan)
+async def _run(
+    chosen: list[str], plan: Plan, out: Path | None, figures: list[Figure], screen: Console
+) -> int:
+    """Run benchmarks one after the other; return the exit code.
 
-    return uvloop.run(run())
+    All on one loop: gRPC does not bear a second one in a process after the first was closed.
+    """
+    failed = 0
+    for name in chosen:
+        screen.print(f"[dim]{time.strftime('%H:%M:%S')} {name}[/]")
+        try:
+            found = await BENCHMARKS[name](plan)
+        except (NotReady, DledgerError, grpc.aio.AioRpcError) as error:
+            failed = 1
+            screen.print(f"{name}: {error}; logs are in out/bench-failed", style="red")
+            continue
+        figures += found
+        for figure in found:
+            _write(figure.line(), out)
+    return failed
 
 
 def _write(line: str, out: Path | None) -> None:

@@ -131,12 +131,23 @@ async def started(cluster: LocalCluster) -> AsyncGenerator[Running]:
     try:
         cluster.start_all()
         yield here
+    except Exception:
+        _keep_logs(cluster)
+        raise
     finally:
         await here.close()
         for name in cluster.names:
             if cluster.is_running(name):
                 cluster.kill(name)  # its data goes anyway
         shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+def _keep_logs(cluster: LocalCluster) -> None:
+    """Copy what the processes printed to where a measurement that failed can be understood."""
+    kept = cluster.folder.parent.with_name("bench-failed") / cluster.folder.name
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in cluster.folder.glob("*.log"):
+        shutil.copy(log, kept)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -4,64 +4,22 @@ The gap is the time between the last acknowledgement of the old leader and the f
 """
 
 import asyncio
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
+from bench.blocking import sending
 from bench.cluster import NotReady, Running, running
 from bench.cuttable import cuttable
 from bench.figures import Figure, stated
-from bench.native import BODY_SIZE
 from bench.plan import Plan
-from dledger_client import Producer
-from dledger_client.errors import ClientError
 
 TOPIC = "failover"
 RECOVERY_SECONDS_MAX = 30.0
 QUIET_SECONDS = (0.5, 1.5)
 """Between a recovery and the next trial; random, so that trials meet timers at any point."""
 LOOK_SECONDS = 0.002
-
-
-@dataclass(slots=True)
-class Acks:
-    """What a synchronous producer in a thread of its own saw."""
-
-    name_server: str
-    times: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    """When each acknowledgement came, and the term of the leader that gave it."""
-    failures: list[str] = field(default_factory=list[str])
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        """Send one after the other until told to stop."""
-        body = os.urandom(BODY_SIZE)
-        with Producer(self.name_server) as producer:
-            while not self.stop.is_set():
-                try:
-                    result = producer.send(TOPIC, body)
-                except ClientError as error:
-                    self.failures.append(str(error))
-                    continue
-                self.times.append((time.perf_counter(), result.term))
-
-    @property
-    def term(self) -> int:
-        """Term of the newest acknowledgement."""
-        return self.times[-1][1] if self.times else 0
-
-    def has_moved_on(self, term: int) -> bool:
-        """Tell whether a leader of a later term has acknowledged."""
-        return self.term > term
-
-    def gap(self, term: int) -> float:
-        """Return the seconds between the last acknowledgement of `term` and the next."""
-        later = next(at for at, (_, of) in enumerate(self.times) if of > term)
-        return self.times[later][0] - self.times[later - 1][0]
 
 
 Break = Callable[[str], None]
@@ -93,12 +51,9 @@ def _figures(name: str, gaps: list[float], median: float, worst: float, note: st
 
 
 async def _trials(here: Running, trials: int, hurt: Break, heal: Break) -> list[float]:
-    acks = Acks(here.cluster.name_server)
-    thread = threading.Thread(target=acks.run, name="synchronous producer")
-    thread.start()
     chance = random.Random(7)
     gaps: list[float] = []
-    try:
+    async with sending(here.cluster.name_server, TOPIC) as acks:
         await _until(lambda: acks.term > 0, "the first acknowledgement")
         for _ in range(trials):
             await asyncio.sleep(chance.uniform(*QUIET_SECONDS))
@@ -111,9 +66,6 @@ async def _trials(here: Running, trials: int, hurt: Break, heal: Break) -> list[
                 heal(leader)
             gaps.append(acks.gap(term))
             await _all_follow(here)
-    finally:
-        acks.stop.set()
-        await asyncio.to_thread(thread.join)
     if acks.failures:
         raise NotReady(f"{len(acks.failures)} sends failed: {acks.failures[0]}")
     return gaps
