@@ -9,6 +9,7 @@ from dledger.log import CommitLog, DataFolder, HardState, LogSettings, Round
 from dledger.types import EntryKind, EntryRef, LogIndex, MemberId, Span, Term
 from dledger_proto.entry import EntryHeader, encode_genesis, parse_entry_header
 
+Disk = tuple[FileSystem, str]
 GROUP_ID = bytes(range(16))
 GENESIS = encode_genesis("c1", "g1", GROUP_ID, [("m1", b"1" * 16), ("m2", b"2" * 16)])
 SMALL = LogSettings(
@@ -89,6 +90,20 @@ class Member:
         log = self.log
         ref = log.append_new(EntryKind.COMMANDS, payloads, Term(term), log.last_time_ms + 1)
         return Written(ref, payloads)
+
+
+def fill(member: Member, model: Model, count: int, seed: int = 1, term: int = 1) -> None:
+    random = Random(seed)
+    for _ in range(count):
+        payloads = [random.randbytes(random.randrange(900)) for _ in range(random.randrange(1, 4))]
+        model.entries.append(member.append(*payloads, term=term))
+
+
+def filled(disk: Disk, count: int = 40, settings: LogSettings = SMALL) -> tuple[Member, Model]:
+    member = Member(*disk, settings=settings)
+    model = Model([member.genesis()])
+    fill(member, model, count)
+    return member, model
 
 
 def frames_of(log: CommitLog, first: int, last: int) -> bytes:

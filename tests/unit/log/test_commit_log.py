@@ -1,47 +1,30 @@
 """The log's contract, on the real file system and on the simulated one."""
 
-import gc
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from dledger.files import FileSystem, OsFileSystem
+from dledger.files import OsFileSystem
 from dledger.log import CommitLog, HardState, LogSettings, SpanGone
-from dledger.log.file_pool import FilePool
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_proto import segments
 from dledger_proto.batch import Record, encode_batch
 from dledger_proto.entry import CorruptEntry
-from tests.sim.disk import SimFileSystem
 from tests.unit.log.support import (
     GENESIS,
     GROUP_ID,
     SMALL,
+    Disk,
     Member,
     Model,
     check_holds,
+    fill,
+    filled,
     frames_of,
     headers_in,
     replicate,
 )
-
-Disk = tuple[FileSystem, str]
-
-
-def fill(member: Member, model: Model, count: int, seed: int = 1, term: int = 1) -> None:
-    random = Random(seed)
-    for _ in range(count):
-        payloads = [random.randbytes(random.randrange(900)) for _ in range(random.randrange(1, 4))]
-        model.entries.append(member.append(*payloads, term=term))
-
-
-def filled(disk: Disk, count: int = 40, settings: LogSettings = SMALL) -> tuple[Member, Model]:
-    member = Member(*disk, settings=settings)
-    model = Model([member.genesis()])
-    fill(member, model, count)
-    return member, model
 
 
 def test_a_new_log_is_empty(disk: Disk) -> None:
@@ -354,25 +337,6 @@ def test_the_last_segment_is_never_trimmed(disk: Disk) -> None:
     check_holds(member.log, model.entries, first=member.log.first_index)
 
 
-def test_spans_above_the_durable_end_are_not_read_from_the_disk(disk: Disk) -> None:
-    member, _ = filled(disk, 3)
-    span = Span(Position(0), 10)
-    with pytest.raises(SpanGone, match="above"):
-        member.log.read_span(span)
-    assert member.log.tail_span(span) is not None
-    member.sync()
-    assert len(member.log.read_span(span)) == 10
-
-
-def test_the_tail_keeps_its_bound_and_everything_unsynced(disk: Disk) -> None:
-    member, _ = filled(disk, 60)
-    log = member.log
-    assert log.payload(LogIndex(1), 100).buffers is not None
-    member.sync()
-    assert log.payload(LogIndex(1), 100).buffers is None
-    assert log.payload(log.last_index, 100).buffers is not None
-
-
 def test_hard_state_is_written_by_a_round_and_read_back(disk: Disk) -> None:
     member = Member(*disk)
     assert member.folder.load_hard_state() == HardState()
@@ -431,23 +395,6 @@ def test_a_round_writes_the_hard_state_before_the_entries(disk: Disk) -> None:
     assert taken.describe().startswith("store hard_state; create ")
 
 
-def test_one_sync_covers_all_that_gathered(sim: SimFileSystem) -> None:
-    large = 1 << 20
-    settings = replace(SMALL, segment_size=large, checkpoint_bytes=large, allocate_bytes=large)
-    member = Member(sim, "/disk/data", settings)
-    member.genesis()
-    member.append(b"first")
-    member.sync()
-    for i in range(50):
-        member.append(b"x" * i, b"y" * 10)
-    calls: list[str] = []
-    sim.hook = lambda call, path: calls.append(call)
-    member.sync()
-    assert calls.count("write") == 1
-    assert calls.count("sync") == 1
-    assert "rename" not in calls
-
-
 def test_the_offline_reader_reads_the_same(tmp_path: Path) -> None:
     member, model = filled((OsFileSystem(), str(tmp_path / "data")))
     member.sync()
@@ -459,108 +406,3 @@ def test_the_offline_reader_reads_the_same(tmp_path: Path) -> None:
     assert [list(map(bytes, entry.payloads)) for entry in found] == [
         list(written.payloads) for written in model.entries
     ]
-
-
-@pytest.mark.parametrize("close", [True, False])
-def test_a_restart_reads_no_more_of_a_longer_log(sim: SimFileSystem, *, close: bool) -> None:
-    settings = replace(
-        SMALL, segment_size=256 * 1024, checkpoint_bytes=64 * 1024, allocate_bytes=16 * 1024
-    )
-    member = Member(sim, "/disk/data", settings)
-    member.genesis()
-    read: list[int] = []
-    for _ in range(2):
-        for _ in range(1000 if not read else 9000):
-            member.append(b"x" * 1000)
-            if member.log.last_index % 20 == 0:
-                member.sync()
-        member.sync()
-        if close:
-            member.log.close()
-        before = sim.read_bytes
-        member.reopen(close=False)
-        read.append(sim.read_bytes - before)
-    segments_added = 9000 * 1084 // settings.segment_size
-    # Per segment its header and a line of the checkpoint; behind the checkpoint up to its distance.
-    allowed = read[0] + 200 * segments_added + 2 * settings.checkpoint_bytes
-    assert read[1] < allowed < member.log.last_position // 20
-    assert member.log.last_index == 10_001
-
-
-def test_memory_does_not_grow_with_the_number_of_entries(sim: SimFileSystem) -> None:
-    settings = replace(SMALL, segment_size=1 << 20, tail_cache_bytes=0, checkpoint_bytes=1 << 20)
-    member = Member(sim, "/disk/data", settings)
-    member.genesis()
-
-    def held() -> int:
-        gc.collect()
-        return len(gc.get_objects())
-
-    before = 0
-    for entries in range(20_000):
-        member.append(b"x" * 100)
-        if entries % 100 == 99:
-            member.sync()
-        if entries == 2_000:
-            member.sync()
-            before = held()
-    assert held() - before < 1_000
-
-
-def test_a_cut_leaves_no_stale_bytes_behind_the_new_end(sim: SimFileSystem) -> None:
-    settings = replace(SMALL, segment_size=1 << 20, checkpoint_bytes=1 << 20)
-    member = Member(sim, "/disk/data", settings)
-    model = Model([member.genesis()])
-    for _ in range(6):
-        # Each in a round of its own, so later stamps prove that earlier ones were synced.
-        model.entries.append(member.append(b"x" * 300))
-        member.sync()
-    member.log.truncate_from(LogIndex(2))
-    model.cut(2)
-    model.entries.append(member.append(b"short", term=2))
-    member.sync()
-    path = "/disk/data/log/00000000000000000000.log"
-    end = 128 + member.log.last_position
-    assert not sim.content(path)[end:].strip(b"\0")
-    member.reopen(close=False)
-    assert member.log.recovery_notes == ()
-    check_holds(member.log, model.entries)
-
-
-@pytest.mark.parametrize("refilled", [False, True])
-@pytest.mark.parametrize("late", [False, True])
-def test_a_read_that_a_cut_overtakes_gives_no_old_bytes(
-    sim: SimFileSystem, monkeypatch: pytest.MonkeyPatch, *, refilled: bool, late: bool
-) -> None:
-    member = Member(sim, "/disk/data", replace(SMALL, tail_cache_bytes=0, segment_size=1 << 20))
-    model = Model([member.genesis()])
-    fill(member, model, 4)
-    member.sync()
-    wanted = model.entries[4].ref
-    pread = FilePool.pread
-
-    def cut() -> None:
-        monkeypatch.undo()
-        member.log.truncate_from(LogIndex(4))
-        if refilled:
-            member.append(b"y" * 5000, term=2)
-        member.sync()
-
-    def overtaken(pool: FilePool, path: str, size: int, offset: int) -> bytes:
-        if not late:
-            cut()
-        data = pread(pool, path, size, offset)
-        if late:
-            cut()
-        return data
-
-    monkeypatch.setattr(FilePool, "pread", overtaken)
-    span = Span(wanted.position, wanted.size)
-    if refilled:
-        # The caller compares index and term: these are bytes of the new entry.
-        assert member.log.read_span(span) == b"y" * wanted.size
-    else:
-        with pytest.raises(SpanGone, match="above the log's durable end"):
-            member.log.read_span(span)
-    committed = model.entries[1].ref
-    assert len(member.log.read_span(Span(committed.position, committed.size))) == committed.size
