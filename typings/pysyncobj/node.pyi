@@ -1,4 +1,4 @@
-# ruff: noqa: N802, N803, N816, A002 - the names are the library's
+# ruff: noqa: A002 - the names are the library's
 class Node:
     def __init__(self, id: str) -> None: ...
     @property

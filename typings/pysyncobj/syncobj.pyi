@@ -1,4 +1,4 @@
-# ruff: noqa: N802, N803, N816, A002 - the names are the library's
+# ruff: noqa: N802, N803, N816 - the names are the library's
 """Only what `dledger.raft._pysyncobj` uses, private names included: that is the audited seam."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-# ruff: noqa: N802, N803, N816, A002 - the names are the library's
+# ruff: noqa: N803 - the names are the library's
 from collections.abc import Iterable, Mapping
 
 from pysyncobj.node import Node

@@ -256,6 +256,25 @@ def test_l15_a_transfer_to_a_member_that_is_away_ends_and_admission_resumes() ->
     assert leader.role is Role.LEADER
 
 
+def test_l15_leadership_is_not_handed_over_before_everything_is_drained() -> None:
+    """The entry is on both followers; its caller must still hear of it from this member."""
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    leader.disk_stalls = True
+    call = leader.put(b"one")
+    world.run(0.2)
+    leader.group.transfer(MemberId("b"), lambda _done, _why: None, world.now)
+    world.run(0.4)
+    assert call.outcome is None
+    assert leader.role is Role.LEADER
+    leader.disk_stalls = False
+    leader.drain()
+    world.run(0.5)
+    assert call.outcome is Outcome.STORED
+    assert world.leader is world["b"]
+
+
 def test_transfer_refuses_what_makes_no_sense() -> None:
     world = World()
     leader = world.elect("a")
