@@ -6,7 +6,7 @@ threads. Exceptions: `dledger_client.errors`. Needs grpcio, protobuf and crc32c;
 and lz4 are used when present.
 """
 
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._futures import AsyncSendFuture, SendFuture
 from dledger_client._routes import GroupRoute, Member, TopicRoute
 from dledger_client.admin import Admin

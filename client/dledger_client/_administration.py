@@ -12,7 +12,7 @@ import grpc.aio
 
 from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._queries import Queries
 from dledger_client._routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._wire import failure, group_metadata

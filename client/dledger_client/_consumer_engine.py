@@ -14,9 +14,10 @@ from functools import partial
 
 import grpc.aio
 
-from dledger_client import _fetch as fetch
+from dledger_client import _fetch_state as fetch
 from dledger_client._cluster import Cluster
-from dledger_client._fetch import FetchCore, Place
+from dledger_client._fetch import FetchCore
+from dledger_client._fetch_state import Place
 from dledger_client._queries import Queries
 from dledger_client._routes import RouteChange
 from dledger_client._wire import failure, group_metadata

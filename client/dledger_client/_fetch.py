@@ -15,9 +15,19 @@ a stream that is not the group's newest are dropped (that is the fence of `seek`
 
 import random
 from collections import deque
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
+from dledger_client._fetch_state import (
+    Action,
+    CloseFetch,
+    FetchStream,
+    FindOffset,
+    OpenFetch,
+    Place,
+    QueueRead,
+    RefreshRoutes,
+    Wanted,
+)
 from dledger_client._links import MemberChoice
 from dledger_client._retry import backoff
 from dledger_client._routes import GroupRoute, RouteChange, RouteTable
@@ -30,100 +40,6 @@ from dledger_proto.frames import FetchFrame, FetchRow
 BAD_FRAMES_MAX: Final = 3
 """Damaged or impossible answers for one offset, from members in turn, before the queue fails."""
 OUT_OF_RANGE: Final = frozenset((Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED))
-
-Place = tuple[str, int]
-"""Topic and queue."""
-
-
-class Wanted(NamedTuple):
-    """One assignment of a fetch stream."""
-
-    place: Place
-    topic_id: bytes
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFetch:
-    """Open a fetch stream; answer with `frame` and, at its end, `stream_down`."""
-
-    stream: int
-    group: str
-    address: str
-    wanted: tuple[Wanted, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CloseFetch:
-    """Close a stream; no answer is expected."""
-
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class FindOffset:
-    """An offset is out of range: find another by the consumer's policy, then `seek`, or `fail`."""
-
-    place: Place
-    offset: int
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshRoutes:
-    """Fetch all routes; answer with `routes_changed`."""
-
-
-Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes
-
-
-class QueueRead:
-    """One assigned queue."""
-
-    __slots__ = (
-        "bad_frames",
-        "buffer",
-        "error",
-        "fetch_at",
-        "group",
-        "is_lost",
-        "is_paused",
-        "maximum",
-        "minimum",
-        "place",
-        "position",
-        "topic_id",
-    )
-
-    def __init__(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
-        self.place = place
-        self.topic_id = topic_id
-        self.group = group
-        self.position = offset
-        """The next record to be handed out."""
-        self.fetch_at = offset
-        """The next record to be fetched: position and what is buffered."""
-        self.buffer: deque[RecordBatch] = deque()
-        self.is_paused = False
-        self.is_lost = False
-        """Its offset is out of range and another one is being found."""
-        self.bad_frames = 0
-        self.error: ClientError | None = None
-        self.minimum = -1
-        self.maximum = -1
-        """Bounds as the last frame told them; -1: not known."""
-
-
-class FetchStream:
-    """One stream to one member."""
-
-    __slots__ = ("address", "group", "id", "wanted")
-
-    def __init__(self, identity: int, group: str, address: str, wanted: list[Wanted]) -> None:
-        self.id = identity
-        self.group = group
-        self.address = address
-        self.wanted = wanted
 
 
 class FetchCore:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._message import check_group, check_topic
 from dledger_client._routes import TopicRoute
 from dledger_client.errors import code_of, error_of

@@ -6,7 +6,6 @@ that names a group. Not: whom to ask (`_cluster.py`), streams (`_producer_engine
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -22,6 +21,8 @@ from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, Metadata, raw_unary
 from dledger_proto.status import from_rpc_error
 
 GROUP_KEY: Final = "dledger-group"
+CLOSE_TIMEOUT: Final = 0.05
+"""Seconds that closed channels have to say so."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -105,7 +106,7 @@ class Channels:
     async def _watch(self, address: str) -> None:
         channel = self.to(address)
         stood = False
-        while True:
+        while address in self._watchers:
             state = channel.get_state(try_to_connect=True)
             stands = state is grpc.ChannelConnectivity.READY
             # A first attempt that is still under way says nothing yet.
@@ -139,14 +140,15 @@ class Channels:
     async def close(self) -> None:
         """Close all channels."""
         watchers, self._watchers = list(self._watchers.values()), {}
-        for watcher in watchers:
-            watcher.cancel()
-        for watcher in watchers:
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close(None)
+        # A closed channel ends its watch. Cancelling instead would leave gRPC with an answer for
+        # an event loop that may be gone by then.
+        if watchers:
+            _, late = await asyncio.wait(watchers, timeout=CLOSE_TIMEOUT)
+            for watcher in late:
+                watcher.cancel()
 
 
 def failure(error: grpc.RpcError | DledgerError, *, write: bool) -> ClientError:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._administration import Administration
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._message import check_topic
 from dledger_client._routes import GroupRoute, TopicRoute
 from dledger_client._runner import SyncRunner
@@ -60,7 +60,6 @@ class Admin:
     def close(self) -> None:
         """End."""
         self._runner.run(self._administration.close())
-        self._runner.release()
 
     # Topics.
 

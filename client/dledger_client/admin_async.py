@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._administration import Administration
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._message import check_topic
 from dledger_client._routes import GroupRoute, TopicRoute
 from dledger_client._runner import AsyncRunner
@@ -59,7 +59,6 @@ class AsyncAdmin:
     async def close(self) -> None:
         """End."""
         await self._runner.run(self._administration.close())
-        self._runner.release()
 
     # Topics.
 

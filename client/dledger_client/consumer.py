@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from dledger_client._consumer_engine import ConsumerEngine, Start
-from dledger_client._fetch import Place
+from dledger_client._fetch_state import Place
 from dledger_client._runner import SyncRunner
 from dledger_client._wire import parse_addresses
 from dledger_client.config import ConsumerConfig
@@ -67,7 +67,6 @@ class Consumer:
     def close(self) -> None:
         """End. Nothing is committed by itself."""
         self._runner.run(self._engine.close())
-        self._runner.release()
 
     # What is read.
 

@@ -212,7 +212,6 @@ class AsyncProducer:
         What was not sent ends as ClientClosed, what may be stored as UnknownOutcome.
         """
         await self._runner.run(self._engine.close(self._timeout(timeout_ms)))
-        self._runner.release()
 
     def status(self) -> ProducerStatus:
         """Return a picture of what waits and what is on its way."""

@@ -5,6 +5,7 @@
 `core`: records, futures, batches, frames and answers through `ProducerCore` on a fake transport.
 `engine`: the same through `AsyncProducer.submit` with an event loop whose streams are fakes.
 `threads`: the same through `Producer.send_async` from 1 and 4 threads.
+`flight`: one message in each frame, 256 on their way, a bare blocking stream against `Producer`.
 `lone`: blocking sends of one message, `Producer` on the background loop against gRPC's blocking
 stream, both to a member in another process that stores nothing.
 """
@@ -210,6 +211,47 @@ def measure_lone_blocking(address: str, sends: int) -> list[float]:
     return sorted(taken[1:])
 
 
+def measure_flight_blocking(address: str, messages: int) -> float:
+    """Return microseconds of CPU for each message of a bare blocking stream."""
+    import queue
+
+    frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    window = threading.Semaphore(256)
+    start = time.process_time()
+    with grpc.insecure_channel(address, options=list(MESSAGE_SIZE_OPTIONS)) as channel:
+        answers = sync_stream(channel, APPEND)(iter(frames.get, None))
+
+        def read() -> None:
+            for _ in range(messages):
+                next(answers)
+                window.release()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for number in range(messages):
+            window.acquire()
+            batch = encode_batch(
+                [Record(BODY)], topic_id=b"t" * 16, queue=0, stamp=None, base_number=number,
+                base_time_ms=1,
+            )  # fmt: skip
+            frames.put(encode_append([batch], number, 1_000))
+        reader.join()
+        frames.put(None)
+        answers.cancel()
+    return (time.process_time() - start) / messages * 1e6
+
+
+def measure_flight_producer(address: str, messages: int, batch_records: int) -> float:
+    """Return microseconds of CPU for each message of `Producer.send_async`."""
+    with Producer(address, ProducerConfig(batch_records=batch_records)) as producer:
+        producer.send("t", BODY)
+        start = time.process_time()
+        for _ in range(messages):
+            producer.send_async("t", BODY)
+        producer.flush()
+        return (time.process_time() - start) / messages * 1e6
+
+
 async def serve() -> None:
     """Be a member that stores nothing, until stdin closes."""
     from tests.unit.client.fake_member import FakeCluster
@@ -257,6 +299,11 @@ def main() -> None:
         ("gRPC's blocking stream, bare", measure_lone_blocking(address, 1_000)),
     ):
         print(f"lone {name:32} median {taken[500] * 1e6:5.0f} us   p99 {taken[990] * 1e6:5.0f} us")
+    print(f"flight, blocking stream:           {measure_flight_blocking(address, 10_000):6.2f}")
+    print(f"flight, batches of one:            {measure_flight_producer(address, 10_000, 1):6.2f}")
+    print(
+        f"flight, default batching:          {measure_flight_producer(address, 50_000, 4_096):6.2f}"
+    )
     child.stdin.close()
     child.wait()
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dledger_client import _fetch as fetch
-from dledger_client._fetch import FetchCore
+from dledger_client import _fetch_state as fetch
+from dledger_client._fetch import BAD_FRAMES_MAX, FetchCore
 from dledger_client._links import MemberChoice
 from dledger_client._routes import RouteTable
 from dledger_client.errors import CorruptData, NoPermission, error_of
@@ -154,7 +154,7 @@ def test_damage_is_given_up_after_some_members() -> None:
     core.frame(stream, make_frame(0), 0.0)
     damaged = bytearray(make_batch(10))
     damaged[-1] ^= 1
-    for _ in range(fetch.BAD_FRAMES_MAX):
+    for _ in range(BAD_FRAMES_MAX):
         core.frame(stream, make_frame(10, batch=memoryview(damaged)), 0.0)
         core.tick(10.0)
         streams = [a for a in core.take_actions() if isinstance(a, fetch.OpenFetch)]

@@ -4,8 +4,6 @@ The random scripts play a member that takes a lane's batches or refuses them, wi
 unknown and copies that arrive late, and check that what the lane says about each batch is true.
 """
 
-import itertools
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,74 +193,86 @@ def test_unsent_batches_can_be_dropped_and_adopted() -> None:
     assert send_all(other) == [batches[0]]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_what_a_lane_says_is_true(data: st.DataObject) -> None:
-    """A member with the rules of D11 takes a lane's tries, or copies of them, late or never."""
-    lane = make_lane()
-    epoch = 1
-    stored: list[int] = []
-    next_sequence = {1: 0}
-    copies: list[tuple[int, int, int, int]] = []
-    names = itertools.count()
-    name_of: dict[Batch, int] = {}
-    told_not_stored: set[int] = set()
-    told_stored: set[int] = set()
+class LaneWorld:
+    """A member with the rules of D11 that takes tries, or copies of them, late or never."""
 
-    def member_takes(tried: tuple[int, int, int, int]) -> str:
-        tried_epoch, sequence, count, name = tried
-        if tried_epoch != epoch:
-            return "stale"
-        if sequence == next_sequence[epoch]:
-            next_sequence[epoch] += count
-            stored.append(name)
-            return "stored"
-        return "stored" if sequence < next_sequence[epoch] else "gap"
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.lane = make_lane()
+        self.epoch = 1
+        self.next_sequence = 0
+        self.stored: list[int] = []
+        self.copies: list[tuple[int, Batch, int]] = []
+        """(epoch, batch, sequence) of tries that may still arrive."""
+        self.names: dict[Batch, int] = {}
+        self.told_stored: set[int] = set()
+        self.told_not_stored: set[int] = set()
 
-    for _ in range(data.draw(st.integers(5, 40))):
+    def member_takes(self, epoch: int, batch: Batch, sequence: int) -> bool:
+        if epoch != self.epoch:
+            return False
+        if sequence == self.next_sequence:
+            self.next_sequence += batch.count
+            self.stored.append(self.names[batch])
+            return True
+        return sequence < self.next_sequence
+
+    def step(self, choice: str) -> None:
+        lane = self.lane
         waiting = [batch for batch in lane.stamped if batch.is_outstanding]
-        choice = data.draw(st.sampled_from(["add", "send", "answer", "late", "drop", "fence"]))
         if choice == "add":
-            name_of[fill(lane, 1)[0]] = next(names)
+            self.names[fill(lane, 1)[0]] = len(self.names)
         elif choice == "send":
             send_all(lane)
         elif choice == "answer" and waiting:
-            # Answers of one stream come in order.
-            batch = waiting[0]
-            tried = (epoch, batch.base_sequence, batch.count, name_of[batch])
-            does = data.draw(st.sampled_from(["take", "take", "refuse", "unknown", "lost"]))
-            if does == "take" and member_takes(tried) == "stored":
-                lane.remove(batch)
-                lane.close_gap()
-                batch.is_outstanding = False
-                told_stored.add(name_of[batch])
-            else:
-                if does == "unknown":
-                    copies.append(tried)
-                if does in ("unknown", "lost"):
-                    batch.maybe_stored = True
-                    if does == "lost":
-                        member_takes(tried)
-                lane.end_try(batch)
-                lane.close_gap()
-        elif choice == "late" and copies:
-            member_takes(copies.pop(data.draw(st.integers(0, len(copies) - 1))))
+            self.answer(waiting[0])  # answers of one stream come in order
+        elif choice == "late" and self.copies:
+            at = self.data.draw(st.integers(0, len(self.copies) - 1))
+            self.member_takes(*self.copies.pop(at))
         elif choice == "drop":
-            idle = [b for b in [*lane.stamped, *lane.ready] if not b.is_outstanding]
-            if idle:
-                batch = data.draw(st.sampled_from(idle))
-                if not batch.maybe_stored:
-                    told_not_stored.add(name_of[batch])
-                lane.drop(batch)
+            self.drop()
         elif choice == "fence" and not waiting:
-            epoch += 1
-            next_sequence[epoch] = 0
+            self.epoch += 1
+            self.next_sequence = 0
             _, unknown = lane.new_epoch(None)
             assert all(batch.maybe_stored for batch in unknown)
         lane.check()
-    for copy in copies:
-        member_takes(copy)
-    assert len(stored) == len(set(stored)), "stored twice"
-    assert told_stored <= set(stored)
-    assert not told_not_stored & set(stored)
-    assert stored == sorted(stored), "out of order"
+
+    def answer(self, batch: Batch) -> None:
+        does = self.data.draw(st.sampled_from(["take", "take", "refuse", "unknown", "lost"]))
+        tried = (self.epoch, batch, batch.base_sequence)
+        if does == "take" and self.member_takes(*tried):
+            self.lane.remove(batch)
+            batch.is_outstanding = False
+            self.told_stored.add(self.names[batch])
+        else:
+            if does == "unknown":
+                self.copies.append(tried)
+            elif does == "lost":
+                self.member_takes(*tried)
+            batch.maybe_stored = batch.maybe_stored or does in ("unknown", "lost")
+            self.lane.end_try(batch)
+        self.lane.close_gap()
+
+    def drop(self) -> None:
+        lane = self.lane
+        idle = [batch for batch in [*lane.stamped, *lane.ready] if not batch.is_outstanding]
+        if idle:
+            batch = self.data.draw(st.sampled_from(idle))
+            if not batch.maybe_stored:
+                self.told_not_stored.add(self.names[batch])
+            lane.drop(batch)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_a_lane_says_is_true(data: st.DataObject) -> None:
+    world = LaneWorld(data)
+    for _ in range(data.draw(st.integers(5, 40))):
+        world.step(data.draw(st.sampled_from(["add", "send", "answer", "late", "drop", "fence"])))
+    for copy in world.copies:
+        world.member_takes(*copy)
+    assert len(world.stored) == len(set(world.stored)), "stored twice"
+    assert world.told_stored <= set(world.stored)
+    assert not world.told_not_stored & set(world.stored)
+    assert world.stored == sorted(world.stored), "out of order"

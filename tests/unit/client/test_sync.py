@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -22,7 +21,6 @@ from dledger_client import (
     StartAt,
     TopicNotFound,
 )
-from dledger_client._runner import _background
 from dledger_proto.errors import Code
 from dledger_proto.limits import KIB
 from tests.unit.client.fake_member import FakeCluster
@@ -203,17 +201,12 @@ def test_administration(threaded: ThreadedCluster) -> None:
         assert issubclass(NothingFound, NotStored)
 
 
-def test_the_background_loop_ends_with_its_last_user(threaded: ThreadedCluster) -> None:
-    first = Producer(threaded.cluster.bootstrap).start()
-    second = Consumer(threaded.cluster.bootstrap).start()
-    thread = _background._thread
-    assert thread is not None
-    first.close()
-    assert thread.is_alive()
-    second.close()
-    deadline = time.monotonic() + 10
-    while thread.is_alive():
-        assert time.monotonic() < deadline
-        thread.join(0.01)
-    with Producer(threaded.cluster.bootstrap) as again:
-        again.send("t", b"x")
+def test_one_background_thread_serves_all(threaded: ThreadedCluster) -> None:
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "dledger client"]
+
+    for _ in range(3):
+        with Producer(threaded.cluster.bootstrap) as producer, Admin(threaded.cluster.bootstrap):
+            producer.send("t", b"x")
+            assert len(threads()) == 1
+    assert len(threads()) == 1
