@@ -191,6 +191,10 @@ class AppendRouter:
         elif settled.code in _NEVER_PROPOSED and not settled.index:
             if forwarded:
                 self._refuse_not_leader(items)
+            elif self._host.leadership.role is Role.LEADER:
+                # The group knows of its deposition before the host's view does, or it is handing
+                # leadership over: proposing again at once would be refused for ever.
+                self._park(items)
             else:
                 self._route(items)
         else:

@@ -1,10 +1,11 @@
 """The router: order, elections, forwarding once, and that no proposed batch is ever sent again."""
 
 import asyncio
+from collections.abc import Sequence
 
 from dledger.raft.api import Role
 from dledger.state.machine import Appended, Refused
-from dledger.types import LogIndex, Settled, Term
+from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_broker.append import PROPOSAL_SIZE_TARGET, AppendRouter, Item
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
@@ -22,9 +23,9 @@ from tests.waiting import until
 class Stage:
     """A router with everything around it replaced."""
 
-    def __init__(self, role: Role = Role.LEADER) -> None:
+    def __init__(self, role: Role = Role.LEADER, host: FakeHost | None = None) -> None:
         self.clock = ManualClock()
-        self.host = FakeHost(role, ME if role is Role.LEADER else None)
+        self.host = host or FakeHost(role, ME if role is Role.LEADER else None)
         self.forwarder = FakeForwarder()
         self.owner = Owner()
         self.router = AppendRouter(
@@ -141,6 +142,31 @@ def test_never_proposed_goes_to_the_new_leader() -> None:
         address, items = stage.forwarder.sent[0]
         assert address == "n2:1"
         assert [bytes(item.batch) for item in items] == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
+    """The group refuses at once while the host still says leader: no endless proposing."""
+
+    class Deposed(FakeHost):
+        def propose_nowait(
+            self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+        ) -> None:
+            super().propose_nowait(kind, payloads, settled)
+            self.proposals.clear()
+            settled(refusal(Code.NOT_LEADER))
+
+    async def run() -> None:
+        stage = Stage(host=Deposed())
+        large = bytes(PROPOSAL_SIZE_TARGET)
+        await stage.submit(b"a", large, b"b")
+        assert stage.router.parked_count == 3
+        stage.host.become(Role.FOLLOWER, OTHER)
+        await turn()
+        [(address, items)] = stage.forwarder.sent
+        assert address == "n2:1"
+        assert [bytes(item.batch) for item in items] == [b"a", large, b"b"]
 
     asyncio.run(run())
 
