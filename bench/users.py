@@ -48,7 +48,8 @@ async def send_many_for(
     async def one() -> None:
         nonlocal sent
         while time.perf_counter() - start < seconds:
-            sent += len(await producer.send_many(topic, batch))
+            results = await producer.send_many(topic, batch)
+            sent += len(results)  # not in one line: `sent` would be read before the wait
 
     await asyncio.gather(*(one() for _ in range(calls)))
     return sent / (time.perf_counter() - start)
