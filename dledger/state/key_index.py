@@ -305,9 +305,9 @@ class KeyIndex:
         sources: list[Iterable[KeyPlace]] = [self._find_in_level_0(topic, wanted)]
         low, high = wanted, wanted + _END
         directory = topic.directory
-        for merge in directory.merges:
-            part = self._find_in_run(topic_id, merge.output, low, min(high, merge.cursor))
-            sources.append(part)
+        sources += [
+            self._find_in_run(topic_id, merge.output, low, high) for merge in directory.merges
+        ]
         cursors = {run: merge.cursor for merge in directory.merges for run in merge.inputs}
         for run in directory.runs:
             if run.first_time_ms <= end_ms and run.last_time_ms >= begin_ms:
@@ -332,8 +332,6 @@ class KeyIndex:
         self, topic_id: bytes, run: int, low: bytes, high: bytes
     ) -> Iterator[KeyPlace]:
         """Iterate backwards over the places of entries with low <= entry < high."""
-        if low >= high:
-            return
         prefix = _run_prefix(topic_id, run)
         stop = prefix + high
         while rows := self._store.scan(prefix, stop, 1, reverse=True):

@@ -95,6 +95,24 @@ def test_trimmed_ids_are_not_found_and_swept_out() -> None:
     assert len(buckets) <= 4 * live + 5, "of 312"
 
 
+def test_a_producer_comes_back_to_a_bucket_that_was_swept_out() -> None:
+    """What is remembered of an open bucket goes with its row."""
+    driven, other = started(), b"A" * 16
+    driven.register()
+    driven.register(other)
+    driven.append(batch(20, sequence=0, number=0))
+    driven.one(Trim(TOPIC, 0, 20))
+    for at in range(4):
+        driven.append(batch(queue=1, producer=other, sequence=at, number=at * 64))
+    assert not [key for key in driven.rows() if key[0] == Table.MESSAGE_IDS and PRODUCER in key]
+    driven.append(batch(2, sequence=20, number=20))
+    hit = driven.machine.lookup_message_id(PRODUCER, 21)
+    assert hit is not None
+    assert hit.offset == 21
+    again = Driven(driven.store, driven.log)
+    assert again.machine.lookup_message_id(PRODUCER, 21) == hit
+
+
 def test_producers_that_left_are_swept_out() -> None:
     driven = started()
     for at in range(200):

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from dledger.state.command import Trim
 from dledger.state.queues import ROWS_PER_BLOCK
 from dledger.state.tables import PREFIX, U32, U64, Table
 from dledger.state.values import QueueSpan
@@ -92,6 +93,19 @@ def test_offset_by_time_equals_brute_force(seed: int, saved: bool) -> None:
         expected = next((row.base_offset for row in rows if row.store_time_ms >= time_ms), end)
         assert driven.machine.offset_by_time(TOPIC, 0, time_ms) == expected, time_ms
     assert driven.machine.offset_by_time(TOPIC, 1, 0) == 0
+
+
+@pytest.mark.parametrize("offset", [1, 150, 299, 300, 750])
+def test_offset_by_time_stays_above_the_minimum(offset: int) -> None:
+    """Also where the minimum lies inside a batch, and blocks below it are gone."""
+    driven, rows = filled(260)
+    end = rows[-1].base_offset + rows[-1].record_count
+    offset = min(offset, end)
+    driven.one(Trim(TOPIC, 0, offset))
+    driven.idle(3)
+    for time_ms in range(rows[0].store_time_ms - 2, rows[-1].store_time_ms + 3):
+        first = next((row.base_offset for row in rows if row.store_time_ms >= time_ms), end)
+        assert driven.machine.offset_by_time(TOPIC, 0, time_ms) == max(first, offset), time_ms
 
 
 def test_an_unwritten_queue_is_empty() -> None:

@@ -104,6 +104,19 @@ def test_rows_go_a_few_with_each_entry() -> None:
     assert driven.machine.lookup_offset(TOPIC, 0, end - 1).base_offset == end - 1
 
 
+def test_head_needed_is_that_of_the_flush_not_of_later_trims() -> None:
+    driven = started()
+    driven.append(batch(5))
+    first = driven.log.entries[-1].starts[0]
+    driven.append(batch(5))
+    flush = driven.machine.freeze()
+    assert flush is not None
+    driven.one(Trim(TOPIC, 0, 10))
+    flush.execute()
+    driven.machine.flush_finished(flush)
+    assert driven.machine.head_needed() == first
+
+
 def needed(driven: Driven) -> int:
     """What the saved state refers to, by walking over every visible row."""
     positions = [driven.log.position]
