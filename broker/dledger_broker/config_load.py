@@ -198,16 +198,17 @@ def _unknown_keys(raw: Raw) -> list[Problem]:
     def visit(key: str, value: object) -> None:
         if key in known:
             return
+        shown = _shown(value)
         if isinstance(value, dict) and (value or key in sections):
             for name, inner in typing.cast("Raw", value).items():
                 visit(f"{key}.{name}", inner)
             return
         if key in sections:
-            problems.append(Problem(key, _shown(value), "must be a table"))
+            problems.append(Problem(key, shown, "must be a table"))
             return
         near = nearest_key(key, list(known))
         remedy = f'did you mean "{near}"?' if near else "see the list of keys: dledger config keys"
-        problems.append(Problem(key, _shown(value), f"unknown key; {remedy}"))
+        problems.append(Problem(key, shown, f"unknown key; {remedy}"))
 
     for name, value in raw.items():
         if name == "groups" and isinstance(value, list):

@@ -310,18 +310,18 @@ def _piece_fields(piece: Piece, *, payloads: bool) -> dict[str, object]:
                 "problem": problem,
             }
         case EntryFound(path, entry, problem):
-            header = entry.header
+            found = entry.header
             fields: dict[str, object] = {
                 "piece": "entry",
                 "file": str(path),
-                "index": header.index,
-                "term": header.term,
-                "kind": _KINDS[header.kind],
-                "position": header.position,
-                "size": header.size,
-                "time_ms": header.time_ms,
-                "crc": f"{header.header_crc:08x}",
-                "payloads": header.payload_count,
+                "index": found.index,
+                "term": found.term,
+                "kind": _KINDS[found.kind],
+                "position": found.position,
+                "size": found.size,
+                "time_ms": found.time_ms,
+                "crc": f"{found.header_crc:08x}",
+                "payloads": found.payload_count,
                 "problem": problem,
             }
             if payloads:

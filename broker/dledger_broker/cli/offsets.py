@@ -224,17 +224,7 @@ def _add_committed(
     """Put what the consumer group committed, and how far it is behind, into the rows."""
     for row in rows:
         queue, group = _queue_of(row)
-        request = ReadOffsetsRequest(
-            consumer_group=consumer_group, queues=[QueueRef(topic=topic, queue=queue)]
-        )
-        reply = cluster.call(
-            lambda channel, left, metadata, request=request: BrokerStub(channel).ReadOffsets(
-                request, timeout=left, metadata=metadata
-            ),
-            group=group,
-            write=False,
-        )
-        committed = reply.offsets[0].offset
+        committed = _read(cluster, group, consumer_group, QueueRef(topic=topic, queue=queue))
         maximum = row["maximum"]
         assert isinstance(maximum, int)
         row["committed"] = committed if committed >= 0 else None
@@ -247,21 +237,34 @@ def _reset(
     """Set the group's offset of every queue; nothing is set when one of them does not fit."""
     targets = [(*_queue_of(row), _reset_target(cluster, topic, row, to)) for row in rows]
     for queue, group, offset in targets:
-        request = CommitOffsetsRequest(
-            consumer_group=consumer_group,
-            offsets=[GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)],
-            reset=True,
-        )
-        reply = cluster.call(
-            lambda channel, left, metadata, request=request: BrokerStub(channel).CommitOffsets(
-                request, timeout=left, metadata=metadata
-            ),
-            group=group,
-            write=True,
-        )
-        code = Code(reply.codes[0])
+        target = GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)
+        code = _set(cluster, group, consumer_group, target)
         if code is not Code.OK:
             raise DledgerError(code, f"queue {queue}: {MEANINGS[code].sentence}")
+
+
+def _read(cluster: Cluster, group: str, consumer_group: str, queue: QueueRef) -> int:
+    request = ReadOffsetsRequest(consumer_group=consumer_group, queues=[queue])
+    reply = cluster.call(
+        lambda channel, left, metadata: BrokerStub(channel).ReadOffsets(
+            request, timeout=left, metadata=metadata
+        ),
+        group=group,
+        write=False,
+    )
+    return reply.offsets[0].offset
+
+
+def _set(cluster: Cluster, group: str, consumer_group: str, target: GroupOffset) -> Code:
+    request = CommitOffsetsRequest(consumer_group=consumer_group, offsets=[target], reset=True)
+    reply = cluster.call(
+        lambda channel, left, metadata: BrokerStub(channel).CommitOffsets(
+            request, timeout=left, metadata=metadata
+        ),
+        group=group,
+        write=True,
+    )
+    return Code(reply.codes[0])
 
 
 def _reset_target(cluster: Cluster, topic: str, row: dict[str, object], to: str) -> int:

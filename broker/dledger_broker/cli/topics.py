@@ -1,5 +1,6 @@
 """`dledger topic`: create, list, describe, update, delete."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -25,6 +26,7 @@ from dledger_proto.v1.broker_pb2 import (
     DeleteTopicRequest,
     LayoutPart,
     ListTopicsRequest,
+    QueueOffsetsReply,
     QueueOffsetsRequest,
     QueueRef,
     Topic,
@@ -217,17 +219,7 @@ def queue_rows(cluster: Cluster, topic: Topic) -> list[dict[str, object]]:
         by_group.setdefault(queue_owner(topic, queue), []).append(queue)
     rows: list[dict[str, object]] = []
     for group, queues in by_group.items():
-        request = QueueOffsetsRequest(
-            queues=[QueueRef(topic=topic.name, queue=queue) for queue in queues],
-            linearizable=True,
-        )
-        reply = cluster.call(
-            lambda channel, left, metadata, request=request: BrokerStub(channel).QueueOffsets(
-                request, timeout=left, metadata=metadata
-            ),
-            group=group,
-            write=False,
-        )
+        reply = _bounds(cluster, topic.name, group, queues)
         for queue, bounds in zip(queues, reply.rows, strict=True):
             row: dict[str, object] = {
                 "queue": queue,
@@ -238,6 +230,19 @@ def queue_rows(cluster: Cluster, topic: Topic) -> list[dict[str, object]]:
             }
             rows.append(row)
     return rows
+
+
+def _bounds(cluster: Cluster, topic: str, group: str, queues: Sequence[int]) -> QueueOffsetsReply:
+    request = QueueOffsetsRequest(
+        queues=[QueueRef(topic=topic, queue=queue) for queue in queues], linearizable=True
+    )
+    return cluster.call(
+        lambda channel, left, metadata: BrokerStub(channel).QueueOffsets(
+            request, timeout=left, metadata=metadata
+        ),
+        group=group,
+        write=False,
+    )
 
 
 def _permission(text: str) -> int:

@@ -172,7 +172,7 @@ class Restarts:
             self.attempts[name] = 0
         attempt = self.attempts.get(name, 0)
         self.attempts[name] = attempt + 1
-        delay = min(RESTART_SECONDS_MIN * 2**attempt, RESTART_SECONDS_MAX)
+        delay = min(RESTART_SECONDS_MIN * (1 << min(attempt, 16)), RESTART_SECONDS_MAX)
         self.due[name] = now + delay
         return delay
 
