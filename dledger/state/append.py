@@ -6,6 +6,8 @@ A repeat is recognised before anything is asked about the queue: it was stored, 
 permits by now, and an answer "not stored" would make its sender store it a second time elsewhere.
 """
 
+from typing import Final
+
 from dledger.state.key_index import KeyIndex
 from dledger.state.message_ids import MessageIdIndex
 from dledger.state.producers import ProducerQueue, ProducerTable
@@ -16,6 +18,8 @@ from dledger.state.values import PERMISSION_WRITE, Topic
 from dledger.types import Entry
 from dledger_proto.batch import BatchHeader, parse_header
 from dledger_proto.errors import Code, DledgerError
+
+CACHED_TOPICS_MAX: Final = 4_096
 
 
 class Appender:
@@ -87,7 +91,7 @@ class Appender:
             for number in range(topic.write_queues)
             if topic.permission & PERMISSION_WRITE and topic.owner_of(number) == self._group
         )
-        if len(self._open) >= 4_096:
+        if len(self._open) >= CACHED_TOPICS_MAX:
             self._open.clear()
         opened = self._open[topic.topic_id] = topic, mine
         return opened

@@ -222,7 +222,12 @@ class ProducerTable:
     # Commands.
 
     def register(self, command: RegisterProducer, time_ms: int) -> Registered | Refused:
-        """Give the producer an epoch: a new one when it is new or fences, else the one it has."""
+        """Give the producer an epoch: a new one when it is new or fences, else the one it has.
+
+        The answer lists the last sequences of the epoch until now: under a new epoch nothing more
+        can be stored in that one, so its sender learns which unknown batches were. When epochs are
+        left out between the two, they are nobody's to compare with, and the list is empty.
+        """
         producer_id, wanted = command.producer_id, command.epoch
         if producer_id == NO_ID:
             raise DledgerError(Code.INVALID_ARGUMENT, "producer_id is all zero")
@@ -239,7 +244,9 @@ class ProducerTable:
         step = time_ms // ACTIVITY_STEP_MS
         if epoch != last_epoch or step != producer.active_step:
             self._store_producer(producer_id, producer, epoch, step)
-        return Registered(epoch, tuple(self._last_sequences(producer_id, epoch)))
+        if last_epoch < epoch - 1:
+            return Registered(epoch, ())
+        return Registered(epoch, tuple(self._last_sequences(producer_id, last_epoch)))
 
     def _store_producer(
         self, producer_id: bytes, producer: Producer, epoch: int, active_step: int

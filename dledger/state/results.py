@@ -43,7 +43,11 @@ class LastSequence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The producer may write with `epoch`; queues without a row in `last` start at sequence 0."""
+    """The producer may write with `epoch`.
+
+    `last`: of the epoch that held until now, `epoch` itself or the one before it. Under a new
+    epoch every queue starts at sequence 0.
+    """
 
     epoch: int
     last: tuple[LastSequence, ...]

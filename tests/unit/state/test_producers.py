@@ -45,14 +45,19 @@ def test_registering() -> None:
     assert code_of(driven.one(RegisterProducer(b"S" * 16, True))) is Code.INVALID_ARGUMENT
 
 
-def test_registering_tells_the_last_sequences_of_the_epoch() -> None:
+def test_registering_tells_the_last_sequences_of_the_epoch_until_now() -> None:
+    """So a sender that fences its own past learns what of it was stored, and nobody else's."""
     driven = started()
-    driven.register()
+    assert driven.register().last == ()
     driven.append(batch(3, sequence=0), batch(1, queue=2, sequence=0), batch(2, sequence=3))
-    assert driven.register().last == (LastSequence(TOPIC, 0, 4), LastSequence(TOPIC, 2, 0))
-    assert driven.register(fence=True).last == ()
-    driven.append(batch(1, queue=2, sequence=0, epoch=2))
-    assert driven.register().last == (LastSequence(TOPIC, 2, 0),)
+    first = (LastSequence(TOPIC, 0, 4), LastSequence(TOPIC, 2, 0))
+    assert driven.register().last == first
+    assert driven.register(fence=True).last == first
+    assert driven.register(fence=True).last == (), "nothing was stored in epoch 2"
+    driven.append(batch(2, queue=2, sequence=0, epoch=3))
+    assert driven.register(epoch=4, fence=True).last == (LastSequence(TOPIC, 2, 1),)
+    driven.append(batch(queue=1, sequence=0, epoch=4))
+    assert driven.register(epoch=6).last == (), "epoch 5 is left out"
 
 
 def test_verdicts() -> None:
