@@ -1,1 +1,1 @@
-"""Known bugs, put back one at a time: the simulation is believed because it catches each of them."""
+"""Known bugs, put back one at a time: the simulation is believed because it catches each."""

@@ -62,6 +62,7 @@ def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
         order = list(range(seeds))
         if known.startswith("seed "):
             order.insert(0, int(known[5:]))
+        seed, result = -1, None
         for seed in order:
             tried += 1
             result = run_seed(seed, 0)

@@ -110,7 +110,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "if voter in self.granted:\n            return granted",
             )
         ],
-        [f"{SAFETY}.test_f8_a_vote_counts_once"],
+        [f"{SAFETY}.test_f8_an_answer_to_a_repeated_request_counts_once"],
     ),
     Mutant(
         "incomplete-candidate-elected",
@@ -143,9 +143,17 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "if gap <= context.settings.election_timeout_min * GUARD_SHARE:",
                 "if True:",
             ),
-            Edit(f"{RAFT}.election:Elections.on_pre_vote", "or heard\n", "\n"),
         ],
-        [f"{LIVENESS}.test_l2_a_resumed_follower_deposes_nobody:{seed}" for seed in range(10)],
+        [
+            f"{LIVENESS}.test_l2_a_pause_of_all_followers_deposes_nobody:{seed}"
+            for seed in range(10)
+        ],
+    ),
+    Mutant(
+        "no-stickiness",
+        "a member that hears its leader would vote for another all the same (L1)",
+        [Edit(f"{RAFT}.election:Elections.on_pre_vote", "or heard\n", "\n")],
+        [f"{LIVENESS}.test_l1_a_member_that_only_sends_disturbs_nobody"],
     ),
     Mutant(
         "no-check-quorum",
@@ -219,6 +227,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "if False:",
             )
         ],
+        [f"{SAFETY}.test_figure_8_entries_of_earlier_terms_are_not_committed_by_counting"],
     ),
     Mutant(
         "acknowledged-more-than-stored",
@@ -249,8 +258,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{RAFT}.group:Group.propose",
-                "self._own_tail_bytes() + self._proposals.waiting_bytes"
-                " >= limits.uncommitted_bytes_max",
+                "self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max",
                 "False",
             )
         ],
@@ -284,6 +292,85 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "return True or commit_index",
             )
         ],
+    ),
+    Mutant(
+        "new-life-not-noticed",
+        "the match index of a member that came back without its data is kept (D18 a)",
+        [Edit(f"{RAFT}.membership:Membership._may_begin", "self._hooks.new_life(sender)", "pass")],
+    ),
+    Mutant(
+        "term-not-raised-in-quarantine",
+        "a member leaves quarantine in a term whose vote it may have given (D18 b)",
+        [
+            Edit(
+                f"{RAFT}.membership:Quarantine.advance",
+                "if not self._term_is_spent(recorded.term):",
+                "if False:",
+            )
+        ],
+    ),
+    Mutant(
+        "no-campaign-on-a-broken-connection",
+        "a killed leader is missed only when the election timer fires (D17)",
+        [
+            Edit(f"{RAFT}.election:Elections.dial_failed", "== peer", "is Ellipsis"),
+            Edit(f"{RAFT}.election:Elections.link_down", "== peer", "is Ellipsis"),
+        ],
+        [f"{LIVENESS}.test_a_broken_connection_elects_within_a_fraction_of_the_timeout"],
+    ),
+    Mutant(
+        "higher-term-not-told",
+        "a stale leader is ignored and never learns of the newer term (L9)",
+        [
+            Edit(
+                f"{RAFT}.following:Following.on_append",
+                "context.send(sender, TermNotice(engine.term))",
+                "pass",
+            )
+        ],
+        [f"{LIVENESS}.test_l9_a_member_of_a_higher_term_is_heard"],
+    ),
+    Mutant(
+        "vote-asked-for-once",
+        "a request that is not answered is not repeated (L12)",
+        [
+            Edit(
+                f"{RAFT}.election:Elections._ask_again",
+                "context.now + context.settings.heartbeat",
+                "math.inf",
+            )
+        ],
+        [f"{LIVENESS}.test_l12_a_lost_vote_is_asked_for_again"],
+    ),
+    Mutant(
+        "proposals-never-settled",
+        "a leader that was cut off leaves its callers waiting (L7)",
+        [
+            Edit(
+                f"{RAFT}.proposals:Proposals.tick",
+                "self._decide_by is not None and now >= self._decide_by",
+                "False",
+            )
+        ],
+        [f"{LIVENESS}.test_l7_every_proposal_is_settled"],
+    ),
+    Mutant(
+        "transfer-without-draining",
+        "leadership is handed over while proposed calls are undecided (L15)",
+        [
+            Edit(
+                f"{RAFT}.transfer:Transfer.advance",
+                "self._drains and context.machine.applied_index < context.log.last_index",
+                "False",
+            )
+        ],
+        [f"{LIVENESS}.test_a_transfer_fails_no_write"],
+    ),
+    Mutant(
+        "latency-clocked-by-heartbeat",
+        "entries wait for the next heartbeat (L8)",
+        [Edit(f"{RAFT}.group:Group.outputs", "self._parts.replication.pump()", "pass")],
+        [f"{LIVENESS}.test_l8_latency_is_not_clocked_by_the_heartbeat"],
     ),
     # Outcomes.
     Mutant(

@@ -6,6 +6,7 @@ anything when the product changes. The product itself has no switch.
 """
 
 import __future__
+
 import importlib
 import inspect
 import itertools
@@ -76,7 +77,7 @@ def _compiled(function: FunctionType, owner: Any, edit: Edit) -> FunctionType:
     flags = __future__.annotations.compiler_flag
     code = compile(source, name, "exec", flags=flags, dont_inherit=True)
     space: dict[str, Any] = {}
-    exec(code, function.__globals__, space)  # noqa: S102 - that is what a mutant is
+    exec(code, function.__globals__, space)
     (made,) = (value for value in space.values() if isinstance(value, FunctionType))
     made.__kwdefaults__ = function.__kwdefaults__
     made.__defaults__ = function.__defaults__

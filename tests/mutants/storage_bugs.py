@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import LIVENESS, Mutant
 from tests.mutants.rewrite import Edit
 
 LOG = "dledger.log"
@@ -44,6 +44,17 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
                 f"{LOG}.planning:Planner._plan_cut",
                 "if state.checkpoint_position > cut.position:",
                 "if False:",
+            )
+        ],
+    ),
+    Mutant(
+        "append-forgets-the-frozen-rows",
+        "a row that a flush under way holds is not found when it is extended",
+        [
+            Edit(
+                f"{STATE}.store:TailedStore.append",
+                'bytearray(self.get(key) or b"")',
+                'bytearray(self._base.get(key) or b"")',
             )
         ],
     ),
@@ -106,6 +117,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
                 "limit = context.machine.saved_index",
             )
         ],
+        [f"{LIVENESS}.test_the_head_is_kept_for_a_late_member"],
     ),
     Mutant(
         "trim-above-the-saved-state",

@@ -19,8 +19,9 @@ from typing import Final
 from dledger.log import LogSettings
 from dledger.raft import message as messages
 from dledger.raft.api import Role
-from dledger.types import EntryKind, Settled
-from dledger_proto.batch import Record, encode_batch
+from dledger.raft.following import parse_run
+from dledger.types import EntryKind, Position, Settled, Span
+from dledger_proto.batch import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.liveness import check_contents
@@ -53,7 +54,14 @@ class Put:
 class Stage(World):
     """A world that does only what the script says."""
 
-    def __init__(self, names: str, seed: int = 1, *, segment_size: int = 1024 * KIB) -> None:
+    def __init__(
+        self,
+        names: str,
+        seed: int = 1,
+        *,
+        segment_size: int = 1024 * KIB,
+        start: str | None = None,
+    ) -> None:
         super().__init__(_still(draw_plan(seed, members=3), names, segment_size))
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
@@ -65,7 +73,7 @@ class Stage(World):
         self.puts: list[Put] = []
         self._real_send = self.network.send
         self.network.send = self._send  # type: ignore[method-assign]
-        for name in names:
+        for name in names if start is None else start:
             self.start_member(name)
 
     # Time.
@@ -137,6 +145,26 @@ class Stage(World):
         for source, target in self.network.links:
             if name is None or name in (source, target):
                 self.network.heal(source, target)
+
+    def join_pair(self, a: str, b: str) -> None:
+        """End the cut of one pair."""
+        self.network.heal(a, b)
+        self.network.heal(b, a)
+
+    # Logs.
+
+    def log_end(self, name: str) -> tuple[int, int]:
+        """Return (index, chain CRC) of a member's last entry."""
+        process = self.members[name].process
+        assert process is not None, f"{name} does not run"
+        return int(process.log.last_index), process.log.last_crc
+
+    @staticmethod
+    def carries_beyond(message: messages.Message, index: int) -> bool:
+        """Tell whether a message carries an entry above an index."""
+        if not isinstance(message, messages.AppendRequest) or message.frames is None:
+            return False
+        return parse_run(message).last > index
 
     # Leadership.
 
@@ -243,13 +271,10 @@ class Stage(World):
         machine = process.machine.real
         topic_id, queue = self.plan.queues[0]
         _, end = machine.queue_bounds(topic_id, queue)
-        from dledger.types import Span
-        from dledger_proto.batch import BatchView
-
         found: list[str] = []
         while len(found) < end:
             for span in machine.spans(topic_id, queue, len(found), 1 << 20):
-                view = BatchView(process.log.read_span(Span(span.position, span.size)))
+                view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
                 found += [bytes(view.body(i)).rstrip(b".").decode() for i in range(len(view))]
         return found
 

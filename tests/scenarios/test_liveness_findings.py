@@ -7,9 +7,11 @@ import pytest
 
 from dledger.log.hard_state import load_hard_state, store_hard_state
 from dledger.raft import message as messages
+from dledger.types import Term
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import Put, Stage
 from tests.sim.member import FOLDER
+from tests.sim.requests import TrimQueue
 
 
 def _probe(stage: Stage, seconds: int) -> list[Put]:
@@ -44,6 +46,22 @@ def test_l2_a_resumed_follower_deposes_nobody(seed: int) -> None:
     stage.members["b"].pause()
     stage.run_for(3.0)
     stage.members["b"].resume()
+    stage.run_for(3.0)
+    assert stage.leader == "a"
+    assert stage.term("a") == term
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_l2_a_pause_of_all_followers_deposes_nobody(seed: int) -> None:
+    """L2 where stickiness does not help: neither follower has heard a leader for long."""
+    stage = Stage("abc", seed).formed()
+    term = stage.term("a")
+    for name in "bc":
+        stage.members[name].pause()
+    stage.run_for(0.9)
+    for name in "bc":
+        stage.members[name].lose_waiting_input()  # what was sent meanwhile is still on its way
+        stage.members[name].resume()
     stage.run_for(3.0)
     assert stage.leader == "a"
     assert stage.term("a") == term
@@ -145,7 +163,7 @@ def test_l9_a_member_of_a_higher_term_is_heard() -> None:
     from dataclasses import replace
 
     state = load_hard_state(fs, FOLDER)
-    store_hard_state(fs, FOLDER, replace(state, term=state.term + 5, vote=None))
+    store_hard_state(fs, FOLDER, replace(state, term=Term(state.term + 5), vote=None))
     stage.start_member("c")
     stage.run_until(
         lambda: (
@@ -207,6 +225,28 @@ def test_l12_a_lost_vote_is_asked_for_again() -> None:
     assert lost
     assert took < 1.5
     stage.finish()
+
+
+def test_the_head_is_kept_for_a_late_member() -> None:
+    """No head is trimmed past the slowest member's match index."""
+    stage = Stage("abc", segment_size=16 << 10).formed()
+    stage.isolate("c")
+    for number in range(60):
+        stage.put("a", f"v{number}", 1_000)
+        stage.run_for(0.01)
+    answers: list[Code] = []
+    queue = stage.plan.queues[0]
+    stage.oracle.minimums[queue] = 50
+    stage.members["a"].serve(TrimQueue(queue, 50), lambda answer: answers.append(answer.code))
+    for number in range(60, 80):
+        stage.put("a", f"v{number}", 1_000)
+        stage.run_for(0.2)
+    assert answers == [Code.OK]
+    stage.join()
+    stage.run_until(stage._converged, 10.0, "the late member is refilled")
+    process = stage.members["a"].process
+    assert process is not None
+    stage.run_until(lambda: process.log.first_index > 1, 10.0, "then the head is trimmed")
 
 
 def test_a_broken_connection_elects_within_a_fraction_of_the_timeout() -> None:

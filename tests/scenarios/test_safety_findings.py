@@ -27,12 +27,16 @@ def test_f1_a_deposed_leader_never_commits_its_own_suffix() -> None:
     won = stage.put_all("b", [f"new{i}" for i in range(8)])
     stage.settle()
     assert all(put.stored for put in won)
+    process = stage.members["a"].process
+    assert process is not None
+    process.group.set_disk_low(True)  # entries are dropped, so prev matches and the suffix stays
     stage.stop("b", "a")
     stage.join("a")
-    stage.run_for(2.0)
+    stage.run_for(0.8)
     while stage.deliver("b", "a", 1):  # one by one: each is a chance to commit too far
         stage.run_for(0.002)
     stage.flow("b", "a")
+    stage.run_for(0.8)
     stage.finish()
     assert not any(put.stored for put in lost)
 
@@ -66,43 +70,87 @@ def test_f2_a_range_sent_twice_cuts_nothing() -> None:
 
 
 def test_f3_an_acknowledgement_of_an_older_reign_counts_nothing() -> None:
-    """F3: an answer without a term, delayed over two leader changes, made a false match index."""
+    """F3: an answer without a term, delayed over two leader changes, made a false match index.
+
+    a (term 1) holds a private suffix; c (term 2, vote of b) a private entry. a (term 3) replicates
+    part of its suffix to b, whose acknowledgement is delayed. c (term 4, its last term beats b's)
+    overwrites a, and hands over. a (term 5) appends; then b's old acknowledgement arrives.
+    """
     stage = Stage("abc").formed()
     stage.isolate("a")
-    stage.put_all("a", [f"a{i}" for i in range(20)])
+    for number in range(20):
+        stage.put("a", f"old{number}", 100_000)
+        stage.run_for(0.005)
+    stage.filters.append(
+        lambda source, target, message: (source, target) == ("c", "b") and _is_append(message)
+    )
     stage.elect("c")
     stage.isolate("c")
-    stage.put("c", "private")
-    stage.run_for(0.02)
-    stage.join("a")
     stage.cut("a", "c")
-    stage.stop("b", "a")  # b's acknowledgements of this reign are held
-    kept_votes = (messages.PreVoteAnswer, messages.VoteAnswer, messages.Hello)
-    stage.run_for(0.6)
-    for _ in range(600):
-        if stage.leads("a"):
-            break
-        held = stage.stopped["b", "a"]
-        for data in [d for d in held if isinstance(messages.decode(d), kept_votes)]:
-            held.remove(data)
-            stage.members["a"].deliver("b", data)
-        stage.run_for(0.01)
-    stage.run_for(0.2)
-    stale = [
-        data
-        for data in stage.stopped["b", "a"]
-        if isinstance(messages.decode(data), messages.AppendAnswer)
-    ]
+    stage.join_pair("a", "b")
+    stale: list[bytes] = []
+
+    def delay(source: str, target: str, message: messages.Message) -> bool:
+        if (source, target) != ("b", "a") or not isinstance(message, messages.AppendAnswer):
+            return False
+        if message.matched:
+            stale.append(b"".join(messages.encode(message)))
+        return message.matched
+
+    stage.filters.append(delay)
+    stage.elect("a")
+    stage.run_until(lambda: bool(stale), 3.0, "b acknowledges part of the suffix")
+    stage.filters.remove(delay)
     stage.cut("a", "b")
-    stage.join("c")
-    stage.cut("a", "b")
-    stage.elect("c") if not stage.leads("c") else None
-    stage.run_for(1.0)
-    stage.flow("b", "a", deliver=False)
+    stage.join_pair("b", "c")
+    stage.elect("c")
+    stage.cut("b", "c")
+    stage.join_pair("a", "c")
+    stage.run_until(lambda: stage.log_end("a") == stage.log_end("c"), 5.0, "c overwrites a")
+    stage.members["c"].transfer("a")
+    stage.run_until(lambda: stage.leads("a"), 3.0, "a leads again")
+    stage.cut("a", "c")
+    puts = stage.put_all("a", [f"new{number}" for number in range(30)])
     for data in stale:
         stage.members["a"].deliver("b", data)
-    stage.run_for(0.2)
+    stage.run_for(0.1)
+    assert not any(put.stored for put in puts)
+    stage.finish()
+
+
+def test_figure_8_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
+    """Raft 5.4.2: an old entry on a majority may still be overwritten by another leader."""
+    stage = Stage("abc").formed()
+    stage.isolate("a")
+    stage.put("a", "x", 1_200_000)  # a message of its own
+    stage.run_for(0.01)
+    stage.filters.append(
+        lambda source, target, message: (source, target) == ("b", "c") and _is_append(message)
+    )
+    stage.elect("b")  # a private entry of term 2 on b
+    stage.isolate("b")
+    stage.cut("a", "b")
+    stage.join_pair("a", "c")
+    last = stage.log_end("a")[0]
+
+    def no_later(source: str, target: str, message: messages.Message) -> bool:
+        if (source, target) != ("a", "c") or not stage.carries_beyond(message, last):
+            return False
+        # Its first try does not match, and tells it that c needs x.
+        assert isinstance(message, messages.AppendRequest)
+        return message.prev_index <= stage.log_end("c")[0]
+
+    stage.filters.append(no_later)
+    stage.elect("a")
+    stage.run_until(lambda: stage.log_end("c")[0] == last, 3.0, "x is on a majority")
+    stage.run_for(0.3)
+    stage.members["a"].kill()
+    stage.filters.clear()
     stage.join()
+    stage.elect("b")
+    stage.put("b", "y")
+    stage.settle()
+    stage.start_member("a")
     stage.finish()
 
 
@@ -165,7 +213,7 @@ def test_f6_a_kill_between_state_save_and_log_keeps_what_was_acknowledged() -> N
 
 
 def test_f8_a_vote_counts_once() -> None:
-    """F8: votes were counted, not voters: one repeated answer made two leaders of five in a term."""
+    """F8: votes were counted, not voters: a repeated answer made two leaders of one term."""
     stage = Stage("abcde").formed()
     leader = stage.leader
     one, two, *voters = [name for name in stage.names if name != leader]
@@ -193,6 +241,32 @@ def test_f8_a_vote_counts_once() -> None:
     stage.finish()
 
 
+def test_f8_an_answer_to_a_repeated_request_counts_once() -> None:
+    """F8 with answers that are not copies: a request is repeated while its answer is late."""
+    stage = Stage("abcde").formed()
+    leader = stage.leader
+    candidate, voter, *_ = [name for name in stage.names if name != leader]
+    late: list[bytes] = []
+
+    def only_one_voter(source: str, target: str, message: messages.Message) -> bool:
+        if isinstance(message, messages.PreVote | messages.VoteRequest) and source != candidate:
+            return True
+        if isinstance(message, messages.VoteRequest):
+            return target != voter
+        if isinstance(message, messages.VoteAnswer) and source == voter and message.granted:
+            late.append(b"".join(messages.encode(message)))
+            return True
+        return False
+
+    stage.filters.append(only_one_voter)
+    stage.isolate(leader)
+    stage.run_until(lambda: len(late) >= 3, 5.0, "the request is repeated")
+    for data in late:
+        stage.members[candidate].deliver(voter, data)
+    assert not stage.leads(candidate), "two voters of five are no majority"
+    stage.finish()
+
+
 def test_f9_an_unknown_command_stops_the_member_and_is_never_skipped() -> None:
     """F9: an entry of an unsupported version was skipped; later ones met the wrong index."""
     from dledger.state.machine import UnknownCommand
@@ -207,7 +281,7 @@ def test_f9_an_unknown_command_stops_the_member_and_is_never_skipped() -> None:
     def refuse(entry: object) -> list[object]:
         raise UnknownCommand("command 99 is not known at format level 1")
 
-    process.machine.apply = refuse  # type: ignore[method-assign,assignment]
+    process.machine.apply = refuse  # type: ignore[method-assign]
     put = stage.put("a", "v0")
     stage.settle()
     assert put.stored

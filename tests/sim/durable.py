@@ -5,12 +5,11 @@ entries and the hard state. Deliberately not built on `CommitLog`: a log that be
 watermark is what the invariants must catch.
 """
 
-from tests.sim.disk import SimFileSystem, _Folder, _Inode
-
 from dledger.log.framed import CorruptFile
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
 from dledger.types import EntryRef
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, CorruptEntry, decode_entry, parse_entry_header
+from tests.sim.disk import SimFileSystem, _Folder, _Inode
 
 
 def _durable_folder(fs: SimFileSystem, path: str) -> _Folder | None:
@@ -58,7 +57,7 @@ class DurableView:
         found = self._segment(ref.position)
         if found is None:
             return None
-        base, inode = found
+        base = found[0]
         for path, _ in durable_files(self._fs):
             if path.endswith(f"{base:020}.log"):
                 return path, SEGMENT_HEADER_SIZE + ref.position - base

@@ -16,7 +16,7 @@ class WatchedMachine:
     def __init__(self, process: "Process", machine: StateMachine) -> None:
         self._process = process
         self._observer = process.member.world.observer
-        self.real = machine
+        self.real: StateMachine = machine
 
     @property
     def applied_index(self) -> LogIndex:

@@ -1,11 +1,12 @@
 """One simulated machine: disk, clock, and the process on it, driven exactly as `raft/api.py` says.
 
-Owns: starting (real recovery), the driver's loop (inputs, outputs, write rounds, apply slices, state
-saves), and what befalls a process: kill, power cut, pause. A write round takes virtual time; it
-reaches the disk at a drawn moment inside that time, and a crash before that moment leaves a drawn
-part of its system calls. What clients ask is in `service`.
+Owns: starting (real recovery), the driver's loop (inputs, outputs, write rounds, apply slices,
+state saves), and what befalls a process: kill, power cut, pause. A write round takes virtual time;
+it reaches the disk at a drawn moment inside that time, and a crash before that moment leaves a
+drawn part of its system calls. What clients ask is in `service`.
 """
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
@@ -51,7 +52,9 @@ class Process:
         random = Random(f"{world.plan.seed}/{member.name}/{boot}")
         self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
         self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
-        self.machine = WatchedMachine(self, StateMachine(member.store, StateSettings(group="g")))
+        self.machine: WatchedMachine = WatchedMachine(
+            self, StateMachine(member.store, StateSettings(group="g"))
+        )
         self.group = Group(
             world.plan.group_settings(member.name),
             self.folder.identity,
@@ -164,7 +167,7 @@ class SimMember:
         except OSError as error:  # the disk still fails or is full: an operator tries again
             self.world.trace(f"start {self.name} refused {error.errno}")
             self._release_files()
-            self.world.scheduler.after(self.random.uniform(0.2, 1.0), self.start)
+            self.world.scheduler.after(self.random.uniform(0.2, 1.0), self._start_again)
             return
         self.process = process
         machine = process.machine.real
@@ -172,11 +175,20 @@ class SimMember:
             f"start {self.name} boot {self.boot} last {process.log.last_index} "
             f"applied {machine.applied_index}"
         )
-        self.world.observer.started(process, int(machine.applied_index), machine.digest)
-        process.guard(lambda: process.group.start(self.clock.monotonic()))
-        self._drain(process)
+        process.guard(lambda: self._take_part(process))
+        if process.ended:
+            return
         self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
         self.world.network.process_started(self.name)
+
+    def _take_part(self, process: Process) -> None:
+        machine = process.machine.real
+        self.world.observer.started(process, int(machine.applied_index), machine.digest)
+        process.group.start(self.clock.monotonic())
+        self._drain(process)
+
+    def _start_again(self) -> None:
+        self.world.start_member(self.name)
 
     def kill(self) -> None:
         """End the process at once: what it wrote stays in the page cache (kill -9)."""
@@ -204,12 +216,11 @@ class SimMember:
         self._deferred.clear()
         if process.writing is not None and self.random.random() < 0.8:
             self.disk.stop_after(self.random.randrange(12))
-            try:
+            with contextlib.suppress(PowerCut, OSError):
                 process.writing.execute()
-            except (PowerCut, OSError):
-                pass
         self.world.network.process_ended(self.name, silent=silent)
         self.world.calls.process_ended(self.name, silent=silent)
+        self.world.streams.process_ended(self.name, silent=silent)
 
     def pause(self) -> None:
         """Stop the process (SIGSTOP); the kernel goes on with what it was given."""
@@ -230,7 +241,11 @@ class SimMember:
             self._input(callback, *arguments)
         self._input(self._tick, self.process)
 
-    def found_damage(self, error: DamagedFile) -> None:
+    def lose_waiting_input(self) -> None:
+        """Forget what arrived during a pause, as when the sender's window was full."""
+        self._deferred.clear()
+
+    def found_damage(self, error: Exception) -> None:
         """Do what `dledger repair` does: set the folder aside; the member returns as wiped."""
         if not self.damaged:
             raise Violation(Property.CRASHED, f"{self.name} finds undamaged files damaged: {error}")
@@ -238,7 +253,7 @@ class SimMember:
         self.world.counts["damage found"] += 1
         self.kill()
         self.world.wipe(self.name)
-        self.world.scheduler.after(self.random.uniform(0.01, 1.0), self.start)
+        self.world.scheduler.after(self.random.uniform(0.01, 1.0), self._start_again)
 
     def damage_log(self, random: Random) -> str:
         """Flip one bit of an entry below the newest recorded synced position; "" if none."""
@@ -271,7 +286,8 @@ class SimMember:
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
         assert self.process is None, f"{self.name} runs"
-        self.fs.wipe(FOLDER)
+        if self.fs.exists(FOLDER):
+            self.fs.wipe(FOLDER)
         self.fs.failing.clear()
         self.fs.budget_bytes = None
         self.store = MemoryStore()
@@ -444,7 +460,7 @@ class SimMember:
         process.group.write_failed(write, failure, now)
         self.world.storage_failed(process)
         self.kill()
-        self.world.scheduler.after(self.random.uniform(0.3, 2.0), self.start)
+        self.world.scheduler.after(self.random.uniform(0.3, 2.0), self._start_again)
 
     # Saving the state.
 

@@ -98,6 +98,17 @@ def _crash(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     return member.name
 
 
+def _absence(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Keep one member down for long: the others go on, trim, and must wait for it."""
+    member = nemesis.target()
+    if member is None:
+        return None
+    member.kill()
+    world.absent.add(member.name)
+    nemesis.later(8.0, 25.0, world.end_absence, member.name)
+    return member.name
+
+
 def _crash_all(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     names = [m.name for m in world.members.values() if m.running]
     together = random.random() < 0.6  # restart all within one election timeout
@@ -368,6 +379,7 @@ def _slow_apply(nemesis: Nemesis, world: "World", random: Random) -> str | None:
 Fault = Callable[[Nemesis, "World", Random], str | None]
 FAULTS: Final[dict[str, Fault]] = {
     "crash": _crash,
+    "absence": _absence,
     "crash-all": _crash_all,
     "power-cut": _power_cut,
     "power-cut-all": _power_cut_all,
@@ -396,7 +408,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "slow-apply": _slow_apply,
 }
 """Every kind, by the name that seeds print."""
-KINDS: Final[dict[str, float]] = {kind: 1.0 for kind in FAULTS} | {
+KINDS: Final[dict[str, float]] = dict.fromkeys(FAULTS, 1.0) | {
     "crash": 1.5,
     "isolate": 1.5,
     "one-way": 1.5,
@@ -405,6 +417,7 @@ KINDS: Final[dict[str, float]] = {kind: 1.0 for kind in FAULTS} | {
     "crash-all": 0.7,
     "power-cut-all": 0.7,
     "rolling-restart": 0.5,
+    "absence": 0.5,
 }
 LOSING: Final = {"wipe", "damage-log", "damage-hard-state"}
 """Kinds that take a whole disk."""

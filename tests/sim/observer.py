@@ -49,7 +49,6 @@ class Observer:
         facts.role = Role.UNFORMED
         facts.commit = 0
         facts.applied = applied
-        self._forget_lost(member, facts)
         self.look_log(member, facts, restart=True)
         facts.durable = 0
         self.look_durable(member, facts)
@@ -59,20 +58,19 @@ class Observer:
     def wiped(self, name: str) -> None:
         """Take a disk that is gone. What it held still counts as acknowledged (`Facts.holders`)."""
         facts = self.facts.members.get(name)
+        for known in self.facts.on_disk.values():
+            known.discard(name)
         if facts is not None:
             self.facts.members[name] = MemberFacts(name, boot=facts.boot)
 
-    def _forget_lost(self, member: Watched, facts: MemberFacts) -> None:
-        """Drop the unsynced tail that a crash took: nobody counted on it."""
-        last = int(member.log.last_index)
-        for index in range(last + 1, facts.last + 1):
-            ref = facts.log.pop(index, None)
-            if ref is not None and member.name in self.facts.holders.get(ref.crc, ()):
+    def _check_lost(self, facts: MemberFacts, lost: Sequence[EntryRef]) -> None:
+        """Compare what a crash took with what was on disk: nobody may count on the rest."""
+        for ref in lost:
+            if facts.name in self.facts.on_disk.get(ref.crc, ()):
                 raise Violation(
                     Property.DURABLE_BEFORE_VISIBLE,
-                    f"{member.name}: {ref} was on disk, and is gone after a restart",
+                    f"{facts.name}: {ref} was on disk, and is gone after a restart",
                 )
-        facts.last = min(facts.last, last)
 
     # Looking.
 
@@ -88,9 +86,10 @@ class Observer:
         if role is not facts.role or term != facts.term:
             if role is Role.LEADER and (facts.role is not Role.LEADER or term != facts.term):
                 self.counts["leader changes"] += 1
+            if facts.role is Role.QUARANTINED:
+                self._trust(facts)
             facts.role = role
-            previous, facts.term = facts.term, term
-            assert role is not None and previous >= 0
+            facts.term = term
             for hook in self._role:
                 hook(facts)
         commit = int(group.commit_index)
@@ -109,16 +108,19 @@ class Observer:
         while same > 0 and same in facts.log and facts.log[same] != log.ref(LogIndex(same)):
             same -= 1
         removed = [facts.log.pop(i) for i in range(facts.last, same, -1) if i in facts.log]
+        if restart:
+            self._check_lost(facts, removed)
+            removed = []
         first = max(same + 1, int(log.first_index))
         added = [log.ref(LogIndex(index)) for index in range(first, last + 1)]
         for ref in added:
             facts.log[int(ref.index)] = ref
         facts.last = last
         for ref in removed:
-            holders = self.facts.holders.get(ref.crc)
-            if holders is not None:
-                holders.discard(facts.name)
-        if removed and not restart:
+            for known in (self.facts.holders, self.facts.on_disk):
+                if ref.crc in known:
+                    known[ref.crc].discard(facts.name)
+        if removed:
             self.counts["truncated suffixes"] += 1
         if removed or added:
             for hook in self._log:
@@ -129,17 +131,25 @@ class Observer:
         """Believe a growing durable index only as far as the disk shows the entries."""
         durable = int(member.log.durable_index)
         found: list[EntryRef] = []
+        trusted = member.group.role is not Role.QUARANTINED
         for index in range(facts.durable + 1, durable + 1):
             ref = facts.log.get(index)
             if ref is None:
                 continue  # below the head
-            holders = self.facts.holders.setdefault(ref.crc, set())
-            if facts.name in holders or member.view.holds(ref):
-                holders.add(facts.name)
+            if facts.name in self.facts.on_disk.get(ref.crc, ()) or member.view.holds(ref):
+                self.facts.on_disk.setdefault(ref.crc, set()).add(facts.name)
                 found.append(ref)
+                if trusted:
+                    self.facts.holders.setdefault(ref.crc, set()).add(facts.name)
         facts.durable = durable
         for hook in self._durable:
             hook(facts, found)
+
+    def _trust(self, facts: MemberFacts) -> None:
+        """Count what a member got while it was in quarantine."""
+        for ref in facts.log.values():
+            if facts.name in self.facts.on_disk.get(ref.crc, ()):
+                self.facts.holders.setdefault(ref.crc, set()).add(facts.name)
 
     def look_commit(self, facts: MemberFacts, commit: int) -> None:
         """Take a new commit index of a member."""

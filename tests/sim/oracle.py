@@ -27,6 +27,8 @@ class Send:
     """End of what was acknowledged in the queue when the send was invoked."""
     keys: list[BatchKey] = field(default_factory=list)
     """Its bytes; several when it was stamped again under a new epoch."""
+    message: tuple[bytes, int] | None = None
+    """Producer id and number of a message that the product's own core sent."""
     state: str = "invoked"
     offset: int = -1
 
@@ -52,6 +54,10 @@ class Oracle:
         self.acknowledged_ends: dict[QueueKey, int] = {}
         self.minimums: dict[QueueKey, int] = {}
         """Highest trim that was ever asked for: nothing at or above it may be gone."""
+        self.core_producers: set[bytes] = set()
+        """Producer ids of the product's own cores: their messages are known by number and body."""
+        self.bodies: set[bytes] = set()
+        """Every body that such a core was given."""
         self.offsets: dict[tuple[str, QueueKey], GroupOffset] = {}
 
     # Sends.
@@ -90,6 +96,28 @@ class Oracle:
         end = offset + send.record_count
         self.acknowledged_ends[send.queue] = max(end, self.acknowledged_ends.get(send.queue, 0))
 
+    def ok_message(self, send: Send, offset: int) -> None:
+        """Take an acknowledgement of one message of a core; `offset` as in `ok_send`."""
+        self._settle(send, "ok")
+        place = self.place_of(send)
+        if place is None:
+            raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
+        if offset < 0:
+            return
+        send.offset = offset
+        if place != (send.queue, offset):
+            raise Violation(Property.OUTCOME, f"answered {offset}, stored at {place}: {send}")
+        if offset < send.floor:
+            raise Violation(
+                Property.PRODUCER_ORDER, f"offset {offset}, but {send.floor} was reached: {send}"
+            )
+        end = offset + 1
+        self.acknowledged_ends[send.queue] = max(end, self.acknowledged_ends.get(send.queue, 0))
+
+    def place_of(self, send: Send) -> tuple[QueueKey, int] | None:
+        """Return where a core's message lies; None when nowhere, or when it has no number yet."""
+        return None if send.message is None else self.contents.messages.get(send.message)
+
     def fail_send(self, send: Send, code: Code) -> None:
         """Take a definite failure: no attempt can have stored it."""
         self._settle(send, "fail")
@@ -102,11 +130,18 @@ class Oracle:
 
     def check_failed(self, send: Send) -> None:
         """Raise when a definite failure is stored after all."""
-        places = [place for key in send.keys for place in self.contents.places.get(key, ())]
+        places = self.places_of(send)
         if places:
             raise Violation(
                 Property.OUTCOME, f"failed definitely, but is stored at {places}: {send}"
             )
+
+    def places_of(self, send: Send) -> list[tuple[QueueKey, int]]:
+        """Return every place at which a send is stored."""
+        place = self.place_of(send)
+        if place is not None:
+            return [place]
+        return [place for key in send.keys for place in self.contents.places.get(key, ())]
 
     def _settle(self, send: Send, state: str) -> None:
         assert send.state == "invoked", f"settled twice: {send}"
@@ -129,7 +164,7 @@ class Oracle:
             raise Violation(
                 Property.COMMITTED_READS, f"{who} read {key} at {base_offset}, stored is {row}"
             )
-        if key not in self.by_key:
+        if key not in self.by_key and row.producer_id not in self.core_producers:
             raise Violation(Property.PHANTOM, f"{who} read {row}, which nobody sent")
 
     def read_end(self, who: str, queue: QueueKey, floor: int, end: int) -> None:
@@ -143,7 +178,7 @@ class Oracle:
     # Group offsets. One client owns a group: its operations follow each other.
 
     def commit_ok(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
-        """Take an acknowledged commit. An older reset of unknown outcome may still come after it."""
+        """Take an acknowledged commit. An older reset of unknown outcome may yet come after it."""
         self.counts["commits ok"] += 1
         known = self._offset(group, queue)
         if not reset and offset < known.floor:

@@ -41,6 +41,9 @@ class Plan:
     fetch_bytes: int
     resets: bool
     trims: bool
+    trim_interval: float
+    trim_keep: int
+    """Records that a trim leaves."""
     topic_id: bytes
     queues: tuple[QueueKey, ...]
 
@@ -58,14 +61,24 @@ class Plan:
 
     def describe(self) -> str:
         """Return one line with every drawn parameter."""
+        sizes = " ".join(
+            f"{name}={value // KIB}K"
+            for name, value in (
+                ("segments", self.log.segment_size),
+                ("tail", self.log.tail_cache_bytes),
+                ("checkpoints", self.log.checkpoint_bytes),
+                ("allocation", self.log.allocate_bytes),
+            )
+        )
+        trims = f"{self.trim_interval:.1f} s, keeping {self.trim_keep}" if self.trims else "none"
         return (
             f"seed {self.seed}: members {len(self.members)}, {self.safety_seconds:.0f} s of faults "
             f"from {self.faults_from:.1f} s, link delay {1e3 * self.delay[0]:.1f}-"
-            f"{1e3 * self.delay[1]:.1f} ms, segments {self.log.segment_size // KIB} KiB, tail "
-            f"{self.log.tail_cache_bytes // KIB} KiB, checkpoints {self.log.checkpoint_bytes // KIB} "
-            f"KiB, producers {self.producers} ({self.stamped_share:.0%} stamped, each "
-            f"{1e3 * self.send_interval:.0f} ms, <= {self.records_max} records of <= "
-            f"{self.body_max} B, window {self.window}), consumers {self.consumers}, trims {self.trims}"
+            f"{1e3 * self.delay[1]:.1f} ms, {sizes}, producers {self.producers} "
+            f"({self.stamped_share:.0%} stamped, each {1e3 * self.send_interval:.0f} ms, "
+            f"<= {self.records_max} records of <= {self.body_max} B, window {self.window}), "
+            f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}), "
+            f"trims: {trims}"
         )
 
 
@@ -85,7 +98,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         log=LogSettings(
             segment_size=random.choice((16, 32, 64)) * KIB,
             tail_cache_bytes=random.choice((2, 16, 256)) * KIB,
-            checkpoint_bytes=random.choice((4, 16, 64)) * KIB,
+            checkpoint_bytes=random.choice((1, 4, 32)) * KIB,
             allocate_bytes=random.choice((16, 64)) * KIB,
             reserve_bytes=2_048 * KIB,
             low_water_bytes=256 * KIB,
@@ -96,12 +109,14 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         stamped_share=random.choice((0.6, 0.8, 1.0)),
         send_interval=random.uniform(0.08, 0.25) * producers,
         records_max=random.choice((1, 3, 8)),
-        body_max=random.choice((16, 100, 600)),
+        body_max=random.choice((16, 100, 600, 3_000)),
         window=random.choice((1, 3, 8)),
         consumers=random.randint(1, 2),
         fetch_bytes=random.choice((500, 4_000, 30_000)),
         resets=random.random() < 0.4,
         trims=random.random() < 0.4,
+        trim_interval=random.uniform(1.0, 6.0),
+        trim_keep=random.choice((0, 10, 100)),
         topic_id=topic_id,
         queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES)),
     )

@@ -1,4 +1,4 @@
-"""A simulated producer: batches for several queues, in order, several in flight, retried until known.
+"""A simulated producer: batches in order for several queues, several in flight, repeated.
 
 Owns: what D11 asks of a client. A stamped batch is repeated at the new leader after an unknown
 outcome, with the same sequence; only a definite outcome ends it. When one is given up its queue
@@ -9,6 +9,7 @@ everything and come back as the same named producer, fencing the old one, whose 
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class ProducerPlan:
     queues: tuple[QueueKey, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """One batch on its way."""
 
@@ -150,15 +151,16 @@ class Producer:
         if len(lane.jobs) >= PENDING_MAX:
             return
         count = self._random.randint(1, self.plan.records_max)
+        number = self._number
         self._number += count
         size = self._random.randint(1, self.plan.body_max)
-        body = f"{self.plan.name}-{self._life}-{self._number}".encode().ljust(size, b".")
+        body = f"{self.plan.name}-{self._life}-{number}".encode().ljust(size, b".")
         batch = encode_batch(
-            [Record(body, tag="t", keys=(f"k{self._number % 50}",))] * count,
+            [Record(body, tag="t", keys=(f"k{number % 50}",))] * count,
             topic_id=lane.queue[0],
             queue=lane.queue[1],
             stamp=self._stamp(lane),
-            base_number=self._life * 1_000_000 + self._number,
+            base_number=self._life * 1_000_000 + number,
             base_time_ms=1_800_000_000_000,
         )
         send = self._oracle.invoke_send(
@@ -239,6 +241,8 @@ class Producer:
 
     def _pump(self, lane: Lane) -> None:
         """Send what the window allows, in order: nothing overtakes a batch that waits."""
+        if self._lanes[lane.queue] is not lane:
+            return  # of a life before a crash
         if self._scheduler.now < lane.retry_at or (self.plan.stamped and self._epoch == 0):
             return
         for place, job in enumerate(lane.jobs):
@@ -252,9 +256,7 @@ class Producer:
                     self._aim(),
                     Append(job.batch),
                     TRY_TIMEOUT,
-                    lambda answer, life=self._life, job=job, number=self._attempt: self._answered(
-                        life, lane, job, number, answer
-                    ),
+                    partial(self._answered, self._life, lane, job, self._attempt),
                 )
 
     def _answered(self, life: int, lane: Lane, job: Job, number: int, answer: Answer) -> None:
@@ -287,6 +289,8 @@ class Producer:
                 self._oracle.fail_send(job.send, answer.code)
             if self.plan.stamped:
                 self._new_epoch()
+            else:
+                self._pump(lane)
             return
         self._retarget(answer)
         if lane.retry_at <= self._scheduler.now:

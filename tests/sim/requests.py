@@ -1,7 +1,9 @@
 """What simulated clients ask of members: the native API's calls as plain values."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from dledger_proto.frames import AnswerRow
 from tests.sim.invariants.queue_contents import QueueKey
 
 
@@ -18,6 +20,7 @@ class Register:
 
     producer_id: bytes
     fence: bool
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,16 @@ class Registered:
     """The epoch to stamp with."""
 
     epoch: int
+    last: Mapping[QueueKey, int] = field(default_factory=dict[QueueKey, int])
+    """By queue: the last sequence that the epoch before has stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFrame:
+    """A frame of an append stream; `answer` takes a row for each batch, in any order."""
+
+    frame: bytes
+    answer: Callable[[AnswerRow], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
 from dledger.state import command, results
-from dledger.state.topics import TopicType
-from dledger.types import EntryKind, LogIndex, Settled, Span
+from dledger.state.machine import StateMachine
+from dledger.state.values import LayoutPart, TopicType
+from dledger.types import EntryKind, LogIndex, Settled
+from dledger_broker.fetch import DamagedBatch, read_batches
 from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.frames import AnswerRow, parse_append
 from tests.sim.calls import Answer, Respond
 from tests.sim.requests import (
     Append,
+    AppendFrame,
     CommitOffset,
     CreateTopic,
     Fetch,
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 APPLY_POLL: Final = 0.005
 """How often a read that waits for apply looks again, virtual seconds."""
 APPLY_WAIT_MAX: Final = 5.0
+DUPLICATE: Final = "duplicate"
 
 
 class Service:
@@ -42,15 +47,17 @@ class Service:
     def __init__(self, process: "Process") -> None:
         self._process = process
         self._world = process.member.world
-        self._machine = process.machine.real
+        self._machine: StateMachine = process.machine.real
 
     def serve(self, request: object, respond: Respond) -> None:
         """Answer a request, now or later."""
         match request:
             case Append(batch):
                 self._propose(EntryKind.BATCHES, batch, respond, _append_answer)
-            case Register(producer_id, fence):
-                body = command.encode(command.RegisterProducer(producer_id, fence))
+            case AppendFrame():
+                self._append_frame(request)
+            case Register(producer_id, fence, epoch):
+                body = command.encode(command.RegisterProducer(producer_id, fence, epoch))
                 self._propose(EntryKind.COMMANDS, body, respond, _register_answer)
             case CommitOffset(group, queue, offset, reset):
                 wanted = command.CommitOffset(queue[0], queue[1], offset)
@@ -62,7 +69,7 @@ class Service:
                         topic_id,
                         name,
                         TopicType.NORMAL,
-                        (command.LayoutPart("g", queues),),
+                        (LayoutPart("g", queues),),
                         queues,
                         6,
                     )
@@ -109,6 +116,26 @@ class Service:
     def _hint(self) -> str:
         leader = self._process.group.leader
         return leader if leader is not None and leader != self._process.name else ""
+
+    def _append_frame(self, request: AppendFrame) -> None:
+        """Answer each batch of a stream's frame by a row."""
+        header, batches = parse_append(request.frame)
+        for place, batch in enumerate(batches):
+            number = header.first_number + place
+
+            def respond(answer: Answer, number: int = number) -> None:
+                request.answer(self._row(number, answer))
+
+            self._propose(EntryKind.BATCHES, bytes(batch), respond, _append_answer)
+
+    def _row(self, number: int, answer: Answer) -> AnswerRow:
+        if answer.code is Code.OK:
+            assert isinstance(answer.value, int)
+            duplicate = answer.detail == DUPLICATE
+            return AnswerRow(number, base_offset=answer.value, duplicate=duplicate)
+        term = int(self._process.group.term)
+        hint = f"{answer.hint}:1" if answer.hint else ""
+        return AnswerRow(number, answer.code, detail=answer.detail, hint=hint, term=term)
 
     # Reads.
 
@@ -158,15 +185,17 @@ class Service:
         if offset > maximum:
             self._look_again(request, respond, Code.OFFSET_OUT_OF_RANGE, bounds, fresh=fresh)
             return
-        batches: list[FetchedBatch] = []
-        for span in self._machine.spans(queue[0], queue[1], offset, request.max_bytes):
-            data = self._process.log.read_span(Span(span.position, span.size))
-            batches.append(
-                FetchedBatch(
-                    int(span.base_offset), span.first_record, span.record_count, bytes(data)
-                )
-            )
-        respond(Answer(Code.OK, Fetched(int(minimum), int(maximum), tuple(batches))))
+        spans = self._machine.spans(queue[0], queue[1], offset, request.max_bytes)
+        try:
+            found = read_batches(self._process.log, spans)
+        except DamagedBatch as error:  # as the broker: the member ends, `dledger repair` follows
+            self._process.member.found_damage(error)
+            return
+        batches = tuple(
+            FetchedBatch(int(span.base_offset), span.first_record, span.record_count, bytes(data))
+            for span, data in zip(spans, found, strict=True)
+        )
+        respond(Answer(Code.OK, Fetched(int(minimum), int(maximum), batches)))
 
     def _look_again(
         self, request: Fetch, respond: Respond, code: Code, bounds: Fetched | None, *, fresh: bool
@@ -207,7 +236,7 @@ def _append_answer(result: object) -> Answer:
     if refused is not None:
         return refused
     assert isinstance(result, results.Appended)
-    return Answer(Code.OK, int(result.base_offset))
+    return Answer(Code.OK, int(result.base_offset), detail=DUPLICATE if result.duplicate else "")
 
 
 def _register_answer(result: object) -> Answer:
@@ -215,7 +244,8 @@ def _register_answer(result: object) -> Answer:
     if refused is not None:
         return refused
     assert isinstance(result, results.Registered)
-    return Answer(Code.OK, Registered(result.epoch))
+    last = {(row.topic_id, row.queue): row.last_sequence for row in result.last}
+    return Answer(Code.OK, Registered(result.epoch, last))
 
 
 def _commit_answer(result: object) -> Answer:

@@ -116,7 +116,7 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
     member = _member("a", _ref(1, 1), term=2)
     answer = AppendAnswer(1, 2, 2, True, 1, 0, 0, 0)
     _complains(Property.DURABLE_BEFORE_VISIBLE, lambda: check.on_send(member, "b", answer))
-    facts.holders[_ref(1, 1).crc] = {"a"}
+    facts.on_disk[_ref(1, 1).crc] = {"a"}
     check.on_send(member, "b", answer)
     check.on_send(member, "b", VoteAnswer(1, 2, 2, True))
     _complains(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
 from dledger.types import Settled
 from dledger_proto.errors import Code, Outcome
@@ -19,6 +20,7 @@ from tests.sim import liveness
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler
 from tests.sim.consumer import Consumer, ConsumerPlan, Trimmer
+from tests.sim.core_producer import CoreProducer
 from tests.sim.invariants import InvariantSet
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member import Process, SimMember
@@ -29,9 +31,12 @@ from tests.sim.oracle import Oracle
 from tests.sim.plan import Plan, client_names
 from tests.sim.producer import Producer, ProducerPlan
 from tests.sim.requests import CreateTopic
+from tests.sim.streams import Streams
 
 TRACE_LINES_KEPT: Final = 4_000
 ROUTE_DELAY_MAX: Final = 0.05
+CORE_SHARE: Final = 0.6
+"""Of the stamped producers: so many are the product's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class World:
         self._trace_to = trace_to
         self.lost: set[str] = set()
         """Members whose disk was lost and that are not out of quarantine yet."""
+        self.absent: set[str] = set()
+        """Members that stay down for long, whatever other faults would start them."""
         self.invariants = InvariantSet(self.names, self._hard_state_of)
         self.facts = self.invariants.facts
         self.observer = Observer(self.facts, self.invariants.all)
@@ -72,9 +79,10 @@ class World:
         self.members: dict[str, SimMember] = {}
         self.network: Network
         self.calls: Calls
+        self.streams: Streams
         self._make_members()
         self.routes = Routes(self)
-        self.producers: list[Producer] = []
+        self.producers: list[Producer | CoreProducer] = []
         self.consumers: list[Consumer] = []
         self.trimmer: Trimmer | None = None
         self._make_clients()
@@ -93,6 +101,9 @@ class World:
             self.trace,
         )
         self.calls = Calls(self.scheduler, Random(f"calls/{self.plan.seed}"), self.members)
+        self.streams = Streams(
+            self.scheduler, Random(f"streams/{self.plan.seed}"), self.members, self.calls
+        )
 
     def _make_clients(self) -> None:
         plan = self.plan
@@ -107,9 +118,7 @@ class World:
                 window=plan.window,
                 queues=plan.queues,
             )
-            self.producers.append(
-                Producer(what, self.scheduler, random, self.calls, self.routes, self.oracle)
-            )
+            self.producers.append(self._make_producer(what, random))
         for number in range(plan.consumers):
             reading = ConsumerPlan(f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets)
             self.consumers.append(
@@ -124,8 +133,8 @@ class World:
             )
         if plan.trims:
             self.trimmer = Trimmer(
-                4.0,
-                60,
+                plan.trim_interval,
+                plan.trim_keep,
                 plan.queues,
                 self.scheduler,
                 Random(f"{plan.seed}/admin"),
@@ -133,6 +142,20 @@ class World:
                 self.routes,
                 self.oracle,
             )
+
+    def _make_producer(self, what: ProducerPlan, random: Random) -> Producer | CoreProducer:
+        """Return one of the product's own cores, or the harsher one of the simulation."""
+        if what.stamped and random.random() < CORE_SHARE:
+            return CoreProducer(
+                what,
+                self.scheduler,
+                random,
+                self.calls,
+                self.routes,
+                self.oracle,
+                self.streams,
+            )
+        return Producer(what, self.scheduler, random, self.calls, self.routes, self.oracle)
 
     # Trace.
 
@@ -207,6 +230,8 @@ class World:
     def stepped(self, member: SimMember, process: Process) -> None:
         """Look at a member after an input and all its outputs."""
         now = process.group.role, int(process.group.term)
+        if member.name in self.lost:
+            self._trust_again(member, now[0])
         before = self._leaders.get(member.name)
         if now == before:
             return
@@ -214,7 +239,12 @@ class World:
         self.trace(f"role {member.name} {now[0].value} term {now[1]}")
         if now[0] is Role.LEADER and (before is None or before != now):
             self.routes.announce(now[1], member.name)
-        if member.name in self.lost and not member.damaged and now[0] in _TRUSTED:
+
+    def _trust_again(self, member: SimMember, role: Role) -> None:
+        """Give back its share of the budget when a quarantine has ended, on disk too."""
+        state = member.view.hard_state()
+        whole = role in _TRUSTED and not member.damaged
+        if whole and state is not None and not state.quarantined:
             self.lost.discard(member.name)
             self.trace(f"trusted {member.name}")
 
@@ -241,8 +271,14 @@ class World:
     # What the nemesis does.
 
     def start_member(self, name: str) -> None:
-        """Start a process, if none runs."""
-        self.members[name].start()
+        """Start a process, if none runs and it is not to stay away."""
+        if name not in self.absent:
+            self.members[name].start()
+
+    def end_absence(self, name: str) -> None:
+        """Bring a member back that was away for long."""
+        self.absent.discard(name)
+        self.start_member(name)
 
     def may_lose_disk(self, name: str) -> bool:
         """Tell whether one more lost disk leaves a majority of whole ones."""
@@ -267,7 +303,7 @@ class World:
         member.disk.make_room()
         member.poll_disk()
 
-    def _hard_state_of(self, name: str):  # noqa: ANN202 - HardState | None
+    def _hard_state_of(self, name: str) -> HardState | None:
         return self.members[name].view.hard_state()
 
 

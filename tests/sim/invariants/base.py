@@ -43,10 +43,14 @@ class Facts:
     """Of each term's leader: the highest index it was seen to commit."""
     holders: dict[int, set[str]] = field(default_factory=dict)
     """By chain CRC of an entry: who has had it on disk, checked there, and has not cut it since.
+    What a member gets while it is in quarantine counts only when that has ended (D18).
 
     The chain CRC of an entry covers its whole history, so it names entry and history at once. A
-    wiped disk still counts: the acknowledgement was true when it left (D18 keeps it from mattering).
+    wiped disk still counts: the acknowledgement was true when it left, D18 does the rest.
     """
+
+    on_disk: dict[int, set[str]] = field(default_factory=dict)
+    """By chain CRC: on whose disk it is now, trusted or not; a wiped disk holds nothing."""
 
     @property
     def majority(self) -> int:

@@ -48,7 +48,7 @@ class DurableBeforeVisible(Invariant):
         ref = member.log.get(index)
         if ref is None:
             self.fail(f"{member.name} acknowledges {index}, its log has {member.last}")
-        if member.name not in self.facts.holders.get(ref.crc, ()):
+        if member.name not in self.facts.on_disk.get(ref.crc, ()):
             self.fail(f"{member.name} acknowledges {ref}, which its disk does not hold")
 
     def _voted(self, member: MemberFacts, term: int, candidate: str) -> None:

@@ -1,4 +1,4 @@
-"""I1, election safety: at most one leader can be elected in a given term (Raft 5.2, TLA+ ElectionSafety).
+"""I1, election safety: at most one leader is elected in a term (Raft 5.2, TLA+ ElectionSafety).
 
 Not stronger: two members may lead at one time in *different* terms; a deposed leader does not know
 it yet. What such a leader may not do is covered by leader completeness and by the read checks.
@@ -10,7 +10,7 @@ from tests.sim.invariants.violation import Property
 
 
 class ElectionSafety(Invariant):
-    """One (member, process) per term, for ever: a restarted member may not lead its old term again."""
+    """One (member, process) per term: a restarted member may not lead its old term again."""
 
     broken = Property.ELECTION_SAFETY
 

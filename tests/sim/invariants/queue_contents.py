@@ -52,9 +52,10 @@ class QueueContents(Invariant):
         self.ends: dict[QueueKey, int] = {}
         self.places: dict[BatchKey, list[tuple[QueueKey, int]]] = {}
         """Where a batch's bytes are stored: at most one place when it is stamped."""
+        self.messages: dict[tuple[bytes, int], tuple[QueueKey, int]] = {}
+        """Where each stamped message lies, by producer id and number."""
         self._next_sequence: dict[tuple[bytes, int, QueueKey], int] = {}
         self._stamped: dict[tuple[bytes, int, QueueKey, int], int] = {}
-        self._numbers: dict[tuple[bytes, int], tuple[QueueKey, int]] = {}
         self.stored_count = 0
         self.duplicate_count = 0
         self.refused_count = 0
@@ -119,9 +120,11 @@ class QueueContents(Invariant):
             )
         self._next_sequence[who] = expected + header.record_count
         self._stamped[stamp] = at
-        message = header.producer_id, header.base_number
-        other = self._numbers.setdefault(message, (queue, at))
-        if other != (queue, at):
-            raise Violation(
-                Property.DUPLICATE, f"message {message} is stored at {other} and {(queue, at)}"
-            )
+        for place in range(header.record_count):
+            message = header.producer_id, header.base_number + place
+            other = self.messages.setdefault(message, (queue, at + place))
+            if other != (queue, at + place):
+                raise Violation(
+                    Property.DUPLICATE,
+                    f"message {message} is stored at {other} and {(queue, at + place)}",
+                )

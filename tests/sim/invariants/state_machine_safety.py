@@ -30,5 +30,5 @@ class StateMachineSafety(Invariant):
             self.fail(f"{member.name} applies {entry.ref}, committed is {expected}")
         if index != member.applied + 1:
             self.fail(f"{member.name} applies {index} after {member.applied}")
-        if member.name not in self.facts.holders.get(entry.ref.crc, ()):
+        if member.name not in self.facts.on_disk.get(entry.ref.crc, ()):
             self.fail(f"{member.name} applies {entry.ref} before its disk holds it (D6)")

@@ -34,7 +34,7 @@ class Property(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Violation(Exception):  # noqa: N818 - a finding, not a failure of the harness
+class Violation(Exception):
     """One broken property, at a virtual time, with the evidence in a sentence."""
 
     broken: Property
