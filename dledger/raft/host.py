@@ -9,13 +9,15 @@ as due; `_pump` runs once in the next turn of the loop and takes everything that
 frames and proposals that arrive together become one entry, one write round and one message per
 peer, with no delay added. Apply runs in slices of bounded time, so that heartbeats go out between.
 
-A pump that raises ends the member: the group is in a state nobody has thought of.
+A pump or an input that raises ends the member: its disk cannot be read, or the group is in a state
+nobody has thought of.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final, Protocol
 
 from dledger.clock import Clock
@@ -112,6 +114,7 @@ class GroupHost:
         self._waiter_number = 0
         self._barrier_running = False
         self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
+        self._or_fail = _OrFail(self._fail)
         self._trace = trace
 
     # What the member calls.
@@ -148,7 +151,11 @@ class GroupHost:
         if self._stopped:
             settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
             return
-        self.group.propose(kind, payloads, settled)
+        try:
+            self.group.propose(kind, payloads, settled)
+        except Exception as error:
+            self._fail(error)  # nothing was queued: the tail could not be measured
+            raise
         if self._writing:
             # It gathers until the round in flight is done, which pumps; unless an entry is full.
             self._gathered_bytes += sum(map(len, payloads))
@@ -206,7 +213,11 @@ class GroupHost:
             else:
                 future.set_exception(DledgerError(Code.NOT_LEADER, f"not handed over: {reason}"))
 
-        self.group.transfer(target, done, self._clock.monotonic())
+        try:
+            self.group.transfer(target, done, self._clock.monotonic())
+        except Exception as error:
+            self._fail(error)
+            raise
         self._due()
         await future
         return self.group.leader
@@ -238,25 +249,29 @@ class GroupHost:
     def link_up(self, peer: MemberId) -> None:
         """See `LinkEvents.link_up`."""
         if not self._stopped:
-            self.group.link_up(peer, self._clock.monotonic())
+            with self._or_fail:
+                self.group.link_up(peer, self._clock.monotonic())
             self._due()
 
     def link_down(self, peer: MemberId) -> None:
         """See `LinkEvents.link_down`."""
         if not self._stopped:
-            self.group.link_down(peer, self._clock.monotonic())
+            with self._or_fail:
+                self.group.link_down(peer, self._clock.monotonic())
             self._due()
 
     def dial_failed(self, peer: MemberId) -> None:
         """See `LinkEvents.dial_failed`."""
         if not self._stopped:
-            self.group.dial_failed(peer, self._clock.monotonic())
+            with self._or_fail:
+                self.group.dial_failed(peer, self._clock.monotonic())
             self._due()
 
     def received(self, peer: MemberId, message: PeerMessage) -> None:
         """See `LinkEvents.received`."""
         if not self._stopped:
-            self.group.receive(peer, message, self._clock.monotonic())
+            with self._or_fail:
+                self.group.receive(peer, message, self._clock.monotonic())
             self._due()
 
     def failed(self, error: BaseException) -> None:
@@ -274,12 +289,8 @@ class GroupHost:
         self._scheduled = False
         if self._stopped:
             return
-        try:
+        with self._or_fail:
             self._pump()
-        except BaseException as error:
-            self._fail(error)
-            if not isinstance(error, Exception):
-                raise
 
     def _pump(self) -> None:
         group = self.group
@@ -365,7 +376,8 @@ class GroupHost:
                 return
             now = self._clock.monotonic()
             if error is None:
-                self.group.write_finished(write_round, now)
+                with self._or_fail:
+                    self.group.write_finished(write_round, now)
             elif isinstance(error, OSError):
                 self.group.write_failed(write_round, error, now)
                 self._fail(error)
@@ -406,7 +418,8 @@ class GroupHost:
             if self._barrier_waiters and not self._stopped:
                 self._start_barrier()
 
-        self.group.read_barrier(done, self._clock.monotonic())
+        with self._or_fail:
+            self.group.read_barrier(done, self._clock.monotonic())
         self._due()
 
     # Ends.
@@ -452,3 +465,24 @@ class GroupHost:
 
 def _not_stored(code: Code) -> Settled:
     return Settled(outcome=Outcome.NOT_STORED, code=code, detail="the group is stopped")
+
+
+class _OrFail:
+    """Around whatever may raise on the loop's thread: the host fails, the caller goes on."""
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            return False
+        self._fail(error)
+        return isinstance(error, Exception)

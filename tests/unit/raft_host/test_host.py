@@ -246,6 +246,28 @@ def test_a_failing_disk_stops_the_member_at_once(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("call", ["append_frames", "round_finished"])
+def test_an_error_met_in_any_input_ends_the_member(tmp_path: Path, call: str) -> None:
+    """I16: a log that cannot be read while a message is taken is no smaller matter than a write."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        follower = next(node for node in found if node is not leader)
+
+        def failing(*_given: object) -> None:
+            raise OSError(5, "EIO")
+
+        setattr(follower.log, call, failing)
+        stored = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        assert stored.outcome is Outcome.STORED
+        await until(lambda: follower.host.group.role is Role.STOPPED, "its group stops")
+        await until(lambda: bool(follower.failures), "the process is told")
+        assert [type(error) for error in follower.failures] == [OSError]
+        assert follower.host.failure is follower.failures[0]
+
+    run(tmp_path, scenario)
+
+
 def test_an_idle_host_does_not_spin(tmp_path: Path) -> None:
     """The loop turns a few times for each heartbeat, not more."""
 
