@@ -103,7 +103,13 @@ class Proposals:
             payloads: list[Buffer] = []
             for proposal in batch:
                 payloads += proposal.payloads
-            index, term = append(batch[0].kind, payloads)
+            try:
+                index, term = append(batch[0].kind, payloads)
+            except Exception:
+                # No entry was made: who comes after this decides about all that waits.
+                self._waiting.extendleft(reversed(batch))
+                self.waiting_bytes += sum(proposal.size for proposal in batch)
+                raise
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)
             if replaced is not None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.log.errors import LogFailed
 from dledger.raft.proposals import DECISION_LIMIT, Proposals
 from dledger.types import Buffer, EntryKind, LogIndex, Settled, Term
 from dledger_proto.errors import Code, Outcome
@@ -45,6 +46,29 @@ def test_what_waits_becomes_one_entry_in_order_and_results_go_to_their_owners() 
     assert (one[0].outcome, list(one[0].results)) == (Outcome.STORED, ["A", "B"])
     assert (two[0].index, two[0].term, list(two[0].results)) == (11, 1, ["C"])
     assert proposals.undecided == 0
+
+
+def test_a_log_that_failed_keeps_nobody_waiting() -> None:
+    """No entry was made: what the entry was to hold is refused with the rest, in order."""
+    proposals = Proposals()
+    told: list[str] = []
+    for name in ("one", "two"):
+        proposals.add(COMMANDS, [b"x" * 10], lambda _, name=name: told.append(name))  # type: ignore[misc]
+    settled = add(proposals, b"of another kind", kind=BATCHES)
+    bytes_before = proposals.waiting_bytes
+
+    def failing(_kind: EntryKind, _payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
+        raise LogFailed(OSError(5, "EIO"))
+
+    with pytest.raises(LogFailed):
+        proposals.cut(failing, everything=True)
+    assert proposals.waiting_bytes == bytes_before
+    proposals.refuse_waiting(Code.STORAGE_FAILED, "a write to the log failed")
+    proposals.give_up("a write to the log failed")
+    assert told == ["one", "two"]
+    assert [(each.outcome, each.code) for each in settled] == [
+        (Outcome.NOT_STORED, Code.STORAGE_FAILED)
+    ]
 
 
 def test_an_entry_holds_one_kind_and_order_is_kept() -> None:
