@@ -119,6 +119,9 @@ class AppendRouter:
 
     def reroute(self, items: Sequence[Item]) -> None:
         """Take back what the forwarder could not send; it goes in front of what waits already."""
+        if self._stopping:
+            self._park(items)
+            return
         self._parked.extendleft(reversed(items))
         self._park(())
 

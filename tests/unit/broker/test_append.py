@@ -230,3 +230,14 @@ def test_stopping_refuses_what_waits() -> None:
         assert [row.code for row in stage.owner.rows] == [Code.SHUTTING_DOWN] * 2
 
     asyncio.run(run())
+
+
+def test_what_comes_back_while_stopping_is_refused() -> None:
+    async def scenario() -> None:
+        stage = Stage(Role.FOLLOWER)
+        items = stage.items(b"a", b"b")
+        stage.router.stop()
+        stage.router.reroute(items)
+        assert [row.code for row in stage.owner.rows] == [Code.SHUTTING_DOWN] * 2
+
+    asyncio.run(scenario())
