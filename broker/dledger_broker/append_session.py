@@ -109,37 +109,48 @@ class AppendSession:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         owner: Answerable = self._one_way if header.one_way else self
         refusal = await self._admit(batches)
-        number = header.first_number
-        submitted: list[Item] = []
-        for batch in batches:
-            item = Item(batch, number, deadline, owner)
-            number += 1
-            if owner is self:
-                self._waiting.append(item)
-                self._unanswered_bytes += item.size
-            error = refusal
-            if error is None:
-                try:
-                    batch_header = check_batch(batch)
-                    if not self._gate.admits(batch_header):
-                        # What the check waits for must not overtake what is in order before it.
-                        self._submit(submitted)
-                        submitted = []
-                        await self._gate.check(batch_header)
-                except DledgerError as found:
-                    error = found
-            if error is None:
-                submitted.append(item)
-            else:
-                item.refuse(error.code, error.detail, hint=error.hint)
-        self._submit(submitted)
+        items = [
+            Item(batch, number, deadline, owner)
+            for number, batch in enumerate(batches, header.first_number)
+        ]
+        if owner is self:
+            self._waiting += items
+            self._unanswered_bytes += sum(item.size for item in items)
+        await self._judge(deque(items), refusal)
         while self._is_full():
             self._room.clear()
             await self._room.wait()
 
+    async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
+        """Submit or refuse each item. Of what the stream's end leaves over nothing is proposed."""
+        passed: list[Item] = []
+        try:
+            while left:
+                error = refusal
+                if error is None:
+                    try:
+                        batch_header = check_batch(left[0].batch)
+                        if not self._gate.admits(batch_header):
+                            # What the check waits for must not overtake what is in order before.
+                            self._submit(passed)
+                            await self._gate.check(batch_header)
+                    except DledgerError as found:
+                        error = found
+                item = left.popleft()
+                if error is None:
+                    passed.append(item)
+                else:
+                    item.refuse(error.code, error.detail, hint=error.hint)
+            self._submit(passed)
+        finally:
+            for item in (*passed, *left):
+                item.refuse(Code.NOT_PROPOSED, "the stream ended")
+
     def _submit(self, items: list[Item]) -> None:
+        """Hand items to the router, and empty the list."""
         if items:
             self._router.submit(items, forwarded=self._forwarded)
+            items.clear()
 
     def _is_full(self) -> bool:
         return (

@@ -7,6 +7,7 @@ import pytest
 
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.append_session import AppendSession
+from dledger_proto.batch import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import AnswerRow, encode_append, parse_answers
 from dledger_proto.limits import MIB
@@ -244,6 +245,32 @@ def test_a_broken_stream_gives_its_bytes_back() -> None:
             await serving
         answer(stage.router.items[0])
         assert stage.admission.append_bytes.used == 0
+
+    run(scenario)
+
+
+def test_a_stream_that_breaks_while_a_batch_is_judged_gives_everything_back() -> None:
+    """What was in order before is on its way; the rest of the frame was never proposed."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        judging = asyncio.Event()
+
+        async def check(_header: BatchHeader) -> None:
+            judging.set()
+            await asyncio.Event().wait()
+
+        stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        stage.gate.check = check  # type: ignore[method-assign, assignment]
+        serving = stage.start()
+        stage.put(1, batch(b"a"), batch(b"b", UNKNOWN_TOPIC), batch(b"c"), batch(b"d"))
+        await judging.wait()
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert len(stage.router.items) == 1
+        assert stage.admission.append_batches.used == 1
+        answer(stage.router.items[0])
+        assert {used for used, _, _ in stage.admission.status().values()} == {0}
 
     run(scenario)
 
