@@ -19,10 +19,12 @@ from dledger_client.errors import MessageIllegal, MessageTooLarge
 from dledger_client.model import Message, ProducerStatus, SendResult
 from dledger_client.selectors import QueueSelector
 from dledger_proto.errors import Code
-from dledger_proto.limits import BATCH_RECORDS_MAX, BODY_SIZE_MAX
+from dledger_proto.limits import BATCH_RECORDS_MAX, BODY_SIZE_MAX, KIB
 
 TOPICS_CHECKED_MAX = 10_000
 """Names that are remembered as well-formed."""
+LARGEST_MESSAGE = BODY_SIZE_MAX + 64 * KIB
+"""Bytes that one message can take in the buffer at most: body, properties, columns, keys."""
 
 
 class AsyncProducer:
@@ -194,8 +196,8 @@ class AsyncProducer:
         return self._engine.is_full(1)
 
     async def wait_for_room(self) -> None:
-        """Wait until the buffer has room again."""
-        await self._runner.run(self._engine.wait_for_room(1))
+        """Wait until the buffer has room for any message, so that the next `submit` is taken."""
+        await self._runner.run(self._engine.wait_for_room(LARGEST_MESSAGE))
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything handed over before is settled, well or not.

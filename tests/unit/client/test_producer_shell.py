@@ -315,3 +315,24 @@ def test_ten_thousand_callbacks() -> None:
             assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 10_001
 
     run(body())
+
+
+def test_after_waiting_for_room_the_next_message_is_taken() -> None:
+    """The wait ends only when a message of any size fits: submit and wait in a loop never spin."""
+
+    async def body() -> None:
+        config = ProducerConfig(buffer_bytes=8 * 1_024 * KIB)
+        async with FakeCluster() as cluster, AsyncProducer(cluster.bootstrap, config) as producer:
+            waits = 0
+            for number in range(40):
+                message = bytes(1_024 * KIB) if number % 2 else b"small"
+                try:
+                    producer.submit("t", message)
+                except BufferFull:
+                    waits += 1
+                    await producer.wait_for_room()
+                    producer.submit("t", message)
+            await producer.flush()
+            assert waits > 0
+
+    run(body())
