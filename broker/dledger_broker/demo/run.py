@@ -85,14 +85,19 @@ def run(folder: Path, report_folder: Path, console: Console) -> int:
     console.print(f"reading {ROWS:,} departures")
     rows = departures()
     cluster = LocalCluster(
-        folder, cluster="demo", settings={"storage.segment_size_bytes": 64 << 20}
+        folder,
+        cluster=CLUSTER,
+        settings={"storage.segment_size_bytes": 64 << 20},
+        die_with_owner=True,
     )
+    cluster.take_folder()
     cluster.prepare()
     try:
         cluster.start_all()
         outcome, acknowledgements = asyncio.run(_Demo(cluster, rows, console).run())
     finally:
         cluster.stop_all()
+        cluster.give_folder()
     report_folder.mkdir(parents=True, exist_ok=True)
     write_json(outcome, report_folder / "demo-report.json")
     write_page(outcome, acknowledgements, report_folder / "demo-report.html")
