@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from crc32c import crc32c
 
+from dledger.log.errors import DamagedFile
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, QueueOffset, Span
 from dledger_broker.admission import Admission
@@ -44,6 +45,10 @@ _BATCH_START = struct.Struct("<4sII")
 
 class DamagedBatch(Exception):
     """A committed batch on this member's disk does not match its checksum."""
+
+
+STORAGE_ERRORS: Final = (DamagedBatch, DamagedFile, OSError)
+"""What reading raises when the storage failed: the member ends (I16)."""
 
 
 class LogReader(Protocol):
@@ -118,7 +123,7 @@ class FetchSession:
         long_poll: LongPoll,
         admission: Admission,
         freshness: Freshness,
-        on_damage: Callable[[DamagedBatch], None],
+        on_damage: Callable[[Exception], None],
     ) -> None:
         self._machine = machine
         self._log = log
@@ -244,20 +249,24 @@ class FetchSession:
             if not spans:
                 return None
             return await self._load(source, minimum, maximum, spans)
+        except STORAGE_ERRORS as error:
+            self._on_damage(error)
+            code, detail = Code.STORAGE_FAILED, str(error)
         except DledgerError as error:
             if error.code in (Code.NO_LEADER, Code.NOT_LEADER):
                 return None  # past this member's end and nobody to ask: wait (D10)
-            frame = encode_fetch(
-                (),
-                (),
-                assignment=source.number,
-                min_offset=minimum,
-                max_offset=maximum,
-                next_offset=source.offset,
-                code=error.code,
-                detail=error.detail,
-            )
-            return Prepared(frame, source.offset, was_cold=False, is_error=True)
+            code, detail = error.code, error.detail
+        frame = encode_fetch(
+            (),
+            (),
+            assignment=source.number,
+            min_offset=minimum,
+            max_offset=maximum,
+            next_offset=source.offset,
+            code=code,
+            detail=detail,
+        )
+        return Prepared(frame, source.offset, was_cold=False, is_error=True)
 
     async def _confirmed_maximum(self, source: Source, maximum: int) -> int:
         await self._freshness.confirm()
@@ -296,12 +305,7 @@ class FetchSession:
         def job() -> bytes:
             return frame_of(read_batches(self._log, spans))
 
-        loop = asyncio.get_running_loop()
-        try:
-            frame = await loop.run_in_executor(self._pool, job)
-        except DamagedBatch as error:
-            self._on_damage(error)
-            raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
+        frame = await asyncio.get_running_loop().run_in_executor(self._pool, job)
         return Prepared(frame, next_offset, was_cold=True)
 
     def _from_tail(self, spans: Sequence[QueueSpan]) -> list[memoryview] | None:

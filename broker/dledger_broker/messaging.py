@@ -14,7 +14,7 @@ from dledger.state import command as commands
 from dledger.state.machine import QueueSpan
 from dledger.state.results import Held, OffsetsCommitted, Registered, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic
-from dledger_broker.fetch import read_batches
+from dledger_broker.fetch import STORAGE_ERRORS, read_batches
 from dledger_broker.served import ServedGroup
 from dledger_proto.batch import BatchHeader, BatchView, parse_message_id
 from dledger_proto.errors import Code, DledgerError
@@ -274,11 +274,15 @@ class Messaging:
         return Found(queue, offset, record, span.store_time_ms, await self._read(span))
 
     async def _read(self, span: QueueSpan) -> bytes:
-        """Return one batch, checked (I15)."""
+        """Return one batch, checked (I15); STORAGE_FAILED, and the member ends, when that fails."""
         loop = asyncio.get_running_loop()
-        batches = await loop.run_in_executor(
-            self.served.pool, read_batches, self.served.log, [span]
-        )
+        try:
+            batches = await loop.run_in_executor(
+                self.served.pool, read_batches, self.served.log, [span]
+            )
+        except STORAGE_ERRORS as error:
+            self.served.host.failed(error)
+            raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
         return bytes(batches[0])
 
     # The head of the log.

@@ -15,7 +15,7 @@ from dledger.types import QueueOffset
 from dledger_broker.append import AppendRouter
 from dledger_broker.append_session import AppendSession
 from dledger_broker.calls import Call, Calls, Method
-from dledger_broker.fetch import ASSIGNMENTS_MAX, DamagedBatch, FetchSession, Source, Wanted
+from dledger_broker.fetch import ASSIGNMENTS_MAX, FetchSession, Source, Wanted
 from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
@@ -37,7 +37,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         self,
         calls: Calls,
         routers: dict[str, AppendRouter],
-        on_damage: Callable[[DamagedBatch], None],
+        on_damage: Callable[[Exception], None],
     ) -> None:
         self._calls = calls
         self._routers = routers

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dledger.log.errors import DamagedLog
 from dledger.state.machine import QueueSpan, StateMachine
-from dledger.types import Span
+from dledger.types import Position, Span
 from dledger_broker.fetch import (
-    DamagedBatch,
     FetchSession,
     Source,
     Wanted,
@@ -95,7 +95,7 @@ class Stage:
         self.machine = FakeMachine(self.log)
         self.poll = LongPoll()
         self.fresh = Fresh()
-        self.damage: list[DamagedBatch] = []
+        self.damage: list[Exception] = []
         self.admission = admission()
         self.pool = ThreadPoolExecutor(1)
         self.frames: list[FetchFrame] = []
@@ -282,6 +282,32 @@ def test_damage_is_never_served(cold: bool) -> None:
         assert frame.code is Code.STORAGE_FAILED
         assert "position 80" in frame.detail
         assert len(stage.damage) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(5, "EIO"),
+        DamagedLog("00000000000000000000.log", Position(0), "READ", "the file ends here"),
+    ],
+)
+def test_a_log_that_cannot_be_read_ends_the_member(error: Exception) -> None:
+    """I16: the reader is told, and so is the process."""
+
+    class Failing(FakeLog):
+        def read_span(self, span: Span) -> bytes:
+            raise error
+
+    async def run() -> None:
+        stage = Stage()
+        stage.log = stage.machine.log = Failing()
+        stage.machine.add(b"a")
+        stage.log.tail_from = len(stage.log.data)
+        (frame,) = await stage.once(source())
+        assert frame.code is Code.STORAGE_FAILED
+        assert stage.damage == [error]
 
     asyncio.run(run())
 

@@ -1,0 +1,83 @@
+"""What every API shares of reading messages, without a group."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+
+from dledger.log.commit_log import CommitLog
+from dledger.state.machine import QueueSpan, StateMachine
+from dledger.types import Span
+from dledger_broker.long_poll import LongPoll
+from dledger_broker.messaging import Messaging, Queue
+from dledger_broker.served import Commands, GroupNames, ServedGroup
+from dledger_broker.topic_watch import TopicWatch
+from dledger_proto.errors import Code, DledgerError
+from tests.unit.broker.fakes import ME, TOPIC, FakeHost, ManualClock, batch
+
+
+class Host(FakeHost):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[BaseException] = []
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Machine(StateMachine):
+    def __init__(self, span: QueueSpan) -> None:
+        self.span = span
+
+    def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
+        return self.span
+
+
+class Log:
+    def __init__(self, found: bytes | OSError) -> None:
+        self.found = found
+
+    def read_span(self, span: Span) -> bytes:
+        if isinstance(self.found, OSError):
+            raise self.found
+        return self.found
+
+
+def messaging(host: Host, found: bytes | OSError, size: int) -> Messaging:
+    return Messaging(
+        ServedGroup(
+            GroupNames("c", "g", ME, {}, is_control=True),
+            host,
+            Machine(QueueSpan(0, 0, 0, 1, size, 1)),
+            cast("TopicWatch", None),
+            cast("CommitLog", Log(found)),
+            ThreadPoolExecutor(1),
+            LongPoll(),
+            cast("Commands", None),
+            ManualClock(),
+        )
+    )
+
+
+@pytest.mark.parametrize("found", [OSError(5, "EIO"), b"x" * len(batch(b"a"))])
+def test_a_lookup_that_meets_damage_ends_the_member(found: bytes | OSError) -> None:
+    """I16, I15: as a fetch does."""
+
+    async def run() -> None:
+        host = Host()
+        with pytest.raises(DledgerError) as raised:
+            await messaging(host, found, len(batch(b"a"))).lookup_offset(Queue(TOPIC, 0), 0)
+        assert raised.value.code is Code.STORAGE_FAILED
+        assert len(host.failures) == 1
+
+    asyncio.run(run())
+
+
+def test_a_lookup_returns_the_checked_batch() -> None:
+    async def run() -> None:
+        host, stored = Host(), batch(b"a")
+        found = await messaging(host, stored, len(stored)).lookup_offset(Queue(TOPIC, 0), 0)
+        assert (found.offset, found.batch, host.failures) == (0, stored, [])
+
+    asyncio.run(run())
