@@ -197,7 +197,7 @@ class Producer:
         return self._engine.is_full(1)
 
     def wait_for_room(self) -> None:
-        """Wait until the buffer has room for any message, so that the next `send_async` is taken."""
+        """Wait until the buffer has room for any message: the next `send_async` is taken."""
         self._runner.run(self._engine.wait_for_room(LARGEST_MESSAGE))
 
     def flush(self, timeout_ms: float | None = None) -> None:

@@ -196,7 +196,7 @@ class AsyncProducer:
         return self._engine.is_full(1)
 
     async def wait_for_room(self) -> None:
-        """Wait until the buffer has room for any message, so that the next `submit` is taken."""
+        """Wait until the buffer has room for any message: the next `submit` is taken."""
         await self._runner.run(self._engine.wait_for_room(LARGEST_MESSAGE))
 
     async def flush(self, timeout_ms: float | None = None) -> None:
