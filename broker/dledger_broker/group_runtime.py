@@ -223,13 +223,17 @@ class GroupRuntime:
         if self._upkeep_task is not None:
             self._upkeep_task.cancel()
         await self._forwarder.stop()
+        ended = False
         try:
             async with asyncio.timeout(limit):
                 await self.served.host.stop()
+            ended = True
         except TimeoutError:
             self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)
         for link in self._links.values():
             await link.stop()
+        if not ended:
+            return  # a thread may still write: lock and files stay ours until the process is gone
         self._log.close()
         self._store.close()
         self._folder.close()
