@@ -44,6 +44,8 @@ async def measure(plan: Plan) -> list[Figure]:
                  note="AsyncConsumer.poll_batches"),
         compared("fetch_wire", rounds["wire"], "MB/s", floor, rounds["floor"], ">=", 0.5,
                  note="frames read and every batch checked, without the client"),
+        stated("fetch_wire_first", rounds["wire"][:1], "MB/s",
+               note="the first pass reads from the disk, the later ones from the page cache"),
         stated("fetch_records", rounds["records"], "records/s", note="AsyncConsumer.poll"),
         stated("fetch_frame", rounds["chunk"], "bytes"),
     ]  # fmt: skip
