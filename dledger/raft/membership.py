@@ -161,7 +161,25 @@ class Membership:
                 self._say_hello(sender, asked=True)
         else:
             self._say_hello(sender, asked=news)
+        self._end_lift()
         self.advance()
+
+    def _end_lift(self) -> None:
+        """The operator's word is used up once everybody has recorded this life (D18).
+
+        Else a copy of this disk would be taken for a new life after its successors, too.
+        """
+        context = self._context
+        if not (context.formed and context.storage.state.lifted):
+            return
+        recorded = recorded_by(
+            incarnation=self.incarnation,
+            group_id=self.group_id,
+            peers=context.peers,
+            views=self.views,
+        )
+        if not recorded.missing:
+            context.storage.end_lift()
 
     # Hellos.
 

@@ -56,6 +56,10 @@ class Storage:
         """Be a member like others again."""
         self._change(replace(self.state, quarantined=False, lifted=lifted))
 
+    def end_lift(self) -> None:
+        """Be a life like others: nobody needs the operator's word to take it any more."""
+        self._change(replace(self.state, lifted=False))
+
     # Rounds.
 
     @property

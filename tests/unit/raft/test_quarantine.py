@@ -232,6 +232,39 @@ def test_messages_of_an_earlier_life_are_refused() -> None:
     assert world["a"].group.term == term
 
 
+def test_a_lifted_life_is_no_exception_once_everybody_has_recorded_it() -> None:
+    """The operator's word was for one return; the same disk years later is an old one again."""
+    world = World()
+    world.elect("a")
+    world.run(0.3)
+    member = world["b"]
+    world["c"].kill()
+    member.kill()
+    member.wipe()
+    member.start()
+    world.run(1.0)
+    member.group.lift_quarantine(MemberId("b"), RISK_SENTENCE)
+    member.drain()
+    world["c"].start()
+    world.run(3.0)
+    lifted_fs, lifted_machine = member.fs, member.machine
+    lifted_life = member.group.status().incarnation
+    member.kill()
+    member.wipe()
+    member.start()
+    world.run(2.0)
+    assert member.role is not Role.QUARANTINED
+    new_life = member.group.status().incarnation
+    member.kill()
+    member.fs, member.machine = lifted_fs, lifted_machine
+    member.start()
+    world.run(2.0)
+    assert member.group.status().incarnation == lifted_life
+    for other in "ac":
+        assert world[other].group._parts.membership.recorded(MemberId("b")).hex() == new_life
+        assert "earlier life" in world[other].group.status().reason
+
+
 def test_counter_example_1_a_forgotten_vote() -> None:
     """Members L A C D M. M votes for A in term 5 and is wiped. L, still leading term 4, refills M.
 
