@@ -64,6 +64,7 @@ def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateR
     except lmdb.Error as error:
         raise OSError(5, f"cannot be opened: {error}") from error
     try:
+        _check_size(folder / "data.mdb", environment)
         with environment.begin() as transaction:
             for kind in [table] if table is not None else list(Table):
                 yield from _rows(transaction, kind, limit)
@@ -71,6 +72,14 @@ def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateR
         raise OSError(5, f"cannot be read on: {error}") from error
     finally:
         environment.close()
+
+
+def _check_size(path: Path, environment: lmdb.Environment) -> None:
+    """Refuse a file that was cut short: LMDB maps it, and reading behind its end is a SIGBUS."""
+    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    found = path.stat().st_size
+    if found < needed:
+        raise OSError(5, f"data.mdb has {found} bytes, its newest commit needs {needed}")
 
 
 def _rows(transaction: lmdb.Transaction, table: Table, limit: int) -> Iterator[StateRow]:

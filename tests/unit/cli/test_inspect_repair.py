@@ -340,6 +340,12 @@ def break_state(folder: Path) -> str:
     return f"{folder}/state: cannot be opened"
 
 
+def cut_state(folder: Path) -> str:
+    size = os.path.getsize(folder / "state" / "data.mdb")
+    os.truncate(folder / "state" / "data.mdb", size - 4_096)
+    return f"{folder}/state: data.mdb has {size - 4_096} bytes, its newest commit needs "
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -350,6 +356,7 @@ def break_state(folder: Path) -> str:
         lose_segment,
         lose_synced_end,
         break_state,
+        cut_state,
     ],
 )
 def test_damage_is_explained_and_set_aside(
