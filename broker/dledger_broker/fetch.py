@@ -62,6 +62,10 @@ class LogReader(Protocol):
         """Return the bytes, reading from disk; thread-safe."""
         ...
 
+    def path_of(self, position: Position) -> str:
+        """Return the file that holds a position; thread-safe."""
+        ...
+
 
 @dataclass(slots=True)
 class Source:
@@ -353,7 +357,7 @@ def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
 
 
 def read_batches(log: LogReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
-    """Read batches from disk and check each; DamagedBatch naming position and checksum.
+    """Read batches from disk and check each; DamagedBatch naming file and position.
 
     What fails its check is read once more: only damage that stays is the disk's.
     """
@@ -368,8 +372,9 @@ def read_batches(log: LogReader, spans: Sequence[QueueSpan]) -> list[memoryview]
                 batch = memoryview(log.read_span(Span(Position(span.position), span.size)))
                 if not is_sound(batch, span.size):
                     raise DamagedBatch(
-                        f"the batch at position {span.position}, {span.size} bytes, offset "
-                        f"{span.base_offset}, does not match its checksum"
+                        f"{log.path_of(Position(span.position))}: the batch at position "
+                        f"{span.position}, {span.size} bytes, offset {span.base_offset}, does not "
+                        "match its checksum"
                     )
             found.append(batch)
     return found

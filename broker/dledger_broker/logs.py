@@ -40,7 +40,14 @@ def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str
             structlog.processors.JSONRenderer(sort_keys=False),
         ]
     else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=target.isatty()))
+        processors.append(
+            structlog.dev.ConsoleRenderer(
+                colors=target.isatty(),
+                # Not the default: it prints hundreds of lines with the values of all variables,
+                # message bodies among them, and holds the loop for most of a second.
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        )
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level.value]),

@@ -32,6 +32,7 @@ from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, WrongFolder
 from dledger.raft.transport import PeerListener
 from dledger.state.command import UnknownCommand
+from dledger.state.store import DamagedStore
 from dledger_broker.admin_service import AdminService
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.calls import Calls
@@ -89,7 +90,7 @@ def server_options() -> list[tuple[str, int]]:
 
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code for what ended the process."""
-    if isinstance(error, DamagedFile | DamagedBatch):
+    if isinstance(error, DamagedFile | DamagedBatch | DamagedStore):
         return EXIT_DAMAGED
     if isinstance(error, FolderInUse | WrongFolder):
         return EXIT_FOLDER
@@ -173,8 +174,11 @@ class Member:
         """A group cannot go on: the process ends at once, so that others notice at once (I16)."""
         if self._failure is None:
             self._failure = error
+            is_bug = exit_code_of(error) == EXIT_BUG  # where in the code matters then alone
             self._log.critical(
-                "member stops", reason=f"{type(error).__name__}: {error}", exc_info=error
+                "member stops",
+                reason=f"{type(error).__name__}: {error}",
+                exc_info=error if is_bug else None,
             )
         self._ended.set()
 

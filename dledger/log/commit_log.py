@@ -408,6 +408,10 @@ class CommitLog:
         """Return `size` bytes from `position`; see `read_span`."""
         return self._reader.read(Span(position, size))
 
+    def path_of(self, position: Position) -> str:
+        """Return the segment file that holds a position, to name it. Any thread, no I/O."""
+        return self._reader.path_of(position)
+
     def _check_held(self, first: LogIndex, last: LogIndex) -> None:
         if first < self.first_index or last > self.last_index:
             held = f"{self.first_index}..{self.last_index}"

@@ -59,6 +59,12 @@ class SpanReader:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
         raise SpanGone(f"{span} was cut again and again while it was read")
 
+    def path_of(self, position: Position) -> str:
+        """Return the file that holds a position, to name it. Any thread, no I/O."""
+        bases = self._view.bases
+        place = bisect_right(bases, position) - 1
+        return f"{self._log_path}/{segment_name(bases[place])}" if place >= 0 else self._log_path
+
     def _read_part(self, base: Position, position: Position, size: int) -> bytes:
         path = f"{self._log_path}/{segment_name(base)}"
         try:

@@ -73,6 +73,9 @@ class FakeLog:
         self.reads.append(span)
         return bytes(self.data[span.position : span.position + span.size])
 
+    def path_of(self, position: Position) -> str:
+        return f"log/{position}"
+
 
 class Fresh:
     """Confirms at once, after running what the test wants to happen meanwhile."""
@@ -280,7 +283,7 @@ def test_damage_is_never_served(cold: bool) -> None:
         stage.log.tail_from = len(stage.log.data) if cold else 0
         (frame,) = await stage.once(source())
         assert frame.code is Code.STORAGE_FAILED
-        assert "position 80" in frame.detail
+        assert frame.detail.startswith("log/80: the batch at position 80")
         assert len(stage.damage) == 1
 
     asyncio.run(run())

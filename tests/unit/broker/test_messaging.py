@@ -43,6 +43,9 @@ class Log:
             raise self.found
         return self.found
 
+    def path_of(self, position: int) -> str:
+        return f"log/{position}"
+
 
 def messaging(host: Host, found: bytes | OSError, size: int) -> Messaging:
     return Messaging(

@@ -1,0 +1,47 @@
+"""What ends a member: the exit code says whose turn it is, the log line names the place."""
+
+import io
+
+import pytest
+import structlog
+
+from dledger.log.errors import DamagedFile, LogFailed
+from dledger.state.store import DamagedStore, StoreFailed
+from dledger_broker.config import LogConfig
+from dledger_broker.fetch import DamagedBatch
+from dledger_broker.logs import set_up_logs
+from dledger_broker.member import exit_code_of
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DamagedFile("log/0.log", "cut"), 65),
+        (DamagedBatch("log/0.log: the batch at position 5"), 65),
+        (DamagedStore("state: data.mdb has 10 bytes, its newest commit needs 4096"), 65),
+        (StoreFailed("state: a save failed"), 74),
+        (LogFailed(OSError(5, "EIO")), 74),
+        (OSError(5, "EIO"), 74),
+        (AssertionError("ours"), 70),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    """Damage wants `dledger repair` (65), a failing disk does not (74)."""
+    assert exit_code_of(error) == code
+
+
+def test_a_traceback_shows_no_values_of_variables() -> None:
+    """They may be message bodies, and rendering them holds the loop."""
+    stream = io.StringIO()
+    set_up_logs(LogConfig(), stream=stream)
+    try:
+        secret = bytes(range(65, 85))
+        try:
+            int(secret[:0])
+        except ValueError:
+            structlog.get_logger().exception("a bug")
+    finally:
+        structlog.reset_defaults()
+    shown = stream.getvalue()
+    assert "ValueError" in shown
+    assert secret.decode() not in shown
