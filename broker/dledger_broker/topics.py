@@ -19,9 +19,9 @@ from dledger.raft.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
 from dledger.state.topics import check_topic_name
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic
 from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import topic_from_proto, topic_to_proto
+from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import Messaging
 from dledger_proto import raw, status
@@ -88,12 +88,17 @@ class TopicAuthority:
         queues = request.write_queues_per_group or self._default_queues
         layout = tuple(LayoutPart(name, queues) for name in dict.fromkeys(groups))
         # The same call again finds the same topic, whatever groups have come up since.
-        if known is not None and not request.groups:
+        asked = request.write_queues_per_group
+        if (
+            known is not None
+            and not request.groups
+            and (not asked or all(part.write_queues == asked for part in known.layout))
+        ):
             layout = known.layout
         command = commands.CreateTopic(
             topic_id=self._random.randbytes(ID_SIZE),
             name=request.name,
-            type=TopicType(request.type),
+            type=topic_type(request.type),
             layout=layout,
             read_queues=request.read_queues or sum(part.write_queues for part in layout),
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,

@@ -210,6 +210,10 @@ def test_long_poll_wakes_on_commit(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def _no_type() -> pb.TopicType.ValueType:
+    return pb.TopicType.ValueType(77)
+
+
 def test_bad_input_changes_nothing(tmp_path: Path) -> None:
     """Each is refused with its own code; the log does not move."""
 
@@ -227,15 +231,23 @@ def test_bad_input_changes_nothing(tmp_path: Path) -> None:
             ]
             for batch, code in refused:
                 assert (await leader.append_one(batch)).code is code
+            other = topic.layout[0].write_queues + 1
+            for request, code in (
+                (pb.CreateTopicRequest(name="unknown", automatic=True), Code.TOPIC_NOT_FOUND),
+                (pb.CreateTopicRequest(name="bad name"), Code.INVALID_ARGUMENT),
+                (pb.CreateTopicRequest(name="t2", type=_no_type()), Code.INVALID_ARGUMENT),
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    await leader.admin.CreateTopic(request, timeout=5)
+                assert from_rpc_error(caught.value).code is code
+            assert (await leader.status()).last_index == before
             with pytest.raises(grpc.RpcError) as caught:
                 await leader.admin.CreateTopic(
-                    pb.CreateTopicRequest(name="unknown", automatic=True), timeout=5
+                    pb.CreateTopicRequest(name=topic.name, write_queues_per_group=other), timeout=5
                 )
-            assert from_rpc_error(caught.value).code is Code.TOPIC_NOT_FOUND
-            with pytest.raises(grpc.RpcError) as caught:
-                await leader.admin.CreateTopic(pb.CreateTopicRequest(name="bad name"), timeout=5)
-            assert from_rpc_error(caught.value).code is Code.INVALID_ARGUMENT
-            assert (await leader.status()).last_index == before
+            assert from_rpc_error(caught.value).code is Code.TOPIC_EXISTS
+            same = pb.CreateTopicRequest(name=topic.name)
+            assert (await leader.admin.CreateTopic(same, timeout=5)).topic == topic
             stale = batch_of(topic.id, [b"x"], 0, ProducerStamp(producer_id(5), 1, 0))
             assert (await leader.append_one(stale)).code is Code.UNKNOWN_PRODUCER
 
