@@ -240,7 +240,7 @@ class Parts:
         if leads:
             self.replication.begin_reign()
             self.replication.tick()
-            self.proposals.leadership_won()
+            self.proposals.leadership_won(context.log.last_index)
         elif led:
             self.replication.end_reign()
             self.elections.leadership_lost()

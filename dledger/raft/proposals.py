@@ -10,7 +10,8 @@ A proposal ends exactly once:
   waiting, leadership lost   NOT_STORED   NOT_LEADER: no log ever held it
   in an entry, applied       STORED       with the machine's results, on whichever member applies it
   in an entry, replaced      NOT_STORED   another entry is committed at its index
-  in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after leadership was lost, or at stop
+  in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after leadership was lost, or at stop;
+                                          when it was cut and this member leads again before that
 
 The time limit keeps a caller from waiting for a member that was cut off; it retries idempotently
 at the new leader (D11).
@@ -27,6 +28,8 @@ from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_
 
 DECISION_LIMIT: Final = 1.0
 """Seconds for which a member that lost leadership still tells the fate of what it had proposed."""
+
+CUT_DETAIL: Final = "the entry was cut from this member's log"
 
 Append = Callable[[EntryKind, Sequence[Buffer]], tuple[LogIndex, Term]]
 
@@ -114,7 +117,7 @@ class Proposals:
             self._proposed[index] = (term, batch)
             if replaced is not None:
                 # Cut from this log by an earlier leader; another member may still hold it.
-                _give_up(index, *replaced, "the entry was cut from this member's log")
+                _give_up(index, *replaced, CUT_DETAIL)
             entries += 1
         return entries
 
@@ -167,9 +170,14 @@ class Proposals:
             )
             at = end
 
-    def leadership_won(self) -> None:
-        """Decide by apply alone again: this member finds out what becomes of its log."""
+    def leadership_won(self, last_index: int) -> None:
+        """Decide by apply alone again: this member finds out what becomes of its log.
+
+        Of what was cut from it, behind its last entry, it will hear no more (L7).
+        """
         self._decide_by = None
+        for index in [index for index in self._proposed if index > last_index]:
+            _give_up(index, *self._proposed.pop(index), CUT_DETAIL)
 
     def leadership_lost(self, now: float, hint: str) -> None:
         """Refuse what no entry holds, and put a limit on the rest."""

@@ -463,3 +463,21 @@ def test_group_commit_gathers_what_waits_for_a_sync() -> None:
     assert leader.machine.values == [b"first", *(b"%d" % number for number in range(50)), b"last"]
     assert calls[0].outcome is later[0].outcome is Outcome.STORED
     assert later[0].settled[0].results == [f"{before + 2}:50"]
+
+
+def test_l7_what_was_cut_is_told_when_its_member_leads_again_at_once() -> None:
+    """Nothing more may ever come to the indexes that it had used, in an idle group."""
+    world = World()
+    leader = world.elect("a")
+    world.isolate("a")
+    calls = [leader.put(b"lost %d" % number) for number in range(6)]
+    world.until_led(5.0, other_than=leader)
+    world.heal()
+    world.until(lambda: leader.role is Role.FOLLOWER, 2.0)
+    world.run(0.15)
+    world.leader.group.transfer(MemberId("a"), lambda _done, _why: None, world.now)
+    world.leader.drain()
+    world.until(lambda: leader.role is Role.LEADER, 2.0)
+    world.run(1.0)
+    assert all(call.outcome in (Outcome.NOT_STORED, Outcome.UNKNOWN) for call in calls)
+    assert all(value not in leader.machine.values for value in (b"lost 0", b"lost 5"))

@@ -155,7 +155,7 @@ def test_a_leader_again_decides_by_apply_alone() -> None:
     settled = add(proposals, b"a")
     proposals.cut(entries.append, everything=True)
     proposals.leadership_lost(5.0, "")
-    proposals.leadership_won()
+    proposals.leadership_won(entries.last)
     proposals.tick(1000.0)
     assert settled == []
     proposals.applied(LogIndex(11), 1, ["A"])
@@ -168,7 +168,7 @@ def test_an_index_used_again_ends_the_older_proposal() -> None:
     older = add(proposals, b"a")
     proposals.cut(Entries(term=1).append, everything=True)
     proposals.leadership_lost(5.0, "")
-    proposals.leadership_won()
+    proposals.leadership_won(11)
     newer = add(proposals, b"b")
     proposals.cut(Entries(term=3).append, everything=True)
     assert older[0].outcome is Outcome.UNKNOWN
@@ -198,7 +198,7 @@ def test_every_proposal_is_settled_once(steps: list[tuple[str, int]]) -> None:
         elif what == "lose":
             proposals.leadership_lost(now, "")
         elif what == "win":
-            proposals.leadership_won()
+            proposals.leadership_won(entries.last)
         elif what == "late":
             now += DECISION_LIMIT
             proposals.tick(now)
@@ -206,3 +206,18 @@ def test_every_proposal_is_settled_once(steps: list[tuple[str, int]]) -> None:
     proposals.refuse_waiting(Code.SHUTTING_DOWN, "")
     proposals.give_up("")
     assert all(len(settled) == 1 for settled in everything)
+
+
+def test_what_was_cut_before_this_member_leads_again_is_unknown() -> None:
+    """L7: no entry may ever come to its index here, so nothing else would end the wait."""
+    proposals, entries = Proposals(), Entries()
+    first = add(proposals, b"a")
+    proposals.cut(entries.append, everything=True)
+    second = add(proposals, b"b")
+    proposals.cut(entries.append, everything=True)
+    proposals.leadership_lost(5.0, "")
+    proposals.leadership_won(11)
+    assert second[0].outcome is Outcome.UNKNOWN
+    assert (second[0].index, second[0].term) == (12, 1)
+    assert first == []
+    assert list(proposals.indexes()) == [11]
