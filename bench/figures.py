@@ -49,6 +49,7 @@ class Figure:
         fields["wanted"] = f"{self.sense} {self.wanted:g}" if self.wanted is not None else ""
         del fields["sense"]
         rounded = {name: _rounded(value) for name, value in fields.items()}
+        rounded["runs"] = [_rounded(run) for run in self.runs]
         return json.dumps(rounded)
 
 
@@ -130,8 +131,4 @@ def _short(value: float | None) -> str:
 
 
 def _rounded(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, float | list | tuple):
-        return value
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    return [_rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
