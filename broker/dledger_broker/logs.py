@@ -6,11 +6,13 @@ term themselves. Lines never go to standard output, which belongs to a command's
 
 import logging
 import sys
+from collections.abc import Hashable
 from typing import Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from dledger.clock import Clock
 from dledger_broker.config import LogConfig, LogFormat
 
 _LEVELS: Final = {
@@ -19,6 +21,31 @@ _LEVELS: Final = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+QUIET_SECONDS: Final = 10.0
+"""What any stranger can cause is told once in so long."""
+
+
+class Quiet:
+    """Lets one line of a kind through per period, and counts what is left out meanwhile."""
+
+    def __init__(self, clock: Clock, seconds: float = QUIET_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._next: dict[Hashable, float] = {}
+        self._left_out: dict[Hashable, int] = {}
+
+    def admit(self, kind: Hashable) -> int | None:
+        """Return how many lines of a kind were left out since the last; None: leave this out too.
+
+        Kinds are few: the caller's own words, never what a stranger sent.
+        """
+        now = self._clock.monotonic()
+        if now < self._next.get(kind, now):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return None
+        self._next[kind] = now + self._seconds
+        return self._left_out.pop(kind, 0)
 
 
 def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str) -> None:

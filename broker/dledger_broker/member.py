@@ -79,6 +79,9 @@ def server_options() -> list[tuple[str, int]]:
         *raw.MESSAGE_SIZE_OPTIONS,
         ("grpc.so_reuseport", 0),  # or a second process would share the port without a word
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        # Compressed calls are refused: gRPC unpacks them before anybody can count their bytes, and
+        # 15 KiB may become 16 MiB. Bodies are compressed by their producer, within the batch.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
         ("grpc.keepalive_permit_without_calls", 1),

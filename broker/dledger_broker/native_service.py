@@ -16,6 +16,7 @@ from dledger_broker.append import AppendRouter
 from dledger_broker.append_session import AppendSession
 from dledger_broker.calls import Call, Calls, Method
 from dledger_broker.fetch import ASSIGNMENTS_MAX, FetchSession, Source, Wanted
+from dledger_broker.logs import Quiet
 from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
@@ -43,6 +44,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         self._routers = routers
         self._on_damage = on_damage
         self._log = structlog.get_logger()
+        self._quiet = Quiet(calls.clock)
 
     def raw_service(self) -> raw.RawService:
         """Return the handlers of the raw methods."""
@@ -79,7 +81,14 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
                 await session.run(receive, context.write)
         except DledgerError as error:
-            self._log.info("append stream ended", reason=str(error), address=context.peer())
+            left_out = self._quiet.admit(error.code)
+            if left_out is not None:
+                self._log.info(
+                    "append stream ended",
+                    reason=str(error),
+                    address=context.peer(),
+                    others_since=left_out,
+                )
             await status.abort(context, error)
 
     async def _append_one(self, frame: bytes, context: raw.RawContext) -> bytes:

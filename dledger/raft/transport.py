@@ -59,8 +59,8 @@ MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
 LINK_QUEUE_BYTES_SLACK: Final = 16 * MIB
 """What a link's queue may hold above the group's bytes in flight; beyond it the link is reset."""
-REASONS_KEPT_MAX: Final = 1_000
-"""Different reasons of refused links that are told apart; each is told once."""
+LINES_MAX: Final = 20
+"""Of a process about links it refused, each reason once: a stranger has as many as it likes."""
 DIAL_TIMEOUT_SECONDS: Final = 1.0
 KEEPALIVE_MS: Final = 1_000
 """A silent connection is tried after this long and given up after as long again: a cut network
@@ -393,7 +393,7 @@ class PeerListener:
         self._cluster = cluster
         self._targets: dict[str, LinkTarget] = {}
         self._sessions: dict[tuple[str, str], int] = {}
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
         self._trace = trace
 
     def add_group(self, group: str, target: LinkTarget) -> None:
@@ -427,14 +427,16 @@ class PeerListener:
             try:
                 decoded = [messages.decode(view) for view in parse_frame(frame)]
             except ValueError as error:
-                self._say_once("link_garbled", str(error), context.peer())
+                self._say_once("link_garbled", str(error), context.peer(), kind=sender)
                 return
             for message in decoded:
                 target.events.received(sender, message)
 
-    def _say_once(self, event: str, reason: str, address: str) -> None:
-        if reason not in self._said and len(self._said) < REASONS_KEPT_MAX:
-            self._said.add(reason)
+    def _say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
+        """Log each kind of refusal once (the reason, if it has no other name), and not many."""
+        what = (event, kind or reason)
+        if what not in self._said and len(self._said) < LINES_MAX:
+            self._said.add(what)
             self._trace.event(event, reason=reason, address=address)
 
     def _greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:

@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import grpc.aio
+import pytest
 
 from dledger_proto import raw
 from dledger_proto.errors import Code
@@ -48,6 +51,44 @@ def test_garbage_and_idle_connections(tmp_path: Path) -> None:
             assert cluster.local.log_text("n1").count("\n") - before <= 25
             for _, writer in idle:
                 writer.close()
+
+    asyncio.run(run())
+
+
+def test_garbage_in_streams_and_compressed_calls(tmp_path: Path) -> None:
+    """What gRPC itself lets through: two lines for hundreds of streams, and no bomb is unpacked."""
+
+    async def garbage(member: Member, method: str, metadata: raw.Metadata) -> None:
+        call = raw.raw_stream(member.channel, method)(metadata=(*member.metadata, *metadata))
+        with suppress(grpc.aio.AioRpcError):
+            await call.write(os.urandom(200))
+            while await raw.read_frame(call) is not None:
+                pass
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            topic = await cluster.create_topic("t")
+            peer = (await cluster.followers())[0].name
+            forged = (
+                ("dledger-cluster", cluster.local.cluster), ("dledger-member", peer),
+                ("dledger-to", leader.name), ("dledger-incarnation", "00"),
+            )  # fmt: skip
+            before = cluster.local.log_text(leader.name)
+            for _ in range(100):
+                await garbage(leader, raw.APPEND, ())
+                await garbage(leader, raw.LINK, forged)
+            await serves(leader, topic)
+            news = cluster.local.log_text(leader.name).removeprefix(before)
+            assert news.count("append stream ended") <= 2
+            assert news.count("link garbled") == 1
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await leader.broker.LookupMessage(
+                    pb.LookupMessageRequest(message_id=bytes(8 << 20)),
+                    metadata=leader.metadata, compression=grpc.Compression.Gzip,
+                )  # fmt: skip
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            await serves(leader, topic)
 
     asyncio.run(run())
 

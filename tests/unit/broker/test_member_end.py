@@ -9,8 +9,9 @@ from dledger.log.errors import DamagedFile, LogFailed
 from dledger.state.store import DamagedStore, StoreFailed
 from dledger_broker.config import LogConfig
 from dledger_broker.fetch import DamagedBatch
-from dledger_broker.logs import set_up_logs
+from dledger_broker.logs import Quiet, set_up_logs
 from dledger_broker.member import exit_code_of
+from tests.unit.broker.fakes import ManualClock
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,13 @@ def test_a_traceback_shows_no_values_of_variables() -> None:
     shown = stream.getvalue()
     assert "ValueError" in shown
     assert secret.decode() not in shown
+
+
+def test_strangers_do_not_fill_the_log() -> None:
+    """One line of a kind per period, which says how many were left out."""
+    clock = ManualClock()
+    quiet = Quiet(clock, seconds=10)
+    assert [quiet.admit("a"), quiet.admit("a"), quiet.admit("a")] == [0, None, None]
+    assert quiet.admit("b") == 0
+    clock.now += 10
+    assert [quiet.admit("a"), quiet.admit("a"), quiet.admit("b")] == [2, None, 0]

@@ -270,18 +270,23 @@ def test_a_garbled_frame_closes_the_link_and_is_told() -> None:
         async with pair() as (_, listener, link):
             await until(lambda: link.is_up, "the link is up")
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{listener.port}")
-            call = raw.raw_stream(channel, raw.LINK)(
-                metadata=(
-                    ("dledger-cluster", "c"),
-                    ("dledger-group", "g"),
-                    ("dledger-member", "a"),
-                    ("dledger-to", "b"),
-                    ("dledger-incarnation", "00"),
-                )
+            metadata = (
+                ("dledger-cluster", "c"),
+                ("dledger-group", "g"),
+                ("dledger-member", "a"),
+                ("dledger-to", "b"),
+                ("dledger-incarnation", "00"),
             )
+            call = raw.raw_stream(channel, raw.LINK)(metadata=metadata)
             await call.read()
             await call.write(b"\xff" * 100)
             await until(lambda: bool(listener.trace.named("link_garbled")), "it is told")
+            assert await raw.read_frame(call) is None
+            again = raw.raw_stream(channel, raw.LINK)(metadata=metadata)
+            await again.read()
+            await again.write(b"\xfe" * 100)
+            assert await raw.read_frame(again) is None
+            assert len(listener.trace.named("link_garbled")) == 1, "once, whatever the bytes are"
             assert listener.events.received_messages == []
             await channel.close(None)
 
