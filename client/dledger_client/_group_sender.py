@@ -431,6 +431,9 @@ class GroupSender:
             self._fatal = error
             self.fail_all(error)
             return
+        for batch, lane in self._owner.accumulator.unsettled.items():
+            if lane.group == self.name and not batch.tries:
+                batch.last_error = error  # if time runs out, this is what it was waiting for
         if self.link is not None and plan_for(error.code).switch_member:
             self._change_member(self.link, now)
         self.pump(now)

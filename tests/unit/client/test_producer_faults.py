@@ -15,6 +15,7 @@ from dledger_client import (
     ConnectionConfig,
     NoPermission,
     NotStored,
+    Overloaded,
     ProducerConfig,
     ProducerFenced,
     UnknownOutcome,
@@ -290,5 +291,19 @@ def test_registration_is_repeated() -> None:
                     [DledgerError(Code.NO_LEADER), DledgerError(Code.UNKNOWN_OUTCOME)]
                 )
             await producer.send("t", b"0", queue=0)
+
+    run(body())
+
+
+def test_out_of_time_says_why_the_registration_waited() -> None:
+    async def body() -> None:
+        async with (
+            FakeCluster({"a": 2}) as cluster,
+            AsyncProducer(cluster.bootstrap, SMALL) as producer,
+        ):
+            for member in cluster.members.values():
+                member.call_errors.extend([DledgerError(Code.DISK_FULL, "no room")] * 100)
+            with pytest.raises(Overloaded, match=r"after no try; last: DISK_FULL .*no room"):
+                await producer.send("t", b"0", queue=0, timeout_ms=300)
 
     run(body())
