@@ -26,6 +26,7 @@ from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import parse_fetch
+from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -117,6 +118,12 @@ class ConsumerEngine:
         offsets: dict[Place, int] = {
             place: start for place, start in starts.items() if isinstance(start, int)
         }
+        for place, offset in offsets.items():
+            if not 0 <= offset <= OFFSET_MAX:
+                raise error_of(
+                    Code.INVALID_ARGUMENT,
+                    f"{place[0]}/{place[1]}: offset {offset}, must be 0 to {OFFSET_MAX}",
+                )
         unset = [place for place, start in starts.items() if start is None]
         if unset and self.config.group:
             offsets |= await self.queries.committed(self.config.group, unset)
@@ -142,8 +149,6 @@ class ConsumerEngine:
         for place in offsets:
             self.core.read(place)
         for place, offset in (await self._offsets_of(dict(offsets))).items():
-            if offset < 0:
-                raise error_of(Code.INVALID_ARGUMENT, f"offset: {offset}, must not be negative")
             self.core.seek(place, offset)
         self._advance()
 

@@ -17,6 +17,8 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 PROPERTY_NAME_SIZE_MAX: Final = 255
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999; whatever people or libraries do with a time works up to here."""
+OFFSET_MAX: Final = (1 << 63) - 1
+"""What the wire holds; no queue comes near."""
 MEMBERS_MAX: Final = 7
 """Voters of a broker group."""
 KEYS_PER_RECORD_MAX: Final = 64

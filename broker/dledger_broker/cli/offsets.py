@@ -18,6 +18,7 @@ from dledger_broker.cli.connect import (
 from dledger_broker.cli.output import EXIT_CODES_HELP, JsonFlag, bad_input, print_rows
 from dledger_broker.cli.topics import TopicName, queue_rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.v1.broker_pb2 import (
     CommitOffsetsRequest,
     GroupOffset,
@@ -89,7 +90,9 @@ def offsets(
 def trim(
     topic: TopicName,
     queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="The queue.")],
-    offset: Annotated[int, typer.Option(min=0, help="The new minimum: what is below goes.")],
+    offset: Annotated[
+        int, typer.Option(min=0, max=OFFSET_MAX, help="The new minimum: what is below goes.")
+    ],
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
@@ -193,10 +196,9 @@ def lift_quarantine(
 def parse_time(text: str, option: str) -> int:
     """Return milliseconds since 1970 of an ISO time; ends the command when it is none."""
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):  # no time, or one of the year 1 in a zone east of UTC
         bad_input(f"{option}: {text}, must be a time like 2026-01-31T12:00:00")
-    return round(moment.timestamp() * 1000)
 
 
 def _offset_by_time(cluster: Cluster, topic: str, row: dict[str, object], time_ms: int) -> int:

@@ -30,6 +30,7 @@ from dledger_client import (
     QueueBounds,
     StartAt,
 )
+from dledger_proto.limits import OFFSET_MAX
 
 POLL_RECORDS: Final = 1_000
 POLL_WAIT_MS: Final = 200
@@ -65,6 +66,8 @@ def tail(
     """
     if start in {"beginning", "end"} or (start.isascii() and start.isdigit()):
         time_ms = None
+        if start.isdigit() and int(start) > OFFSET_MAX:
+            bad_input(f"--from: {start}, must be an offset up to {OFFSET_MAX}")
     else:
         time_ms = parse_time(start, "--from")
     if start == "end" and not follow:

@@ -21,6 +21,7 @@ from dledger_broker.cli.output import (
     print_json,
     print_rows,
 )
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -54,9 +55,16 @@ def add_to(app: typer.Typer) -> None:
 def create(
     name: TopicName,
     queues: Annotated[
-        int, typer.Option(min=0, help="Write queues in each group; 0: the cluster's default.")
+        int,
+        typer.Option(
+            min=0,
+            max=QUEUES_PER_TOPIC_MAX,
+            help="Write queues in each group; 0: the cluster's default.",
+        ),
     ] = 0,
-    read_queues: Annotated[int, typer.Option(min=0, help="Over all groups; 0: as write.")] = 0,
+    read_queues: Annotated[
+        int, typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help="Over all groups; 0: as write.")
+    ] = 0,
     permission: Permission = "rw",
     kind: Annotated[str, typer.Option("--type", help="normal, fifo, delay, transaction")] = (
         "normal"
@@ -134,9 +142,14 @@ def describe(
 def update(
     name: TopicName,
     queues: Annotated[
-        int, typer.Option(min=0, help="Write queues in each group it has; 0: unchanged.")
+        int,
+        typer.Option(
+            min=0, max=QUEUES_PER_TOPIC_MAX, help="Write queues in each group it has; 0: unchanged."
+        ),
     ] = 0,
-    read_queues: Annotated[int, typer.Option(min=0, help="0: unchanged.")] = 0,
+    read_queues: Annotated[
+        int, typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help="0: unchanged.")
+    ] = 0,
     permission: Annotated[str, typer.Option(help="rw, r or w; default: unchanged.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,

@@ -46,6 +46,9 @@ def test_every_command_documents_its_exit_codes(
     assert "Exit codes:" in " ".join(capsys.readouterr().out.split())
 
 
+HUGE = "9" * 25
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -53,6 +56,11 @@ def test_every_command_documents_its_exit_codes(
         (["topic", "create"], "error: Missing argument '"),
         (["status", "--every", "x"], "error: Invalid value for '--every'"),
         (["status", "--nope"], "error: No such option: --nope"),
+        (["trim", "t", "-q", "0", "--offset", HUGE], "error: Invalid value for '--offset'"),
+        (["topic", "create", "t", "--queues", HUGE], "error: Invalid value for '--queues'"),
+        (["topic", "update", "t", "--read-queues", HUGE], "error: Invalid value for '--read-q"),
+        (["tail", "t", "--follow", "--from", HUGE], f"error: --from: {HUGE}, must be an offset"),
+        (["tail", "t", "--from", "0001-01-01T00:00:00"], "error: --from: 0001-01-01T00:00:00, "),
     ],
 )
 def test_bad_usage_is_one_line_and_2(
