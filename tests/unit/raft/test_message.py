@@ -78,7 +78,9 @@ def test_what_goes_in_comes_out(message: Message, line: str) -> None:
 
 
 def test_every_type_is_tried_above() -> None:
-    assert {type(message) for message, _ in MESSAGES} == set(Message.__subclasses__())
+    # By name: a slotted dataclass leaves its first form behind until it is collected.
+    tried = {type(message).__name__ for message, _ in MESSAGES}
+    assert tried == {kind.__name__ for kind in Message.__subclasses__()}
 
 
 def test_entries_travel_as_they_are() -> None:
