@@ -4,10 +4,13 @@ Owns: the value types. Nothing is unpacked before it is asked for; a record's bo
 its batch when `body` is read. Whole batches can be had too: columns for numpy, one CRC, no copy.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
+from dledger_client.errors import ClientError, error_of
 from dledger_proto.batch import BatchView, Record
+from dledger_proto.errors import DledgerError
 
 
 class RecordBatch:
@@ -63,13 +66,28 @@ class RecordBatch:
 
     def records(self) -> list[Record]:
         """Return body, tag, keys, properties and time of all records of this run."""
-        return list(self.view.records(self.first_record, self.count))
+        with self._named():
+            return list(self.view.records(self.first_record, self.count))
 
     def bodies(self) -> list[bytes]:
         """Return all bodies."""
         view = self.view
         end = self.first_record + self.count
-        return [bytes(view.body(i)) for i in range(self.first_record, end)]
+        with self._named():
+            return [bytes(view.body(i)) for i in range(self.first_record, end)]
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        """Say where it lies when a producer's compressed bodies turn out to be none."""
+        try:
+            yield
+        except DledgerError as error:
+            raise self.broken(error) from error
+
+    def broken(self, error: DledgerError) -> ClientError:
+        """Return the error with the place: whoever reads on continues at `next_offset`."""
+        place = f"{self.topic}/{self.queue} offsets {self.base_offset} to {self.next_offset - 1}"
+        return error_of(error.code, f"{place}: {error.detail}")
 
     def split(self, count: int) -> tuple["RecordBatch", "RecordBatch"]:
         """Return the first `count` records, and the rest."""
@@ -120,11 +138,17 @@ class ConsumedRecord:
     @property
     def body(self) -> bytes:
         """What was sent, as a copy."""
-        return bytes(self._batch.view.body(self._at))
+        try:
+            return bytes(self._batch.view.body(self._at))
+        except DledgerError as error:
+            raise self._batch.broken(error) from error
 
     @cached_property
     def _record(self) -> Record:
-        return self._batch.view.record(self._at)
+        try:
+            return self._batch.view.record(self._at)
+        except DledgerError as error:
+            raise self._batch.broken(error) from error
 
     @property
     def tag(self) -> str:
