@@ -295,7 +295,8 @@ class Messaging:
         assert isinstance(result, Trimmed), result
         if result.held_by and result.minimum < offset:
             raise DledgerError(
-                Code.HELD, f"{result.held_by} holds offset {result.minimum} and above"
+                Code.HELD,
+                f"{result.held_by} holds the rest; the queue now begins at {result.minimum}",
             )
         return result.minimum
 
