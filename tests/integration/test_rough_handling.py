@@ -88,6 +88,7 @@ def test_garbage_in_streams_and_compressed_calls(tmp_path: Path) -> None:
                     metadata=leader.metadata, compression=grpc.Compression.Gzip,
                 )  # fmt: skip
             assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert "Compression" not in cluster.local.log_text(leader.name)
             await serves(leader, topic)
 
     asyncio.run(run())

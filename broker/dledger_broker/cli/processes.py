@@ -30,6 +30,7 @@ def broker(
     ] = None,
 ) -> None:
     """Run one member of its broker group (or groups) until SIGTERM."""
+    _silence_grpc()
     # Imported here: the server's machinery is not worth loading for any other command.
     from dledger_broker.config_load import load_config
     from dledger_broker.logs import set_up_logs
@@ -52,6 +53,7 @@ def namesrv(
     log_format: Annotated[str, typer.Option(help="console or json")] = "console",
 ) -> None:
     """Run a name server until SIGTERM. It keeps nothing: start as many as you like."""
+    _silence_grpc()
     from dledger_broker.config import check_address
     from dledger_namesrv.__main__ import run, set_up_logs
     from dledger_namesrv.service import NameServerSettings
@@ -64,3 +66,11 @@ def namesrv(
         bad_input(f"--log-format: {log_format}, must be console or json")
     set_up_logs(json=log_format == "json")
     raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds)))
+
+
+def _silence_grpc() -> None:
+    """Keep gRPC's own lines out of the log: strangers cause one with every call that is refused.
+
+    What matters of them reaches us as errors. It is read when gRPC is imported.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
