@@ -19,7 +19,7 @@ from dledger.raft.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
 from dledger.state.topics import check_topic_name
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
@@ -36,6 +36,22 @@ PULL_SECONDS: Final = 5.0
 """How often a leader asks the control group what it missed; at once when it becomes leader."""
 TOPICS_PER_CALL_MAX: Final = 256
 ID_SIZE: Final = 16
+
+
+OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
+"""The others are reserved: a topic that promised delays and did not keep them would be a lie."""
+
+
+def _offered_type(number: int) -> TopicType:
+    """Return the type; INVALID_ARGUMENT for no type, UNIMPLEMENTED for a reserved one (D19)."""
+    known = topic_type(number)
+    if known not in OFFERED_TYPES:
+        offered = ", ".join(each.name for each in OFFERED_TYPES)
+        raise DledgerError(
+            Code.UNIMPLEMENTED,
+            f"topic type {known.name} is not part of this version, use {offered}",
+        )
+    return known
 
 
 class TopicAuthority:
@@ -98,7 +114,7 @@ class TopicAuthority:
         command = commands.CreateTopic(
             topic_id=self._random.randbytes(ID_SIZE),
             name=request.name,
-            type=topic_type(request.type),
+            type=_offered_type(request.type),
             layout=layout,
             read_queues=request.read_queues or sum(part.write_queues for part in layout),
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
