@@ -5,6 +5,7 @@ processes are `local_cluster`'s.
 """
 
 import asyncio
+import gc
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
@@ -84,6 +85,7 @@ def run(folder: Path, report_folder: Path, console: Console) -> int:
     _empty(folder)
     console.print(f"reading {ROWS:,} departures")
     rows = departures()
+    gc.freeze()  # a third of a million rows: not to be walked by every collection
     cluster = LocalCluster(
         folder,
         cluster=CLUSTER,
