@@ -114,6 +114,7 @@ def hunt(arguments: argparse.Namespace) -> int:
                 broken.append(error)
             else:
                 catches.append(found)
+                console.print(f"{found.mutant}: {found.by or 'survived'}", highlight=False)
     show(console, catches)
     for error in broken:
         console.print(error, markup=False, highlight=False)

@@ -153,7 +153,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "no-stickiness",
         "a member that hears its leader would vote for another all the same (L1)",
         [Edit(f"{RAFT}.election:Elections.on_pre_vote", "or heard\n", "\n")],
-        [f"{LIVENESS}.test_l1_a_member_that_only_sends_disturbs_nobody"],
+        [f"{LIVENESS}.test_l1_a_member_that_misses_only_the_leader_disturbs_nobody"],
     ),
     Mutant(
         "no-check-quorum",
@@ -247,7 +247,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{RAFT}.replication:Replication._back_off",
                 "if progress.mismatched(message.number, low + 1) and not self._pump(progress):",
-                "if progress.mismatched(message.number, progress.next - 1) and True:",
+                "if progress.mismatched(message.number, progress.next - 1) and False:",
             )
         ],
         [f"{LIVENESS}.test_l4_a_deposed_leader_rejoins_at_once"],
@@ -297,6 +297,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "new-life-not-noticed",
         "the match index of a member that came back without its data is kept (D18 a)",
         [Edit(f"{RAFT}.membership:Membership._may_begin", "self._hooks.new_life(sender)", "pass")],
+        [f'{QUARANTINE}.test_a_wiped_member_is_refilled_and_trusted_when_all_met_it:"b"'],
     ),
     Mutant(
         "term-not-raised-in-quarantine",
@@ -308,6 +309,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "if False:",
             )
         ],
+        [f"{QUARANTINE}.test_a_forgotten_vote_elects_no_second_leader"],
     ),
     Mutant(
         "no-campaign-on-a-broken-connection",
@@ -355,16 +357,10 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [f"{LIVENESS}.test_l7_every_proposal_is_settled"],
     ),
     Mutant(
-        "transfer-without-draining",
-        "leadership is handed over while proposed calls are undecided (L15)",
-        [
-            Edit(
-                f"{RAFT}.transfer:Transfer.advance",
-                "self._drains and context.machine.applied_index < context.log.last_index",
-                "False",
-            )
-        ],
-        [f"{LIVENESS}.test_a_transfer_fails_no_write"],
+        "transfer-under-way-takes-writes",
+        "entries are still made while leadership is handed over (L15)",
+        [Edit(f"{RAFT}.group:Group._cut", "and not parts.transfer.active", "")],
+        [f"{LIVENESS}.test_a_transfer_succeeds_under_load_and_fails_no_write"],
     ),
     Mutant(
         "latency-clocked-by-heartbeat",

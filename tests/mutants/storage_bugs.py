@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.mutants.mutant import LIVENESS, Mutant
+from tests.mutants.mutant import LIVENESS, SAFETY, Mutant
 from tests.mutants.rewrite import Edit
 
 LOG = "dledger.log"
@@ -46,6 +46,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
                 "if False:",
             )
         ],
+        [f"{SAFETY}.test_a_cut_below_the_checkpoint_survives_a_power_cut"],
     ),
     Mutant(
         "append-forgets-the-frozen-rows",

@@ -60,9 +60,19 @@ class Stage(World):
         seed: int = 1,
         *,
         segment_size: int = 1024 * KIB,
+        tail_cache_bytes: int = 256 * KIB,
+        checkpoint_bytes: int = 64 * KIB,
         start: str | None = None,
     ) -> None:
-        super().__init__(_still(draw_plan(seed, members=3), names, segment_size))
+        log = LogSettings(
+            segment_size=segment_size,
+            tail_cache_bytes=tail_cache_bytes,
+            checkpoint_bytes=checkpoint_bytes,
+            allocate_bytes=256 * KIB,
+            reserve_bytes=2_048 * KIB,
+            low_water_bytes=256 * KIB,
+        )
+        super().__init__(_still(draw_plan(seed, members=3), names, log))
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
         self.filters: list[Callable[[str, str, messages.Message], bool]] = []
@@ -198,9 +208,14 @@ class Stage(World):
         for other in self.names:
             if other != name and self.leads(other):
                 self.isolate(other)
+        before = max(self.term(other) for other in self.names if self.members[other].running)
         self.filters.append(mute)
         try:
-            self.run_until(lambda: self.leads(name), ELECTION_MAX, f"{name} is elected")
+            self.run_until(
+                lambda: self.leads(name) and self.term(name) > before,
+                ELECTION_MAX,
+                f"{name} is elected",
+            )
         finally:
             self.filters.remove(mute)
 
@@ -331,19 +346,12 @@ def check_log_and_digest(stage: Stage) -> None:
         raise Violation(Property.STATE_MOVES_TOGETHER, f"digests at the end: {digests}")
 
 
-def _still(plan: Plan, names: str, segment_size: int) -> Plan:
+def _still(plan: Plan, names: str, log: LogSettings) -> Plan:
     return replace(
         plan,
         members=tuple(names),
         delay=(DELAY, DELAY),
-        log=LogSettings(
-            segment_size=segment_size,
-            tail_cache_bytes=256 * KIB,
-            checkpoint_bytes=64 * KIB,
-            allocate_bytes=256 * KIB,
-            reserve_bytes=2_048 * KIB,
-            low_water_bytes=256 * KIB,
-        ),
+        log=log,
         producers=0,
         consumers=0,
         trims=False,

@@ -110,7 +110,10 @@ def test_f3_an_acknowledgement_of_an_older_reign_counts_nothing() -> None:
     stage.members["c"].transfer("a")
     stage.run_until(lambda: stage.leads("a"), 3.0, "a leads again")
     stage.cut("a", "c")
-    puts = stage.put_all("a", [f"new{number}" for number in range(30)])
+    puts = [stage.put("a", "new0")]
+    while stage.log_end("a")[0] <= 15:  # an entry each, up to what b acknowledged
+        stage.run_for(0.005)
+        puts.append(stage.put("a", f"new{len(puts)}"))
     for data in stale:
         stage.members["a"].deliver("b", data)
     stage.run_for(0.1)
@@ -387,4 +390,21 @@ def test_f17_content_that_apply_refuses_is_void_and_stops_nobody() -> None:
     assert len(outcomes) == 1
     stage.put("a", "after")
     stage.settle()
+    stage.finish()
+
+
+def test_a_cut_below_the_checkpoint_survives_a_power_cut() -> None:
+    """A checkpoint must not claim a suffix that was cut: the next start would miss it."""
+    stage = Stage("abc", checkpoint_bytes=1024).formed()
+    stage.isolate("a")
+    for number in range(20):
+        stage.put("a", f"old{number}", 500)
+        stage.run_for(0.01)
+    stage.run_until(lambda: stage.leader in ("b", "c"), 5.0, "another leads")
+    leader = stage.leader
+    stage.join()
+    stage.run_until(lambda: stage.log_end("a") == stage.log_end(leader), 5.0, "a follows")
+    stage.run_for(0.02)
+    stage.members["a"].power_cut()
+    stage.start_member("a")
     stage.finish()

@@ -56,6 +56,7 @@ def heal(world: "World") -> None:
         member.disk.repair()
         member.disk.make_room()
         member.apply_quickly()
+        member.mend_store()
         member.clock.wall_offset_ms = 0
         if member.paused:
             member.resume()
@@ -147,6 +148,10 @@ def check_contents(world: "World") -> None:
                 )
         for queue in sorted(contents.queues):
             _check_queue(world, member.name, queue)
+    for index, term in world.refused:
+        stored = world.facts.committed.get(index)
+        if stored is not None and stored.term == term:
+            raise Violation(Property.OUTCOME, f"told as not stored, but committed: {stored}")
     if len(set(digests.values())) != 1:
         raise Violation(Property.STATE_MOVES_TOGETHER, f"digests at the end: {digests}")
     _check_sends(world)
@@ -194,6 +199,7 @@ def _check_sends(world: "World") -> None:
             raise Violation(Property.ACKNOWLEDGED_LOST, f"not stored: {send}")
         if send.state == "fail" and stored:
             raise Violation(Property.OUTCOME, f"failed definitely, stored at {stored}: {send}")
+        world.oracle.check_copies(send)
         if send.idempotent and len(stored) > 1:
             raise Violation(Property.DUPLICATE, f"stored at {stored}: {send}")
     for key in world.oracle.contents.places:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from dledger.log import CommitLog, DataFolder
 from dledger.log.errors import DamagedFile
-from dledger.log.hard_state import HARD_STATE_FILE
 from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.group import Group
@@ -21,21 +20,22 @@ from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import MemberId
 from tests.sim.calls import Respond
 from tests.sim.clock import MemberClock, Timer
+from tests.sim.damage import FOLDER
 from tests.sim.disk import PowerCut, SimFileSystem
 from tests.sim.drive import SimDrive
 from tests.sim.durable import DurableView
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.machine import WatchedMachine
 from tests.sim.memory_store import MemoryStore
+from tests.sim.saving import Saver
 from tests.sim.service import Service
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-FOLDER = "/data/g"
-SAVE_MIN = 0.05
-SAVE_MAX = 0.15
 DISK_POLL = 1.0
+RECOVERY_CRASH_SHARE = 0.08
+"""Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
 """More slices than this for one input is an apply loop that does not end (I17)."""
 
@@ -69,8 +69,7 @@ class Process:
         self.ended = False
         self.timer: Timer | None = None
         self.writing: WriteRound | None = None
-        self.saving = False
-        self.save_due = False
+        self.saver = Saver(self)
         self.apply_due = False
 
     def event(self, name: str, **fields: object) -> None:
@@ -158,8 +157,16 @@ class SimMember:
         if self.process is not None:
             return
         self.boot += 1
+        if self.random.random() < RECOVERY_CRASH_SHARE:
+            self.disk.stop_after(self.random.randrange(8))
         try:
             process = Process(self, self.boot)
+        except PowerCut:
+            self.world.trace(f"power cut {self.name} while it starts")
+            self.world.counts["crashes in recovery"] += 1
+            self._lose_power()
+            self.world.scheduler.after(self.random.uniform(0.05, 0.5), self._start_again)
+            return
         except DamagedFile as error:
             self._release_files()
             self.found_damage(error)
@@ -169,6 +176,7 @@ class SimMember:
             self._release_files()
             self.world.scheduler.after(self.random.uniform(0.2, 1.0), self._start_again)
             return
+        self.fs.hook = None
         self.process = process
         machine = process.machine.real
         self.world.trace(
@@ -187,6 +195,14 @@ class SimMember:
         process.group.start(self.clock.monotonic())
         self._drain(process)
 
+    def input(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Run an input of the process, as its driver would."""
+        self._input(callback, *arguments)
+
+    def start_later(self, low: float, high: float) -> None:
+        """Start again after a drawn time, as an operator or a supervisor does."""
+        self.world.scheduler.after(self.random.uniform(low, high), self._start_again)
+
     def _start_again(self) -> None:
         self.world.start_member(self.name)
 
@@ -202,8 +218,25 @@ class SimMember:
         self.world.trace(f"power cut {self.name}")
         if self.process is not None:
             self._end(self.process, silent=True)
+        self._lose_power()
+
+    def _lose_power(self) -> None:
         self.fs.power_cut(self.random)
         self.store = self.store.power_cut(self.random.random() < 0.3)
+
+    def stop(self) -> None:
+        """End the process in order, as SIGTERM does at the end of its drain."""
+        process = self.process
+        if process is None or self.paused:
+            return
+        self.world.trace(f"stop {self.name}")
+        process.group.stop(self.clock.monotonic())
+        if process.writing is None:
+            with contextlib.suppress(OSError):  # a disk that fails at the very end
+                process.log.close()
+            process.folder.close()
+        self._end(process, silent=False)
+        self._release_files()
 
     def _release_files(self) -> None:
         self.fs.kill()
@@ -255,33 +288,13 @@ class SimMember:
         self.world.wipe(self.name)
         self.world.scheduler.after(self.random.uniform(0.01, 1.0), self._start_again)
 
-    def damage_log(self, random: Random) -> str:
-        """Flip one bit of an entry below the newest recorded synced position; "" if none."""
-        facts = self.world.facts.members.get(self.name)
-        held = [] if facts is None else [ref for ref in facts.log.values() if self.view.holds(ref)]
-        if not held:
-            return ""
-        newest = max(held, key=lambda ref: ref.index)
-        synced = self.view.synced_position(newest)
-        below = [ref for ref in held if ref.position + ref.size <= synced]
-        if not below:
-            return ""
-        ref = random.choice(below[-50:] if random.random() < 0.5 else below)
-        place = self.view.place(ref)
-        assert place is not None
-        offset = place[1] + random.randrange(ref.size)
-        self.fs.flip(place[0], offset, 1 << random.randrange(8))
-        self.damaged = f"entry {ref.index} at {place[0]}+{offset}"
-        return self.damaged
+    def break_store(self, *, full: bool) -> None:
+        """Let saves of the state find no room, or fail."""
+        self.store.disk.is_full, self.store.disk.is_failing = full, not full
 
-    def damage_hard_state(self, random: Random) -> str:
-        """Flip one bit of the hard state file; "" if there is none."""
-        path = f"{FOLDER}/{HARD_STATE_FILE}"
-        if not self.fs.exists(path) or not self.fs.size_of(path):
-            return ""
-        self.fs.flip(path, random.randrange(self.fs.size_of(path)), 1 << random.randrange(8))
-        self.damaged = "hard state"
-        return self.damaged
+    def mend_store(self) -> None:
+        """End that."""
+        self.store.disk.is_full = self.store.disk.is_failing = False
 
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
@@ -383,7 +396,7 @@ class SimMember:
         else:
             raise Violation(Property.BOUNDED, f"{self.name}: apply does not end")
         self._arm(process)
-        self._consider_save(process)
+        process.saver.consider()
         world.stepped(self, process)
 
     def _apply(self, process: Process) -> None:
@@ -461,38 +474,3 @@ class SimMember:
         self.world.storage_failed(process)
         self.kill()
         self.world.scheduler.after(self.random.uniform(0.3, 2.0), self._start_again)
-
-    # Saving the state.
-
-    def _consider_save(self, process: Process) -> None:
-        if process.save_due or process.saving or not process.machine.real.unsaved_bytes:
-            return
-        process.save_due = True
-        self.world.scheduler.after(
-            self.random.uniform(SAVE_MIN, SAVE_MAX), self._input, self._save, process
-        )
-
-    def _save(self, process: Process) -> None:
-        process.save_due = False
-        if process.ended or process.saving:
-            return
-        flush = process.machine.real.freeze()
-        if flush is None:
-            return
-        process.saving = True
-        length = self.random.uniform(0.001, 0.02)
-        reached = self.random.random() * length
-
-        def execute() -> None:
-            if process.ended:
-                return
-            flush.execute()
-            self.world.scheduler.after(length - reached, self._input, finish)
-
-        def finish() -> None:
-            if process.ended:
-                return
-            process.saving = False
-            process.machine.real.flush_finished(flush)
-
-        self.world.scheduler.after(reached, execute)

@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
+from tests.sim.damage import damage_hard_state, damage_log
 
 if TYPE_CHECKING:
     from tests.sim.member import SimMember
@@ -276,6 +277,17 @@ def _fail_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     return member.name
 
 
+def _fail_state(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Let the state store refuse or fail its saves; the disk is also the new process's."""
+    member = nemesis.target()
+    if member is None:
+        return None
+    full = random.random() < 0.5
+    member.break_store(full=full)
+    nemesis.later(0.2, 3.0, member.mend_store)
+    return f"{member.name} {'full' if full else 'failing'}"
+
+
 def _full_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     member = nemesis.target()
     if member is None:
@@ -287,11 +299,11 @@ def _full_disk(nemesis: Nemesis, world: "World", random: Random) -> str | None:
 
 def _damage_log(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     """Flip a bit in an entry that a later write says was synced: never to be cut as a tear."""
-    return _damage(nemesis, world, random, lambda member: member.damage_log(random))
+    return _damage(nemesis, world, random, lambda member: damage_log(member, random))
 
 
 def _damage_hard_state(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    return _damage(nemesis, world, random, lambda member: member.damage_hard_state(random))
+    return _damage(nemesis, world, random, lambda member: damage_hard_state(member, random))
 
 
 def _damage(
@@ -355,6 +367,18 @@ def _rolling_restart(nemesis: Nemesis, world: "World", random: Random) -> str | 
     return "all"
 
 
+def _stop(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    """Stop a member in order, after it has handed over or not."""
+    member = nemesis.target()
+    if member is None:
+        return None
+    if random.random() < 0.5:
+        member.transfer(None)
+    nemesis.later(0.0, 0.3, member.stop)
+    nemesis.later(0.4, 3.0, world.start_member, member.name)
+    return member.name
+
+
 def _crash_loop(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     member = nemesis.target()
     if member is None:
@@ -396,6 +420,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "slow-disk": _slow_disk,
     "hang-disk": _hang_disk,
     "fail-disk": _fail_disk,
+    "fail-state": _fail_state,
     "full-disk": _full_disk,
     "damage-log": _damage_log,
     "damage-hard-state": _damage_hard_state,
@@ -404,6 +429,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "client-cut": _client_cut,
     "producer-crash": _producer_crash,
     "rolling-restart": _rolling_restart,
+    "stop": _stop,
     "crash-loop": _crash_loop,
     "slow-apply": _slow_apply,
 }
@@ -425,9 +451,11 @@ ALONE: Final = {
     "crash",
     "power-cut",
     "pause",
+    "stop",
     "stall",
     "slow-disk",
     "hang-disk",
+    "fail-state",
     "fail-disk",
     "full-disk",
     "clock-jump",

@@ -25,6 +25,8 @@ class Send:
     invoked: float
     floor: int
     """End of what was acknowledged in the queue when the send was invoked."""
+    open_attempts: int = 0
+    """Attempts that were not definitely refused: at most so many copies may be stored."""
     keys: list[BatchKey] = field(default_factory=list)
     """Its bytes; several when it was stamped again under a new epoch."""
     message: tuple[bytes, int] | None = None
@@ -142,6 +144,14 @@ class Oracle:
         if place is not None:
             return [place]
         return [place for key in send.keys for place in self.contents.places.get(key, ())]
+
+    def check_copies(self, send: Send) -> None:
+        """Raise when more copies are stored than attempts may have stored."""
+        places = self.places_of(send)
+        if send.message is None and len(places) > send.open_attempts:
+            raise Violation(
+                Property.OUTCOME, f"{send.open_attempts} attempts, stored at {places}: {send}"
+            )
 
     def _settle(self, send: Send, state: str) -> None:
         assert send.state == "invoked", f"settled twice: {send}"

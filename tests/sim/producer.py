@@ -251,6 +251,7 @@ class Producer:
             if not job.flying:
                 self._attempt += 1
                 job.flying = self._attempt
+                job.send.open_attempts += 1
                 self._calls.call(
                     self.plan.name,
                     self._aim(),
@@ -269,7 +270,9 @@ class Producer:
             self._oracle.ok_send(job.send, offset)
             self._pump(lane)
             return
-        if not MEANINGS[answer.code].definite:
+        if MEANINGS[answer.code].definite:
+            job.send.open_attempts -= 1
+        else:
             job.unknown = True
         self._failed(lane, job, answer)
 

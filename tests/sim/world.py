@@ -70,6 +70,8 @@ class World:
         self._trace_to = trace_to
         self.lost: set[str] = set()
         """Members whose disk was lost and that are not out of quarantine yet."""
+        self.refused: set[tuple[int, int]] = set()
+        """(index, term) of entries whose proposals were told as certainly not stored."""
         self.absent: set[str] = set()
         """Members that stay down for long, whatever other faults would start them."""
         self.invariants = InvariantSet(self.names, self._hard_state_of)
@@ -250,9 +252,11 @@ class World:
 
     def settled(self, process: Process, outcome: Settled) -> None:
         """Check an outcome the moment a leader tells it."""
+        ref = self.facts.committed.get(int(outcome.index))
+        if outcome.outcome is Outcome.NOT_STORED and outcome.index:
+            self.refused.add((int(outcome.index), int(outcome.term)))
         if outcome.outcome is not Outcome.STORED:
             return
-        ref = self.facts.committed.get(int(outcome.index))
         if ref is None or ref.term != outcome.term:
             raise Violation(
                 Property.OUTCOME, f"{process.name} acknowledges {outcome}, committed is {ref}"
