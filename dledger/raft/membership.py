@@ -207,6 +207,9 @@ class Membership:
         self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
         self._hello_sent_at[peer] = context.now
         needs_genesis = context.formed and (view is None or not view.group_id)
+        # A view is of the process whose session has begun; of a newer one nothing is known yet, and
+        # its state numbers begin anew: an echo of the older one's would pass for an answer.
+        known = self._sessions[peer].session == self._heard_session[peer]
         context.send(
             peer,
             Hello(
@@ -221,7 +224,7 @@ class Membership:
                 lifted=context.formed and context.storage.durable_state.lifted,
                 recorded=self._recorded.get(peer, b"") if context.formed else b"",
                 echo_session=self._heard_session[peer],
-                echo_state=0 if view is None else view.state_number,
+                echo_state=0 if view is None or not known else view.state_number,
                 met={} if context.formed else met_by(context.member, self.incarnation, self.views),
                 genesis=self._genesis_payload if needs_genesis else b"",
             ),

@@ -294,6 +294,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "echo-of-the-process-before",
+        "a hello echoes the state number of an earlier process of its receiver (sim seed 339)",
+        [Edit(f"{RAFT}.membership:Membership._say_hello", "or not known", "")],
+        [f"{QUARANTINE}.test_a_restarted_member_whose_greeting_is_lost_is_heard_in_the_end"],
+    ),
+    Mutant(
         "new-life-not-noticed",
         "the match index of a member that came back without its data is kept (D18 a)",
         [Edit(f"{RAFT}.membership:Membership._may_begin", "self._hooks.new_life(sender)", "pass")],

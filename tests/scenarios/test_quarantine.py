@@ -142,3 +142,35 @@ def test_an_empty_group_does_not_form_without_all() -> None:
     assert not stage.leader
     stage.start_member("c")
     stage.run_until(lambda: bool(stage.leader), 10.0, "the group forms")
+
+
+def test_a_restarted_member_whose_greeting_is_lost_is_heard_in_the_end() -> None:
+    """Sim seed 339: the last hello of a new process was lost; its peer echoed the state number of
+    the process before, equal by chance, so the new one believed itself known and stayed silent:
+    its acknowledgements were dropped for ever.
+    """
+    stage = Stage("abc").formed()
+    lost: list[messages.Message] = []
+    for restart in range(3):
+        stage.members["c"].kill()
+        stage.run_for(0.05)
+        lost.clear()
+
+        def lose(source: str, target: str, message: messages.Message) -> bool:
+            greets = (source, target) == ("c", "a") and isinstance(message, messages.Hello)
+            if greets and isinstance(message, messages.Hello) and message.echo_session:
+                lost.append(message)
+                return len(lost) == 1
+            return False
+
+        stage.filters[:] = [lose]
+        stage.start_member("c")
+        stage.run_for(0.5)
+        put = stage.put("a", f"v{restart}")
+        stage.run_until(lambda put=put: put.stored, 2.0, "it is stored")  # type: ignore[misc]
+        stage.run_until(stage._converged, 5.0, "c follows and is heard")
+        process = stage.members["a"].process
+        assert process is not None
+        matches = {peer.member: peer.match_index for peer in process.group.status().peers}
+        assert matches[MemberId("c")] == process.log.last_index
+    stage.finish()
