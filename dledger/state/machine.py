@@ -128,6 +128,8 @@ class StateMachine(Queries):
             raise UnknownCommand(
                 f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
             )
+        if any(topic.deleted for topic in self._topics.since(-1, with_deleted=True)):
+            self._queues.was_trimmed = True
         self._saved_index = self._index
         self._saved_head = self._head()
 
@@ -233,6 +235,10 @@ class StateMachine(Queries):
         self._store.close()
 
     def _head(self) -> int:
+        # Until a command frees something the whole log stays, also entries that no row refers to:
+        # no member trims by itself, and a member that was wiped is refilled from the first entry.
+        if not self._queues.was_trimmed:
+            return 0
         head = self._queues.head
         return self._end if head == NO_POSITION else head
 

@@ -85,6 +85,8 @@ class QueueTable:
         self._changed: dict[QueueId, Queue] = {}
         self._heads: SortedList[tuple[int, QueueId]] = SortedList()
         """First position of every queue that is not empty."""
+        self.was_trimmed = False
+        """Something was freed by a command: a trim here, a deleted topic by who holds the topics."""
         self._load_heads(live_topics)
 
     def _load_heads(self, live_topics: frozenset[bytes]) -> None:
@@ -93,6 +95,7 @@ class QueueTable:
             for key, value in rows:
                 queue_id = key[1:17], U32.unpack(key[17:])[0]
                 queue = Queue(queue_id, value)
+                self.was_trimmed |= queue.minimum > 0
                 if queue.first_position != NO_POSITION and queue_id[0] in live_topics:
                     self._heads.add((queue.first_position, queue_id))
             start = rows[-1][0] + b"\0"
@@ -138,6 +141,7 @@ class QueueTable:
         """Move the minimum up to `offset`; return the key range of blocks that fell below it."""
         assert queue.minimum < offset <= queue.maximum, f"{queue.minimum} {offset} {queue.maximum}"
         queue.minimum = offset
+        self.was_trimmed = True
         if offset == queue.maximum:
             self._set_first(queue, NO_POSITION)
             stop = queue.block_key
@@ -150,6 +154,7 @@ class QueueTable:
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic is deleted: none of its queues needs the log any more."""
+        self.was_trimmed = True
         gone = [item for item in self._heads if item[1][0] == topic_id]
         for item in gone:
             self._heads.remove(item)

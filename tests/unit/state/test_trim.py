@@ -107,8 +107,9 @@ def test_rows_go_a_few_with_each_entry() -> None:
 def test_head_needed_is_that_of_the_flush_not_of_later_trims() -> None:
     driven = started()
     driven.append(batch(5))
-    first = driven.log.entries[-1].starts[0]
     driven.append(batch(5))
+    first = driven.log.entries[-1].starts[0]
+    driven.one(Trim(TOPIC, 0, 5))
     flush = driven.machine.freeze()
     assert flush is not None
     driven.one(Trim(TOPIC, 0, 10))
@@ -117,8 +118,23 @@ def test_head_needed_is_that_of_the_flush_not_of_later_trims() -> None:
     assert driven.machine.head_needed() == first
 
 
+def test_the_whole_log_stays_until_something_is_trimmed() -> None:
+    """No member trims by itself, not even entries that no row refers to."""
+    driven = started()
+    driven.append(batch(5))
+    driven.save()
+    assert driven.machine.head_needed() == 0
+    driven.one(Trim(TOPIC, 0, 2))
+    driven.save()
+    first = driven.log.entries[-2].starts[0]
+    assert driven.machine.head_needed() == first > 0
+    assert Driven(driven.store, driven.log).machine.head_needed() == first
+
+
 def needed(driven: Driven) -> int:
     """What the saved state refers to, by walking over every visible row."""
+    if not any(driven.machine.queue_bounds(TOPIC, queue)[0] for queue in range(4)):
+        return 0
     positions = [driven.log.position]
     for topic in driven.machine.topics():
         for queue in range(4):
