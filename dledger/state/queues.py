@@ -86,7 +86,7 @@ class QueueTable:
         self._heads: SortedList[tuple[int, QueueId]] = SortedList()
         """First position of every queue that is not empty."""
         self.was_trimmed = False
-        """Something was freed by a command: a trim here, a deleted topic by who holds the topics."""
+        """A command has freed something: a trim, or the deletion of a topic."""
         self._load_heads(live_topics)
 
     def _load_heads(self, live_topics: frozenset[bytes]) -> None:
