@@ -4,6 +4,7 @@ Owns: what members can say to each other, and one stable line for each. Does not
 (`message.py`), nor what is believed of them (`gate.py`, `membership.py`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -12,16 +13,16 @@ from dledger.raft.api import AppendPayload
 
 
 @dataclass(slots=True)
-class Message:
+class Message(ABC):
     """What every message carries; `session` and `sequence` are stamped when it leaves."""
 
     TYPE: ClassVar[int] = 0
     session: int = field(default=0, kw_only=True)
     sequence: int = field(default=0, kw_only=True)
 
+    @abstractmethod
     def describe(self) -> str:
         """Return one stable line for logs and tests, without session and sequence."""
-        raise NotImplementedError  # every message below says its own line
 
 
 @dataclass(slots=True)
