@@ -189,6 +189,12 @@ class Cluster:
             self._refresh(), name="dledger refresh"
         )
 
+    async def refreshed(self) -> None:
+        """Wait until a refresh, this one or the one under way, has its answers or gave up."""
+        self.refresh()
+        if self._refresher is not None:
+            await asyncio.wait([self._refresher])
+
     async def _refresh(self) -> None:
         addresses = list(dict.fromkeys([*self.routes.addresses(), *self._bootstrap]))
         others = [address for address in addresses if address != self._watched] or addresses

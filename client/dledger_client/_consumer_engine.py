@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 
 import grpc.aio
@@ -21,7 +21,7 @@ from dledger_client._fetch_state import Place
 from dledger_client._queries import Queries
 from dledger_client._routes import RouteChange
 from dledger_client._wire import failure, group_metadata
-from dledger_client.config import ConsumerConfig, StartAt
+from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
 from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
@@ -104,6 +104,7 @@ class ConsumerEngine:
         """Read exactly these queues; None: the committed offset, or by `start_at`."""
         self.check_open()
         located = {place: await self.queries.located(place) for place in starts}
+        await self._check_prefer({group for _, group in located.values()})
         offsets = await self._offsets_of(starts)
         for place in self.core.places():
             if place not in starts:
@@ -112,6 +113,26 @@ class ConsumerEngine:
             route, group = located[place]
             self.core.assign(place, route.id, group, offset)
         self._advance()
+
+    async def _check_prefer(self, groups: Collection[str]) -> None:
+        """Refuse a preferred member that no group has; without this its leader would be read.
+
+        A name server that was just started does not know all members yet: others are asked too.
+        """
+        prefer = self.config.prefer
+        if not groups or prefer in PREFERENCES:
+            return
+        names = self._member_names(groups)
+        if prefer not in names:
+            await self.cluster.refreshed()
+            names |= self._member_names(groups)
+        if prefer not in names:
+            choices = ", ".join([*PREFERENCES, *sorted(names)])
+            raise error_of(Code.INVALID_ARGUMENT, f"prefer: {prefer!r}, must be one of {choices}")
+
+    def _member_names(self, groups: Collection[str]) -> set[str]:
+        routes = [self.cluster.routes.group(group) for group in groups]
+        return {member.name for route in routes if route is not None for member in route.members}
 
     async def _offsets_of(self, starts: Mapping[Place, Start | None]) -> dict[Place, int]:
         """Return where each queue begins (S103)."""

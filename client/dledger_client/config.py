@@ -111,6 +111,10 @@ class StartAt(enum.Enum):
     """Raise OffsetOutOfRange instead of choosing."""
 
 
+PREFERENCES = ("leader", "follower")
+"""What `ConsumerConfig.prefer` may be besides the name of a member."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """How a consumer reads and buffers. Times in milliseconds, sizes in bytes."""
@@ -120,7 +124,8 @@ class ConsumerConfig:
     start_at: StartAt = StartAt.LAST
     """Where to begin without a stored offset, and where to go when an offset is out of range."""
     prefer: str = "leader"
-    """Read from the "leader", from any "follower", or from the member of this name."""
+    """Read from the "leader", from any "follower", or from the member of this name; while there is
+    none such, from whoever serves. A name that no group has is refused by `assign`."""
     buffer_bytes: int = 32 * MIB
     """Fetched and not yet polled; beyond it the streams are not read."""
     frame_bytes: int = FRAME_SIZE_TARGET

@@ -75,6 +75,8 @@ def bench(
 ) -> None:
     """Send and read as fast as one client can, and print throughput and latencies."""
     wanted = [mode.strip() for mode in modes.split(",") if mode.strip()]
+    if not wanted:
+        bad_input(f"--modes: empty, must be of {', '.join(MODES)}")
     for mode in wanted:
         if mode not in MODES:
             bad_input(f"--modes: {mode}, must be of {', '.join(MODES)}")

@@ -53,7 +53,7 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0,
     prefer: Annotated[
-        str, typer.Option(help="Read from the leader, any follower, or this member.")
+        str, typer.Option(help="leader, follower (any), or the name of a member.")
     ] = "leader",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
@@ -72,6 +72,8 @@ def tail(
         time_ms = parse_time(start, "--from")
     if start == "end" and not follow:
         bad_input("--from end without --follow shows nothing", "say --follow")
+    if not prefer:
+        bad_input("--prefer: empty, must be leader, follower or the name of a member")
     config = ConsumerConfig(
         start_at=StartAt.ERROR,
         prefer=prefer,

@@ -60,6 +60,13 @@ HUGE = "9" * 25
         (["topic", "create", "t", "--queues", HUGE], "error: Invalid value for '--queues'"),
         (["topic", "update", "t", "--read-queues", HUGE], "error: Invalid value for '--read-q"),
         (["tail", "t", "--follow", "--from", HUGE], f"error: --from: {HUGE}, must be an offset"),
+        (["tail", "t", "--prefer", ""], "error: --prefer: empty, must be leader, follower"),
+        (["bench", "--modes", ","], "error: --modes: empty, must be of batched, lone, read"),
+        (["bench", "--modes", "fast"], "error: --modes: fast, must be of batched, lone, read"),
+        (["up", "--flush", "maybe"], "error: --flush: maybe, must be sync or async"),
+        (["namesrv", "--log-format", "xml"], "error: --log-format: xml, must be console or json"),
+        (["topic", "create", "t", "--permission", "x"], "error: --permission: x, must be rw, r"),
+        (["topic", "create", "t", "--type", "x"], "error: --type: x, must be one of normal, fifo"),
         (["tail", "t", "--from", "0001-01-01T00:00:00"], "error: --from: 0001-01-01T00:00:00, "),
     ],
 )

@@ -188,6 +188,22 @@ def test_a_new_leader_is_read_from() -> None:
     run(body())
 
 
+def test_an_unknown_preferred_member_is_refused_and_not_the_leader_read() -> None:
+    async def body() -> None:
+        async with (
+            FakeCluster({"a": 3}, {"t": [("a", 1)]}) as cluster,
+            AsyncConsumer(cluster.bootstrap, config(prefer="nobody")) as consumer,
+        ):
+            with pytest.raises(InvalidRequest) as refused:
+                await consumer.assign("t")
+            assert refused.value.detail == (
+                "prefer: 'nobody', must be one of leader, follower, a0, a1, a2"
+            )
+            assert consumer.assignment() == []
+
+    run(body())
+
+
 @pytest.mark.parametrize("prefer", ["follower", "a2"])
 def test_followers_are_read_from(prefer: str) -> None:
     async def body() -> None:
