@@ -25,6 +25,9 @@ from dledger_broker.config import ConfigError, GroupConfig, MemberConfig, Proble
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
+REQUIRED: Final = "required"
+_MEANS_GROUP: Final = {"groups", "DLEDGER_MEMBERS", "DLEDGER_GROUP_MEMBERS"}
+"""What says who is in the group under another name than its key."""
 
 _KUBERNETES: Final = re.compile(r"DLEDGER_(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT.*|PORT(?:_\d+_.*)?)")
 """Kubernetes sets these for a service called "dledger..."; nobody wrote them."""
@@ -86,25 +89,40 @@ def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConf
         raw = _read_file(path)
         raw = _one_shape(raw)
         _note_sources(raw, "", f"file {path.name}", sources)
-    problems = _unknown_keys(raw)
+    problems = _drop_unknown_keys(raw)
     problems += _overlay_environment(raw, environment, sources)
-    if problems:
-        raise ConfigError(_with_sources(problems, sources))
     if path is not None:
         _resolve_folders(raw, path.resolve().parent, sources)
     _group_to_list(raw)
+    unread = {problem.key for problem in problems}
+    config: MemberConfig | None = None
     try:
         config = MemberConfig.model_validate(raw)
     except ConfigError as error:
-        raise ConfigError(_with_sources(error.problems, sources)) from None
+        problems += error.problems
     except ValidationError as error:
-        details = error.errors()
-        if any(detail["loc"][:1] == ("groups",) and len(detail["loc"]) > 1 for detail in details):
-            # An invalid group also makes pydantic count too few groups: not worth a line.
-            details = [detail for detail in details if detail["loc"] != ("groups",)]
-        found = [_from_pydantic(detail) for detail in details]
-        raise ConfigError(_with_sources(found, sources)) from None
+        problems += [each for each in _invalid(error) if not _follows(each, unread)]
+    if config is None or problems:
+        raise ConfigError(_with_sources(problems, sources))
     return LoadedConfig(config, sources)
+
+
+def _invalid(error: ValidationError) -> list[Problem]:
+    """Return what pydantic found, in our words."""
+    details = error.errors()
+    if any(detail["loc"][:1] == ("groups",) and len(detail["loc"]) > 1 for detail in details):
+        # An invalid group also makes pydantic count too few groups: not worth a line.
+        details = [detail for detail in details if detail["loc"] != ("groups",)]
+    return [_from_pydantic(detail) for detail in details]
+
+
+def _follows(problem: Problem, unread: set[str]) -> bool:
+    """Tell whether a value is only missing because it, or what is in it, could not be read."""
+    if problem.limit != REQUIRED:
+        return False
+    if problem.key in {"group", "group.members"} and unread & _MEANS_GROUP:
+        return True
+    return any(key == problem.key or key.startswith(f"{problem.key}.") for key in unread)
 
 
 def known_keys() -> dict[str, type[Any]]:
@@ -190,34 +208,46 @@ def _add_keys(section: type[Section], prefix: str, keys: dict[str, type[Any]]) -
             keys[prefix + name] = annotation
 
 
-def _unknown_keys(raw: Raw) -> list[Problem]:
+def _drop_unknown_keys(raw: Raw) -> list[Problem]:
+    """Take out what is no key, with a problem for each, so that the rest can be checked too."""
     known = known_keys()
     sections = {key.partition(".")[0] for key in known if "." in key}
     problems: list[Problem] = []
 
-    def visit(key: str, value: object) -> None:
+    def keep(key: str, value: object) -> bool:
         if key in known:
-            return
+            return True
         shown = _shown(value)
         if isinstance(value, dict) and (value or key in sections):
-            for name, inner in typing.cast("Raw", value).items():
-                visit(f"{key}.{name}", inner)
-            return
+            table = typing.cast("Raw", value)
+            for name in [name for name in table if not keep(f"{key}.{name}", table[name])]:
+                del table[name]
+            return key in sections
         if key in sections:
             problems.append(Problem(key, shown, "must be a table"))
-            return
+            return False
         near = nearest_key(key, list(known))
         remedy = f'did you mean "{near}"?' if near else "see the list of keys: dledger config keys"
         problems.append(Problem(key, shown, f"unknown key; {remedy}"))
+        return False
 
-    for name, value in raw.items():
-        if name == "groups" and isinstance(value, list):
-            for group in typing.cast("list[object]", value):
-                if isinstance(group, dict):
-                    visit("group", typing.cast("Raw", group))
-        else:
-            visit(name, value)
+    for name in list(raw):
+        if name == "groups":
+            if not _are_tables(raw[name]):
+                problems.append(Problem(name, _shown(raw[name]), "must be tables: [[groups]]"))
+                del raw[name]
+                continue
+            for group in typing.cast("list[Raw]", raw[name]):
+                keep("group", group)
+        elif not keep(name, raw[name]):
+            del raw[name]
     return problems
+
+
+def _are_tables(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, dict) for each in typing.cast("list[object]", value)
+    )
 
 
 def _overlay_environment(
@@ -314,7 +344,7 @@ def _from_pydantic(detail: ErrorDetails) -> Problem:
         location = ["group" if location[1:2] == ["0"] else "groups", *location[2:]]
     key = ".".join(location)
     if detail["type"] == "missing":
-        return Problem("group" if key == "groups" else key, "", "required")
+        return Problem("group" if key == "groups" else key, "", REQUIRED)
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = re.sub(r"^(Tuple|Dictionary|Mapping) should have", "must have", message)
     return Problem(key, _shown(detail["input"]), message)

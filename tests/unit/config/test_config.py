@@ -271,6 +271,68 @@ members = { a = "host-1:10911", "b/c" = "host-2:10911", d = "host 3:10911" }
     ]
 
 
+def test_everything_wrong_is_told_at_once(file: Path) -> None:
+    text = GOOD.replace('listen = "0.0.0.0:10911"', 'listen = "nowhere"')
+    text = (
+        'brokerClusterName = "c"\nstorage.flus = "async"\nstorage.flush = "maybe"\n'
+        "raft.heartbeat_ms = 0\nadmission = 5\n" + text
+    )
+    environment = {
+        "DLEDGER_FLUSH": "async",
+        "DLEDGER_RAFT_CAMPAIGN_JITTER_MS": "soon",
+        "DLEDGER_STATE_SAVE_INTERVAL_MS": "0",
+        "DLEDGER_LOG_LEVEL": "loud",
+    }
+    assert lines(file, text, **environment) == [
+        'brokerClusterName = c (file member.toml): unknown key; did you mean "cluster"?',
+        'storage.flus = async (file member.toml): unknown key; did you mean "storage.flush"?',
+        "admission = 5 (file member.toml): must be a table",
+        'DLEDGER_FLUSH = async: unknown variable; did you mean "DLEDGER_STORAGE_FLUSH"?',
+        "DLEDGER_RAFT_CAMPAIGN_JITTER_MS = soon: must be a whole number",
+        'listen = nowhere (file member.toml): must be "host:port" (an IPv6 host in brackets)',
+        "storage.flush = maybe (file member.toml): must be 'sync' or 'async'",
+        "state.save_interval_ms = 0 (environment DLEDGER_STATE_SAVE_INTERVAL_MS): must be greater "
+        "than or equal to 1",
+        "raft.heartbeat_ms = 0 (file member.toml): must be greater than or equal to 1",
+        "log.level = loud (environment DLEDGER_LOG_LEVEL): must be 'debug', 'info', 'warning' or "
+        "'error'",
+    ]
+
+
+def test_relations_are_told_beside_unknown_keys(file: Path) -> None:
+    assert lines(file, "zzz = 1\nraft.heartbeat_ms = 300\n" + GOOD) == [
+        "zzz = 1 (file member.toml): unknown key; see the list of keys: dledger config keys",
+        "raft.election_timeout_min_ms = 500: must be above 900, 3 times raft.heartbeat_ms = 300",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("group = 5", ["group = 5 (file member.toml): must be a table"]),
+        ("groups = 5", ["groups = 5 (file member.toml): must be tables: [[groups]]"]),
+        ("groups = [5]", ["groups = [5] (file member.toml): must be tables: [[groups]]"]),
+        (
+            "group.name = 5",
+            [
+                "group.name = 5 (file member.toml): must be a valid string",
+                "group.members: required",
+            ],
+        ),
+    ],
+)
+def test_tables_of_another_shape(file: Path, text: str, expected: list[str]) -> None:
+    head = GOOD[: GOOD.index("[group]")]
+    assert lines(file, f"{text}\n{head}", DLEDGER_STORAGE_FLUSH="async") == expected
+
+
+def test_members_that_cannot_be_read_are_not_also_missing(file: Path) -> None:
+    head = GOOD[: GOOD.index("[group]")]
+    assert lines(file, head, DLEDGER_GROUP="g", DLEDGER_MEMBERS="a:1") == [
+        'DLEDGER_MEMBERS = a:1: must be "a=host:port,b=host:port"'
+    ]
+
+
 def test_relations_between_values(file: Path) -> None:
     text = GOOD.replace('member = "a"', 'member = "z"').replace("host-2:", "host-1:")
     text = (
