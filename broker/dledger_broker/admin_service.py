@@ -267,7 +267,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
             if request.target and request.target not in served.names.addresses:
                 raise DledgerError(
                     Code.INVALID_ARGUMENT,
-                    f"target {request.target}: members are {', '.join(served.names.addresses)}",
+                    f"target {request.target!r}: members are {', '.join(served.names.addresses)}",
                 )
 
             async def execute() -> pb.TransferLeadershipReply:

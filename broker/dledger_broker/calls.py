@@ -103,7 +103,7 @@ class Calls:
             raise DledgerError(
                 Code.INVALID_ARGUMENT, f"metadata {GROUP_KEY} must name one of {hosted}"
             )
-        raise DledgerError(Code.WRONG_GROUP, f"{name} is not served here, but {hosted}")
+        raise DledgerError(Code.WRONG_GROUP, f"{name!r} is not served here, but {hosted}")
 
     async def answer(
         self,

@@ -19,7 +19,8 @@ from dledger_broker.served import ServedGroup
 from dledger_proto.batch import BatchHeader, BatchView, parse_message_id
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
-from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, QUEUES_PER_TOPIC_MAX
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+from dledger_proto.names import check_client_id, check_group_name
 
 QUEUES_PER_CALL_MAX: Final = 4_096
 ID_SIZE: Final = 16
@@ -27,6 +28,8 @@ ID_SIZE: Final = 16
 LOOKUP_LIMIT_DEFAULT: Final = 32
 LOOKUP_LIMIT_MAX: Final = 1_024
 METADATA_SIZE_MAX: Final = 4_096
+HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
+"""A hundred years: whoever holds for good renews, or is found forgotten."""
 
 T = TypeVar("T")
 
@@ -187,7 +190,8 @@ class Messaging:
         generation: int,
     ) -> OffsetsCommitted:
         """Store the next offset to consume for each queue; refused one by one (I14)."""
-        _check_group(consumer_group)
+        check_group_name("consumer_group", consumer_group)
+        check_client_id("member_id", member_id)
         for queue, offset, metadata in offsets:
             if offset < 0 or len(metadata.encode()) > METADATA_SIZE_MAX:
                 raise DledgerError(
@@ -214,7 +218,7 @@ class Messaging:
         self, consumer_group: str, queues: Sequence[Queue]
     ) -> list[tuple[int, str]]:
         """Return the stored offset and metadata of each queue, -1 when none; always confirmed."""
-        _check_group(consumer_group)
+        check_group_name("consumer_group", consumer_group)
         await self.served.confirm()
         found: list[tuple[int, str]] = []
         for queue in queues:
@@ -302,9 +306,10 @@ class Messaging:
 
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
         """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""
-        if not 1 <= len(owner) <= GROUP_NAME_LENGTH_MAX:
+        check_group_name("owner", owner)
+        if ttl_ms > HOLD_TTL_MS_MAX:
             raise DledgerError(
-                Code.INVALID_ARGUMENT, f"owner: 1 to {GROUP_NAME_LENGTH_MAX} characters"
+                Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
             )
         if ttl_ms == 0:
             await self.served.commands.propose(
@@ -323,12 +328,4 @@ def _check_id(name: str, value: bytes) -> None:
     if len(value) != ID_SIZE or not any(value):
         raise DledgerError(
             Code.INVALID_ARGUMENT, f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero"
-        )
-
-
-def _check_group(name: str) -> None:
-    if not 1 <= len(name) <= GROUP_NAME_LENGTH_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"consumer_group of {len(name)} characters, must be 1 to {GROUP_NAME_LENGTH_MAX}",
         )

@@ -7,7 +7,7 @@ group's log index, so repeating and reordering do no harm.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -18,7 +18,6 @@ from dledger.raft.host import Leadership
 from dledger.raft.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
-from dledger.state.topics import check_topic_name
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
@@ -26,6 +25,7 @@ from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import Messaging
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import check_topic_name
 from dledger_proto.v1 import broker_pb2 as pb
 
 IMPORT_METHOD: Final = "/dledger.v1.Admin/ImportTopics"
@@ -79,7 +79,7 @@ class TopicAuthority:
 
     async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
         """Create a topic; returns it, and the groups that have not taken it yet."""
-        _invalid_as_argument(lambda: check_topic_name(request.name))
+        check_topic_name(request.name)
         known = self._messaging.served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -98,7 +98,7 @@ class TopicAuthority:
         if unknown:
             raise DledgerError(
                 Code.INVALID_ARGUMENT,
-                f"groups: {', '.join(unknown)} not known, known are "
+                f"groups: {', '.join(map(repr, unknown))} not known, known are "
                 f"{', '.join(self._view.groups())}",
             )
         queues = request.write_queues_per_group or self._default_queues
@@ -208,14 +208,6 @@ async def _took(importing: "asyncio.Future[None] | object") -> bool:
     except DledgerError:
         return False
     return True
-
-
-def _invalid_as_argument(check: Callable[[], None]) -> None:
-    """Run a check; its ValueError is the caller's mistake."""
-    try:
-        check()
-    except ValueError as error:
-        raise DledgerError(Code.INVALID_ARGUMENT, str(error)) from None
 
 
 class TopicFollower:

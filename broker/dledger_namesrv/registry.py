@@ -244,6 +244,8 @@ class Registry:
         ):
             if not 1 <= len(value) <= limit:
                 raise _illegal(name, f"length {len(value)}", f"1 to {limit} characters")
+            if not value.isprintable():
+                raise _illegal(name, repr(value), "printable")
         if self._cluster and registration.cluster != self._cluster:
             raise DledgerError(
                 Code.WRONG_CLUSTER,
@@ -263,6 +265,8 @@ class Registry:
                 raise _illegal("topic.id", f"{len(topic.id)} bytes", f"{TOPIC_ID_SIZE} bytes")
             if not 1 <= len(topic.name) <= TOPIC_NAME_LENGTH_MAX:
                 raise _illegal("topic.name", f"length {len(topic.name)}", "1 to 127 characters")
+            if not topic.name.isprintable():
+                raise _illegal("topic.name", repr(topic.name), "printable")
             known = self._topics.name_of(topic.id)
             if known is not None and known != topic.name:
                 raise DledgerError(

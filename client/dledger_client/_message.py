@@ -4,7 +4,6 @@ Owns: the choice between a fast path that accepts what is certainly fine, and th
 is asked about everything else: it owns the rules, and refuses with field, value and limit.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
@@ -18,12 +17,12 @@ from dledger_proto.limits import (
     PROPERTY_NAME_SIZE_MAX,
     TOPIC_NAME_LENGTH_MAX,
 )
+from dledger_proto.names import check_name
 
 COLUMN_BYTES: Final = 20
 """Of each record in a batch, besides 8 for each key."""
 _PROPERTY_BYTES: Final = 4
 _RESERVED: Final = frozenset(("TAGS", "KEYS"))
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NO_PROPERTIES: Final[Mapping[str, str]] = Record(b"").properties
 
 
@@ -40,15 +39,10 @@ def check_group(group: str) -> None:
 def _check_name(field: str, name: str, limit: int) -> None:
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"{field}: {type(name).__name__}, must be str")
-    if not 1 <= len(name) <= limit:
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"{field}: {len(name)} characters, must be 1 to {limit}"
-        )
-    if _NAME.fullmatch(name) is None:
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL,
-            f"{field} {name!r}: only letters, digits, percent, bar, underscore and hyphen",
-        )
+    try:
+        check_name(field, name, limit)
+    except DledgerError as error:
+        raise MessageIllegal(Code.MESSAGE_ILLEGAL, error.detail) from None
 
 
 def make_record(

@@ -196,7 +196,10 @@ class _Encoder:
         try:
             self.parts.append(form.pack(value))
         except struct.error:
-            raise _misuse(f"{name} {value} does not fit {form.format}") from None
+            signed = form.format[-1:].islower()
+            least = -(1 << 8 * form.size - 1) if signed else 0
+            most = least + (1 << 8 * form.size) - 1
+            raise _misuse(f"{name} {value}, must be {least} to {most}") from None
 
     def text(self, name: str, value: str) -> None:
         data = value.encode()

@@ -10,7 +10,6 @@ rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the m
 A deleted topic's row stays, so that an older command about it is still refused as older.
 """
 
-import re
 import struct
 from dataclasses import replace
 from operator import attrgetter
@@ -27,27 +26,15 @@ from dledger.state.values import (
     TopicType,
 )
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import (
-    GROUP_NAME_LENGTH_MAX,
-    QUEUES_PER_TOPIC_MAX,
-    TOPIC_NAME_LENGTH_MAX,
-)
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, QUEUES_PER_TOPIC_MAX
+from dledger_proto.names import check_name, check_topic_name
 
 TOPICS_MAX: Final = 65_536
 """Rows of one group, deleted topics among them."""
 _PAGE_ROWS: Final = 256
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _HEAD: Final = struct.Struct("<BBBxIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
-
-
-def check_topic_name(name: str) -> None:
-    """Raise INVALID_ARGUMENT unless the name keeps RocketMQ's rules (S33)."""
-    if not 1 <= len(name) <= TOPIC_NAME_LENGTH_MAX:
-        raise _invalid(f"topic name has {len(name)} characters, 1 to {TOPIC_NAME_LENGTH_MAX}")
-    if not _NAME.fullmatch(name):
-        raise _invalid(f"topic name {name!r}: only letters, digits, % | _ and - are allowed")
 
 
 def check_layout(layout: tuple[LayoutPart, ...]) -> None:
@@ -55,8 +42,7 @@ def check_layout(layout: tuple[LayoutPart, ...]) -> None:
     if not layout:
         raise _invalid("layout has no part")
     for part in layout:
-        if not 1 <= len(part.group) <= GROUP_NAME_LENGTH_MAX or not _NAME.fullmatch(part.group):
-            raise _invalid(f"layout: {part.group!r} is not the name of a group")
+        check_name("layout: group", part.group, GROUP_NAME_LENGTH_MAX)
         if part.write_queues < 1:
             raise _invalid(f"layout: group {part.group} has {part.write_queues} write queues")
     total = sum(part.write_queues for part in layout)

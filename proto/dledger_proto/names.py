@@ -1,0 +1,51 @@
+"""The rule for names that users choose: topics, consumer groups, owners of holds (S33).
+
+RocketMQ's, so that its users' names work here. It also keeps control characters and spaces out of
+every line, key and file that a name ends up in. Clusters, broker groups and members, which
+operators name, keep the stricter rule of the member's configuration.
+"""
+
+import re
+from typing import Final
+
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
+
+NAME_RULE: Final = "only letters, digits, % | _ and - are allowed"
+CLIENT_ID_LENGTH_MAX: Final = 255
+"""Of what a consumer calls itself; RocketMQ's are like 10.0.0.1@4711#8812."""
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SHOWN_LENGTH_MAX: Final = 40
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_ARGUMENT unless a topic may have this name."""
+    check_name("topic name", name, TOPIC_NAME_LENGTH_MAX)
+
+
+def check_group_name(field: str, name: str) -> None:
+    """Raise INVALID_ARGUMENT unless a consumer group, or the owner of a hold, may have it."""
+    check_name(field, name, GROUP_NAME_LENGTH_MAX)
+
+
+def check_name(field: str, name: str, length_max: int) -> None:
+    """Raise INVALID_ARGUMENT, naming field, value and limit, unless the name keeps the rule."""
+    if not 1 <= len(name) <= length_max:
+        raise _refusal(field, name, f"has {len(name)} characters, must be 1 to {length_max}")
+    if not _NAME.fullmatch(name):
+        raise _refusal(field, name, NAME_RULE)
+
+
+def check_client_id(field: str, value: str) -> None:
+    """Raise INVALID_ARGUMENT unless it is short and printable; it may be empty."""
+    if len(value) > CLIENT_ID_LENGTH_MAX:
+        limit = f"has {len(value)} characters, at most {CLIENT_ID_LENGTH_MAX}"
+        raise _refusal(field, value, limit)
+    if not value.isprintable():
+        raise _refusal(field, value, "only printable characters are allowed")
+
+
+def _refusal(field: str, value: str, limit: str) -> DledgerError:
+    more = "..." if len(value) > _SHOWN_LENGTH_MAX else ""
+    shown = f"{value[:_SHOWN_LENGTH_MAX]!r}{more}"
+    return DledgerError(Code.INVALID_ARGUMENT, f"{field} {shown}: {limit}")
