@@ -14,6 +14,7 @@ from structlog.typing import EventDict, Processor
 
 from dledger.clock import Clock
 from dledger_broker.config import LogConfig, LogFormat
+from dledger_proto.names import printable
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -48,6 +49,14 @@ class Quiet:
         return self._left_out.pop(kind, 0)
 
 
+def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Keep what strangers send from moving a terminal's cursor or beginning a line of its own."""
+    return {
+        key: printable(value) if isinstance(value, str) and key != "exception" else value
+        for key, value in event.items()
+    }
+
+
 def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str) -> None:
     """Send all log lines of this process to `stream` (standard error); `bound` goes on each."""
     target = sys.stderr if stream is None else stream
@@ -67,14 +76,15 @@ def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str
             structlog.processors.JSONRenderer(sort_keys=False),
         ]
     else:
-        processors.append(
+        processors += [
+            _printable_values,
             structlog.dev.ConsoleRenderer(
                 colors=target.isatty(),
                 # Not the default: it prints hundreds of lines with the values of all variables,
                 # message bodies among them, and holds the loop for most of a second.
                 exception_formatter=structlog.dev.plain_traceback,
-            )
-        )
+            ),
+        ]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level.value]),

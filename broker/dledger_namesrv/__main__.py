@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
+from dledger_proto.names import printable
 
 EXIT_PORT_TAKEN = 69
 
@@ -46,19 +47,28 @@ def run(settings: NameServerSettings) -> int:
     return 0
 
 
+def _printable_values(
+    _logger: object, _name: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Keep what strangers send from moving a terminal's cursor or beginning a line of its own."""
+    return {
+        key: printable(value) if isinstance(value, str) else value for key, value in event.items()
+    }
+
+
 def set_up_logs(*, json: bool) -> None:
     """Log to standard error. Not the broker's `logs`: a name server does not import the broker."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
         if json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else [_printable_values, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),

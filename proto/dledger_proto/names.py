@@ -45,6 +45,13 @@ def check_client_id(field: str, value: str) -> None:
         raise _refusal(field, value, "only printable characters are allowed")
 
 
+def printable(text: str) -> str:
+    """Return the text with every character that is not printable as an escape, for one line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _refusal(field: str, value: str, limit: str) -> DledgerError:
     more = "..." if len(value) > _SHOWN_LENGTH_MAX else ""
     shown = f"{value[:_SHOWN_LENGTH_MAX]!r}{more}"

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.names import printable
 
 PIPE_WIDTH: Final = 1_000
 
@@ -120,7 +121,7 @@ def print_error(what: str, remedy: str = "") -> None:
     """Print the one line of a failure."""
     line = f"error: {what}" + (f"; {remedy}" if remedy else "")
     Console(file=sys.stderr, highlight=False, soft_wrap=True).print(
-        " ".join(line.split()), style="bold red", markup=False
+        printable(" ".join(line.split())), style="bold red", markup=False
     )
 
 

@@ -5,8 +5,10 @@ import io
 import pytest
 import structlog
 
+from dledger_broker.cli.output import print_error
 from dledger_broker.config import LogConfig, LogFormat
 from dledger_broker.logs import set_up_logs
+from dledger_namesrv.__main__ import set_up_logs as set_up_name_server_logs
 
 
 @pytest.mark.parametrize("form", list(LogFormat))
@@ -23,3 +25,21 @@ def test_values_cannot_inject(form: LogFormat, hostile: str) -> None:
     (line,) = stream.getvalue().split("\n")[:-1]
     assert line.isprintable()
     assert "refused" in line
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_values_cannot_inject_at_the_name_server(
+    json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        set_up_name_server_logs(json=json)
+        structlog.get_logger().info("member registered", member="a\x1b[2J\nforged")
+    finally:
+        structlog.reset_defaults()
+    (line,) = capsys.readouterr().err.split("\n")[:-1]
+    assert line.isprintable()
+
+
+def test_the_one_line_of_a_failure_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error("topic \x1b[31m\nx does not exist")
+    assert capsys.readouterr().err == "error: topic \\x1b[31m x does not exist\n"
