@@ -273,9 +273,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
             async def execute() -> pb.TransferLeadershipReply:
                 target = MemberId(request.target) if request.target else None
                 leader = await served.host.transfer(target)
-                return pb.TransferLeadershipReply(
-                    leader=leader or request.target, term=served.host.group.term
-                )
+                return pb.TransferLeadershipReply(leader=leader or "", term=served.host.group.term)
 
             return await self._calls.on_leader(call, messaging, TRANSFER, request, execute)
 

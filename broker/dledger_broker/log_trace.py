@@ -16,7 +16,9 @@ _WARNINGS: Final = frozenset(
     {
         "clock_off",
         "disk_hangs",
+        "forgotten",
         "leader_lost",
+        "life_renewed",
         "link_down",
         "link_garbled",
         "link_refused",

@@ -36,6 +36,7 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
                 inflight_bytes=peer.inflight_bytes,
                 incarnation=peer.incarnation,
                 quarantined=peer.quarantined,
+                refused=peer.refused,
             )
         )
     return pb.StatusReply(

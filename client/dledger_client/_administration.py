@@ -139,8 +139,20 @@ class Administration:
     async def transfer_leadership(self, group: str, target: str) -> tuple[str, int]:
         """Hand leadership over; return the new leader and its term."""
         request = pb.TransferLeadershipRequest(target=target)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._budget
         reply = await self.cluster.call(calls.TRANSFER, request, group=group)
-        return reply.leader, reply.term
+        if reply.leader:
+            return reply.leader, reply.term
+        # The old leader has let go; who won is told by the routes.
+        found = await self.cluster.leader_of(group, reply.term, deadline - loop.time())
+        if found is None:
+            raise error_of(
+                Code.UNKNOWN_OUTCOME,
+                f"leadership of {group} was given up before term {reply.term}, but no new leader"
+                f" was heard of within {self._budget:.1f} s",
+            )
+        return found
 
     async def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
         """Ask one member to trust another that lost its data; `sentence` must name the risk."""

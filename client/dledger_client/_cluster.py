@@ -278,6 +278,19 @@ class Cluster:
         except TimeoutError:
             return
 
+    async def leader_of(self, group: str, term: int, timeout: float) -> tuple[str, int] | None:
+        """Return leader and term of a group, of `term` or a later one; None after `timeout` s."""
+        deadline = self._now() + timeout
+        while True:
+            route = self.routes.group(group)
+            if route is not None and route.has_leader and route.term >= term:
+                return route.leader, route.term
+            left = deadline - self._now()
+            if left <= 0:
+                return None
+            self.refresh()
+            await self._wait_change(min(left, REFRESH_INTERVAL))
+
     async def control_group(self, timeout_ms: float) -> str:
         """Return the group that decides about topics, waiting until it is known."""
         deadline = self._now() + timeout_ms / 1_000

@@ -191,7 +191,8 @@ class AsyncAdmin:
     async def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
         """Hand a group's leadership to `target` (empty: the member that holds most).
 
-        Returns the new leader and its term. Calls under way do not fail by it.
+        Returns the new leader and its term, UnknownOutcome when none is heard of in time. Calls
+        under way do not fail by it.
         """
         return await self._runner.run(self._administration.transfer_leadership(group, target))
 

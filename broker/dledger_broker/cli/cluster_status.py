@@ -161,6 +161,8 @@ def _row(
     if reply.role == "leader":
         match_index = reply.durable_index
     reason = reply.reason
+    if not reason:
+        reason = _refused_by_leader(member.member, leader)
     if reply.disk_low and not reason:
         reason = "the disk is at its low-water mark: writes are refused"
     return {
@@ -210,6 +212,13 @@ def _silent_row(
         "flush": None,
         "reason": reason,
     }
+
+
+def _refused_by_leader(member: str, leader: StatusReply | None) -> str:
+    for progress in leader.members if leader is not None else ():
+        if progress.member == member and progress.refused:
+            return f"refused by {leader.member if leader else ''}: {progress.refused}"
+    return ""
 
 
 def _match_index(member: str, leader: StatusReply | None) -> int | None:

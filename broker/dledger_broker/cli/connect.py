@@ -90,6 +90,10 @@ class Cluster:
         """Give the next call the whole timeout again (for commands that watch)."""
         self._deadline = time.monotonic() + self._timeout
 
+    def is_late(self) -> bool:
+        """Tell whether the timeout leaves no time for another round."""
+        return time.monotonic() + AGAIN_SECONDS >= self._deadline
+
     def routes(self, *, refresh: bool = False, topics: Sequence[str] = ()) -> RoutesReply:
         """Return where everybody is, from the first name server that answers."""
         if self._routes is not None and not refresh:
@@ -156,7 +160,7 @@ class Cluster:
                     last = error
                     if error.hint:
                         waiting.insert(0, error.hint)
-            if time.monotonic() + AGAIN_SECONDS >= self._deadline:
+            if self.is_late():
                 raise last or DledgerError(
                     Code.UNAVAILABLE, f"no member of group {route.group} can be reached"
                 )

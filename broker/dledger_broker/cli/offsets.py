@@ -1,9 +1,8 @@
 """`dledger offsets`, `trim`, `transfer`: where consumers are, what is dropped, who leads."""
 
 import datetime as dt
-import time
 from threading import Event
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -30,8 +29,6 @@ from dledger_proto.v1.broker_pb2 import (
     TrimRequest,
 )
 from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
-
-NEW_LEADER_SECONDS_MAX: Final = 3.0
 
 QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue.")]
 
@@ -133,22 +130,31 @@ def transfer(
             group=route.group,
             write=True,
         )
-        leader = reply.leader or _leader_of_term(cluster, route.group, reply.term)
-    row = {"group": route.group, "leader": leader, "term": reply.term}
+        leader, term = reply.leader, reply.term
+        if not leader:
+            leader, term = _leader_of_term(cluster, route.group, term)
+    row = {"group": route.group, "leader": leader, "term": term}
     print_rows([row], ("group", "leader", "term"), as_json=as_json)
 
 
-def _leader_of_term(cluster: Cluster, group: str, term: int) -> str:
-    """Return who leads, when the old leader had only let go: the name server hears it at once."""
+def _leader_of_term(cluster: Cluster, group: str, term: int) -> tuple[str, int]:
+    """Return who leads, and in which term, when the old leader had only let go.
+
+    The name server hears it at once; UNKNOWN_OUTCOME when it does not within the command's time.
+    """
     pause = Event()
-    until = time.monotonic() + NEW_LEADER_SECONDS_MAX
-    while time.monotonic() < until:
-        cluster.routes(refresh=True)
+    while True:
         route = cluster.group(group)
         if route.leader and route.term >= term:
-            return route.leader
+            return route.leader, route.term
+        if cluster.is_late():
+            raise DledgerError(
+                Code.UNKNOWN_OUTCOME,
+                f"leadership of {group} was given up before term {term}, but no new leader was "
+                "heard of in time",
+            )
         pause.wait(AGAIN_SECONDS)
-    return ""
+        cluster.routes(refresh=True)
 
 
 def lift_quarantine(

@@ -381,6 +381,18 @@ def test_transfer(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> N
     assert "group g has no member 'x'; there are: a, b, c" in capsys.readouterr().err
 
 
+def test_transfer_waits_for_the_new_leader(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.members["a"]
+    leader.answers["TransferLeadership"] = lambda _: pb.TransferLeadershipReply(term=2)
+    assert cluster.run("transfer", "b", "--timeout", "0.5") == 4
+    assert "given up before term 2, but no new leader was heard of" in capsys.readouterr().err
+    leader.answers["TransferLeadership"] = lambda _: pb.TransferLeadershipReply(term=1)
+    assert cluster.run("transfer", "b", "--json") == 0
+    assert printed(capsys) == [{"group": "g", "leader": "a", "term": 1}]
+
+
 def test_quarantine_is_lifted_only_with_the_sentence(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

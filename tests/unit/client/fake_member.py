@@ -171,6 +171,8 @@ class FakeMember:
         """Frames until a fetch stream breaks; -1: never."""
         self.damage_fetch = False
         self.hang_fetch = False
+        self.only_lets_go = False
+        """A transfer ends this member's leadership, and nobody is elected."""
         self.hold_answers = asyncio.Event()
         self.hold_answers.set()
         """Cleared: stored, but answers wait."""
@@ -429,6 +431,8 @@ class FakeMember:
 
     async def _transfer(self, data: bytes) -> Message:
         target = pb.TransferLeadershipRequest.FromString(data).target
+        if self.only_lets_go:
+            return pb.TransferLeadershipReply(term=self.group.term + 1)
         self.cluster.elect(target or self.group.members[-1], self.group.name)
         return pb.TransferLeadershipReply(leader=target, term=self.group.term)
 

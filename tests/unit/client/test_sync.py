@@ -11,6 +11,7 @@ from dledger_client import (
     Admin,
     BufferFull,
     ClientClosed,
+    ConnectionConfig,
     Consumer,
     ConsumerConfig,
     NothingFound,
@@ -20,6 +21,7 @@ from dledger_client import (
     SendFuture,
     StartAt,
     TopicNotFound,
+    UnknownOutcome,
 )
 from dledger_proto.errors import Code
 from dledger_proto.limits import KIB
@@ -199,6 +201,23 @@ def test_administration(threaded: ThreadedCluster) -> None:
         admin.commit_offsets("g", {("new", 1): 5})
         assert admin.read_offsets("g", "new") == {1: 5}
         assert issubclass(NothingFound, NotStored)
+
+
+def test_a_transfer_returns_once_the_new_leader_is_known(threaded: ThreadedCluster) -> None:
+    cluster = threaded.cluster
+    with Admin(cluster.bootstrap) as admin:
+        before = admin.groups()[0].term
+        # The old leader does not know who won: its answer names nobody.
+        assert admin.transfer_leadership("a") == ("a1", before + 1)
+    cluster.leader().only_lets_go = True
+    patience = ConnectionConfig(call_timeout_ms=300)
+    with Admin(cluster.bootstrap, patience) as admin:
+        with pytest.raises(UnknownOutcome) as raised:
+            admin.transfer_leadership("a", "a0")
+        assert raised.value.detail == (
+            f"leadership of a was given up before term {before + 2}, but no new leader was heard "
+            "of within 0.3 s"
+        )
 
 
 def test_one_background_thread_serves_all(threaded: ThreadedCluster) -> None:
