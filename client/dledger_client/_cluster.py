@@ -84,18 +84,28 @@ class Cluster:
 
     async def wait_loaded(self, timeout: float) -> None:
         """Wait for the first routes; DeadlineExpired after `timeout` seconds."""
+        self._check_open()
         try:
             async with asyncio.timeout(timeout):
                 await self._loaded.wait()
+            self._check_open()
         except TimeoutError:
             raise DeadlineExpired(
                 Code.NOT_PROPOSED,
                 f"no routes from {', '.join(self._bootstrap)} within {timeout:.1f} s",
             ) from None
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed(Code.CLOSED, "this client is closed")
+        if self._watcher is None:
+            raise ClientClosed(Code.CLOSED, "this client is not started")
+
     async def close(self) -> None:
-        """End all tasks and close all channels."""
+        """End all tasks and close all channels; calls that wait end as ClientClosed."""
         self._is_closed = True
+        self._loaded.set()
+        self._changed.set()
         for task in (self._watcher, self._refresher):
             if task is not None:
                 task.cancel()
@@ -232,6 +242,10 @@ class Cluster:
         tries = 0
         last: ClientError | None = None
         while True:
+            if last is None or last.definite:  # or a try may have been carried out
+                self._check_open()
+            elif self._is_closed:
+                raise last
             now = self._now()
             if now >= deadline:
                 raise _out_of_time(method, group, tries, now - start, last)
@@ -285,6 +299,8 @@ class Cluster:
             route = self.routes.group(group)
             if route is not None and route.has_leader and route.term >= term:
                 return route.leader, route.term
+            if self._is_closed:
+                return None
             left = deadline - self._now()
             if left <= 0:
                 return None
@@ -298,8 +314,7 @@ class Cluster:
             route = self.routes.control_group()
             if route is not None:
                 return route.name
-            if self._is_closed:
-                raise ClientClosed(Code.SHUTTING_DOWN, "closed")
+            self._check_open()
             left = deadline - self._now()
             if left <= 0:
                 raise DeadlineExpired(Code.NOT_PROPOSED, "the control group is not known")

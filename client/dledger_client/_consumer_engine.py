@@ -68,7 +68,7 @@ class ConsumerEngine:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the consumer was started on."""
         if self._loop is None:
-            raise ClientClosed(Code.SHUTTING_DOWN, "the consumer is not started")
+            raise ClientClosed(Code.CLOSED, "the consumer is not started")
         return self._loop
 
     async def start(self) -> None:
@@ -96,7 +96,7 @@ class ConsumerEngine:
     def check_open(self) -> None:
         """Refuse calls after `close`."""
         if self.is_closed:
-            raise ClientClosed(Code.SHUTTING_DOWN, "this consumer is closed")
+            raise ClientClosed(Code.CLOSED, "this consumer is closed")
 
     # What is read.
 

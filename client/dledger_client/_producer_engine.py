@@ -92,7 +92,7 @@ class ProducerEngine:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the producer was started on."""
         if self._loop is None:
-            raise ClientClosed(Code.SHUTTING_DOWN, "the producer is not started")
+            raise ClientClosed(Code.CLOSED, "the producer is not started")
         return self._loop
 
     async def start(self) -> None:
@@ -114,7 +114,7 @@ class ProducerEngine:
     def check_open(self) -> None:
         """Refuse new messages after `close`."""
         if self.is_closed:
-            raise ClientClosed(Code.SHUTTING_DOWN, "this producer is closed")
+            raise ClientClosed(Code.CLOSED, "this producer is closed")
 
     def take(
         self,
@@ -183,7 +183,7 @@ class ProducerEngine:
             try:
                 self.loop.call_soon_threadsafe(self._flush)
             except RuntimeError:  # closed meanwhile, and its loop has ended
-                raise ClientClosed(Code.SHUTTING_DOWN, "this producer is closed") from None
+                raise ClientClosed(Code.CLOSED, "this producer is closed") from None
 
     def _flush(self) -> None:
         """End a turn: take what threads handed over, let everything go that may."""
@@ -206,7 +206,7 @@ class ProducerEngine:
 
     @staticmethod
     def _closed_error() -> ClientError:
-        return ClientClosed(Code.SHUTTING_DOWN, "the producer was closed")
+        return ClientClosed(Code.CLOSED, "the producer was closed")
 
     async def wait_for_room(self, size: int = 0, timeout: float | None = None) -> None:
         """Wait until the buffer has room for `size` bytes; BufferFull after `timeout` seconds."""

@@ -7,8 +7,7 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
     ├── ServerBug                   a member met a bug of its own; nothing is known
     └── NotStored                   definite: nothing happened
         ├── Unavailable             nobody could take the call now; a retry helps
-        │   ├── DeadlineExpired     its time was over before anybody could take it
-        │   └── ClientClosed        this producer, consumer or admin was closed
+        │   └── DeadlineExpired     its time was over before anybody could take it
         ├── Overloaded              a bound on waiting work is reached; slow down
         │   └── BufferFull          the bound is this producer's own buffer
         ├── MessageIllegal          a field breaks a rule; the text names field, value and limit
@@ -23,6 +22,7 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── OffsetOutOfRange        below the queue's minimum or above its maximum
         ├── OffsetBehind            a commit below the stored offset, without reset
         ├── Held                    a hold keeps this part of the log
+        ├── ClientClosed            this producer, consumer or admin was closed, for good
         └── ProducerRejected        the cluster does not take this producer's sequence
             └── ProducerFenced      a newer producer of the same name took over; stop this one
 ```
@@ -69,10 +69,6 @@ class Unavailable(NotStored):
 
 class DeadlineExpired(Unavailable):
     """The time budget was over before anybody could take the call (NOT_PROPOSED)."""
-
-
-class ClientClosed(Unavailable):
-    """You closed this client; what was waiting was not sent (SHUTTING_DOWN)."""
 
 
 class Overloaded(NotStored):
@@ -127,6 +123,10 @@ class Held(NotStored):
     """A hold keeps this part of the log; the text names its owner."""
 
 
+class ClientClosed(NotStored):
+    """You closed this client; what was waiting was not sent (CLOSED). A new one is needed."""
+
+
 class ProducerRejected(NotStored):
     """The cluster does not know this producer or its sequence, also after it registered again."""
 
@@ -165,6 +165,7 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.SWITCHED_OFF: InvalidRequest,
     Code.STALE_LAYOUT: Unavailable,
     Code.HELD: Held,
+    Code.CLOSED: ClientClosed,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,
     Code.SEQUENCE_GAP: ProducerRejected,

@@ -53,6 +53,7 @@ class Code(enum.IntEnum):
     SWITCHED_OFF = 314
     STALE_LAYOUT = 315
     HELD = 316
+    CLOSED = 317
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -113,6 +114,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.SWITCHED_OFF: _no("switched off by configuration"),
     Code.STALE_LAYOUT: _later("a newer layout of the topic is known; refresh the route"),
     Code.HELD: _no("a hold keeps this part of the log"),
+    Code.CLOSED: _no("this client object is closed, or was not started"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),

@@ -2,9 +2,11 @@
 
 import pytest
 
-from dledger_client import errors
+from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer, ClientClosed, errors
 from dledger_client.errors import ClientError, NotStored, client_error, code_of, error_of
 from dledger_proto.errors import MEANINGS, Code, DledgerError
+from tests.unit.client.fake_member import FakeCluster
+from tests.unit.client.helpers import run
 
 
 @pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK])
@@ -41,6 +43,29 @@ def test_the_tree_in_the_docstring_is_complete() -> None:
         if isinstance(kind, type) and issubclass(kind, ClientError):
             assert name in drawn, f"{name} is not drawn"
             assert kind.__doc__, f"{name} has no docstring"
+
+
+def test_a_closed_client_never_works_again() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster:
+            producer = AsyncProducer(cluster.bootstrap)
+            consumer = AsyncConsumer(cluster.bootstrap)
+            admin = AsyncAdmin(cluster.bootstrap)
+            for client in (producer, consumer, admin):
+                await client.start()
+                await client.close()
+            for call in (
+                lambda: producer.send("t", b"x"),
+                lambda: consumer.assign("t"),
+                lambda: consumer.poll(),
+                lambda: admin.list_topics(),
+                lambda: admin.transfer_leadership("a"),
+            ):
+                with pytest.raises(ClientClosed) as raised:
+                    await call()
+                assert (raised.value.definite, raised.value.retriable) == (True, False)
+
+    run(body())
 
 
 def test_text_names_code_and_detail() -> None:
