@@ -78,7 +78,10 @@ OnSettled = Callable[[Settled], None]
 
 
 class Durability(enum.Enum):
-    """When an acknowledgement may leave: after fdatasync, or at once (`flush: async`, D4)."""
+    """When an acknowledgement may leave (D4): synced (fdatasync), or only written (`flush: async`).
+
+    What is written survives the end of the process (kill -9), not that of the machine.
+    """
 
     SYNC = "sync"
     ASYNC = "async"

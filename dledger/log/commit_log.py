@@ -6,9 +6,9 @@ bytes), `space` (a full disk). It knows nothing of votes, commit or apply.
 
 One thread, the loop's, calls everything here except `read_span`, `check_disk` and `Round.execute`,
 which any thread may call. Appending and cutting change memory only; `take_round` hands out what is
-dirty, `Round.execute` makes it durable elsewhere, `round_finished` moves `durable_index`. After a
-failed write or sync the log has failed: everything that could promise anything raises LogFailed,
-reading goes on.
+dirty, `Round.execute` writes it elsewhere, `round_finished` moves `written_index` and, when the
+round ended with a sync, `durable_index`. After a failed write or sync the log has failed:
+everything that could promise anything raises LogFailed, reading goes on.
 """
 
 from collections.abc import Sequence
@@ -78,6 +78,7 @@ class CommitLog:
             terms=found.terms,
             end=found.end,
             taken=found.end,
+            written=found.end,
             durable=found.end,
             checkpoint_position=found.checkpoint.end.position,
         )
@@ -143,6 +144,21 @@ class CommitLog:
     def durable_index(self) -> LogIndex:
         """Everything up to here is synced."""
         return self._state.durable.index
+
+    @property
+    def written_index(self) -> LogIndex:
+        """Everything up to here is in the files: the end of the process does not lose it."""
+        return self._state.written.index
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Size of what is in the files and not synced; 0 when every round syncs."""
+        return self._state.written.position - self._state.durable.position
+
+    @property
+    def checkpoint_is_behind(self) -> bool:
+        """True: the checkpoint does not cover all that is synced, so damage there reads as torn."""
+        return self._state.checkpoint_position != self._state.durable.position
 
     @property
     def durable_position(self) -> Position:
@@ -309,16 +325,22 @@ class CommitLog:
 
     # Write rounds.
 
-    def take_round(self, hard_state: HardState | None) -> Round | None:
-        """Return a round that makes everything durable that is not, or None when nothing is dirty.
+    def take_round(
+        self, hard_state: HardState | None, *, sync: bool = True, checkpoint: bool = False
+    ) -> Round | None:
+        """Return a round that writes everything that is not, or None when there is nothing to do.
 
-        `hard_state` is given when it changed. At most one round is in flight.
+        `hard_state` is given when it changed; it is always synced. Without `sync` the entries may
+        be left to a later round's sync. `checkpoint`: let a durable checkpoint cover all of the
+        log, with the sync that it needs. At most one round is in flight.
         """
         self._disk.check()
         assert self._in_flight is None, "a round is in flight"
         content = hard_state.encode() if hard_state is not None else self._hard_state
         changed = content != self._hard_state
-        self._in_flight = self._planner.plan(content if changed else None)
+        self._in_flight = self._planner.plan(
+            content if changed else None, sync=sync, checkpoint=checkpoint
+        )
         self._hard_state = content
         self._cut_in_flight = None
         if self._state.trim_base is not None:
@@ -333,9 +355,11 @@ class CommitLog:
         self._in_flight = None
         state = self._state
         cut = self._cut_in_flight
-        state.durable = cut if cut is not None and cut.position < finished.end.position else (
+        state.written = cut if cut is not None and cut.position < finished.end.position else (
             finished.end
         )  # fmt: skip
+        if finished.synced:
+            state.durable = state.written
         if finished.group_id != self._folder.identity.group_id:
             self._folder.identity = replace(self._folder.identity, group_id=finished.group_id)
         state.sealed_on_disk()
@@ -432,9 +456,12 @@ class CommitLog:
         return self._space.check()
 
     def close(self) -> None:
-        """Write a last checkpoint and close all files. What no round has written is forgotten."""
+        """Sync, write a last checkpoint, close all files. What no round wrote is forgotten."""
         state = self._state
         if not self.failed and self._in_flight is None:
+            if self.unsynced_bytes:
+                self._disk.sync(state.segments[state.place_of_index(state.written.index)].name)
+                state.durable = state.written
             checkpoint = state.checkpoint(state.durable)
             if checkpoint.end.position != state.checkpoint_position:
                 self._store_checkpoint(checkpoint.encode())

@@ -1,10 +1,12 @@
 """What the log holds, as the loop's thread sees it: ahead of the disk by what no round has written.
 
-Owns: segments, chain, terms, tail and the marks (taken, durable, cut) that say which part of it is
-on disk. No I/O: rounds are planned from it (`planning`), bytes are found with it (`lookup`).
+Owns: segments, chain, terms, tail and the marks (taken, written, durable, cut) that say which part
+of it is on disk. No I/O: rounds are planned from it (`planning`), bytes are found with it
+(`lookup`).
 
-    first ......... durable ......... taken ......... end
-          on disk, synced   in a round     in memory only
+    first ........ durable ........ written ........ taken ........ end
+         on disk, synced  in the files,     in a round    in memory only
+                          not synced yet
 """
 
 from bisect import bisect_right
@@ -34,6 +36,8 @@ class LogState:
     end: Chain = field(default_factory=Chain)
     taken: Chain = field(default_factory=Chain)
     """Where the newest taken round ends, or the pending cut if that is lower."""
+    written: Chain = field(default_factory=Chain)
+    """Up to here the kernel has it: the end of the process does not lose it, a power cut may."""
     durable: Chain = field(default_factory=Chain)
     cut: Chain | None = None
     """The lowest cut that no round was taken for; only when it concerns the disk."""
@@ -147,6 +151,8 @@ class LogState:
             self.taken = end
             if self.cut is None or end.position < self.cut.position:
                 self.cut = end
+        if end.position < self.written.position:
+            self.written = end
         if end.position < self.durable.position:
             self.durable = end
 

@@ -7,12 +7,15 @@ Owns: the order of the steps, on which recovery's tables lean:
    after a power cut between the two this member could vote again in a term it took part in (I5).
 2. *The cut of a suffix* before any byte that replaces it, and before that a checkpoint that
    claims no more than what stays. A cut of everything clears the group id in the identity first.
-3. *Entries*, segment by segment: write, sync; a full segment is sealed and its index written
-   before its successor is made.
+3. *Entries*, segment by segment: a full segment is sealed, synced and its index written before its
+   successor is made; then one sync of the newest. A round may leave out that sync (`flush: async`)
+   unless one of the following steps, all of which speak of what is synced, is due.
 4. *The identity* with the group id, once the genesis entry is durable.
 5. *The head*: a checkpoint with the new head, durably, then the old files.
 6. *A checkpoint*, when enough was written since the last or a segment was sealed. Its name is not
-   synced: a power cut then brings back the one before, which claims less.
+   synced: a power cut then brings back the one before, which claims less. Of a checkpoint that was
+   asked for, because the log is idle, the name is synced: no later round's stamps will prove the
+   last round synced, and after a power cut damage in it would read as a torn tail.
 """
 
 from dataclasses import replace
@@ -30,6 +33,7 @@ from dledger.log.write_round import (
     Round,
     Step,
     StoreFile,
+    SyncEntries,
     WriteEntries,
 )
 from dledger.types import LogIndex
@@ -54,7 +58,7 @@ class Planner:
         self._group_id = folder.identity.group_id
         """What the identity file says after all rounds taken so far."""
 
-    def plan(self, hard_state: bytes | None) -> Round | None:
+    def plan(self, hard_state: bytes | None, *, sync: bool, checkpoint: bool) -> Round | None:
         """Return the next round; None when nothing is dirty. Marks everything as taken."""
         state = self._state
         steps: list[Step] = []
@@ -63,21 +67,27 @@ class Planner:
         if state.cut is not None:
             self._plan_cut(state.cut, steps)
         rolled = self._plan_entries(steps)
+        outgrown = state.end.position - state.checkpoint_position >= self._checkpoint_bytes
+        forming = state.group_id != self._group_id
+        trimmed = state.trim_base
+        checkpoint_due = checkpoint or rolled or outgrown
+        syncs = sync or checkpoint_due or forming or trimmed is not None
+        if syncs and state.end.position > state.durable.position:
+            steps.append(SyncEntries(state.segments[-1].name))
         for name, content in self._lookup.rebuilt.items():
             path = f"{self._folder.log_path}/{name}"
             steps.append(StoreFile(self._folder.log_path, path, content))
         self._lookup.rebuilt.clear()
-        if state.group_id != self._group_id:
+        if forming:
             self._plan_identity(state.group_id, steps)
         state.taken = state.end
-        trimmed = state.trim_base
         if trimmed is not None:
             self._plan_trim(steps)
-        elif rolled or state.end.position - state.checkpoint_position >= self._checkpoint_bytes:
-            self._plan_checkpoint(state.end, steps, sync_name=False)
+        elif checkpoint_due:
+            self._plan_checkpoint(state.end, steps, sync_name=checkpoint)
         if not steps:
             return None
-        return Round(self._disk, steps, state.end, self._group_id, trimmed)
+        return Round(self._disk, steps, state.end, syncs, self._group_id, trimmed)
 
     def _plan_cut(self, cut: Chain, steps: list[Step]) -> None:
         state = self._state

@@ -1,4 +1,4 @@
-"""A write round: everything one sync covers, as a list of steps, and the disk they run against.
+"""A write round: what is written at once, as a list of steps, and the disk they run against.
 
 Owns: the order of writes and syncs inside a step, allocation, and that nothing is promised after a
 failure. Which steps a round has, and in which order, is `planning`'s. A round is executed once, in
@@ -231,7 +231,7 @@ class CreateSegment:
 
 @dataclass(frozen=True, slots=True)
 class WriteEntries:
-    """Write a run of entries into one file, stamped for it, and sync it once."""
+    """Write a run of entries into one file, stamped for it; sync it when that seals it."""
 
     name: str
     salt: bytes
@@ -253,13 +253,26 @@ class WriteEntries:
             disk.write(self.name, self.offset, buffers, size)
         if self.sealed_size is not None:
             disk.seal(self.name, self.sealed_size)
-        else:
-            disk.sync(self.name)
 
     def describe(self) -> str:
         """See `Step.describe`."""
         sealed = " and seal" if self.sealed_size is not None else ""
         return f"write {len(self.entries)} entries to {self.name} at {self.offset}{sealed}"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEntries:
+    """Sync the newest file: with it everything written so far, for the others are sealed."""
+
+    name: str
+
+    def run(self, disk: LogDisk) -> None:
+        """See `Step.run`."""
+        disk.sync(self.name)
+
+    def describe(self) -> str:
+        """See `Step.describe`."""
+        return f"sync {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +299,9 @@ class Round:
     disk: LogDisk
     steps: Sequence[Step]
     end: Chain
-    """Everything up to here is durable when the round is finished, unless it was cut meanwhile."""
+    """Everything up to here is in the files when it is finished, unless it was cut meanwhile."""
+    synced: bool
+    """And all of that is synced."""
     group_id: bytes = b""
     """The group id that the identity file has after the round."""
     trimmed: Position | None = None
@@ -294,7 +309,7 @@ class Round:
     executed: bool = field(default=False, init=False)
 
     def execute(self) -> None:
-        """Write and sync. OSError: the log has failed, and every later call says so. Blocks."""
+        """Run the steps. OSError: the log has failed, and every later call says so. Blocks."""
         assert not self.executed, "a round is executed once"
         self.disk.check()
         try:

@@ -49,6 +49,8 @@ class GroupSettings:
     disk_hang_limit: float = 2.0
     """A write round in flight for longer makes a leader hand over and a follower not campaign."""
     durability: Durability = Durability.SYNC
+    flush_interval: float = 0.5
+    """With `Durability.ASYNC`: how long what was written may stay unsynced. RocketMQ's default."""
     inflight_bytes_max: int = 16 << 20
     """Append bytes on the way to one follower."""
     uncommitted_bytes_max: int = 64 << 20
@@ -73,6 +75,8 @@ class GroupSettings:
                 f"election_timeout_max {self.election_timeout_max} s: must be above "
                 f"election_timeout_min {self.election_timeout_min} s"
             )
+        if self.flush_interval <= 0:
+            raise _invalid(f"flush_interval {self.flush_interval} s: must be above 0")
         if min(self.inflight_bytes_max, self.uncommitted_bytes_max, self.waiting_bytes_max) <= 0:
             raise _invalid("inflight, uncommitted and waiting bytes: must be above 0")
 
@@ -115,10 +119,10 @@ class PeerMessage(Protocol):
 
 
 class WriteRound(Protocol):
-    """Everything one sync covers: hard state, truncation, appended bytes."""
+    """What is written at once: hard state, truncation, appended bytes; and the sync of it."""
 
     def execute(self) -> None:
-        """Write and sync; OSError when the disk refuses. Called once, off the loop's thread."""
+        """Do it; OSError when the disk refuses. Called once, off the loop's thread."""
         ...
 
 

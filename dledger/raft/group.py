@@ -58,8 +58,15 @@ class Group:
         trace: Trace,
     ) -> None:
         settings.check()
-        storage = Storage(log, hard_state, settings.durability, settings.disk_hang_limit)
         now = clock.monotonic()
+        storage = Storage(
+            log,
+            hard_state,
+            settings.durability,
+            hang_limit=settings.disk_hang_limit,
+            flush_interval=settings.flush_interval,
+            now=now,
+        )
         self._context = Context(settings, log, storage, machine, clock, random, trace, now)
         self._parts = Parts(self._context, identity)
         self._guard = _FailStop(self)
@@ -121,6 +128,7 @@ class Group:
         deadline = self._context.now + IDLE_SECONDS_MAX
         if self._stopped:
             return deadline
+        deadline = min(deadline, self._context.storage.next_deadline)
         deadline = min(deadline, self._parts.membership.next_deadline())
         return min(deadline, self._parts.next_deadline()) if self._context.formed else deadline
 
@@ -177,13 +185,13 @@ class Group:
     # Inputs: the disk.
 
     def write_finished(self, finished: WriteRound, now: float) -> None:
-        """The round that `outputs` gave is on disk."""
+        """The round that `outputs` gave was executed."""
         if self._stopped:
             return
         with self._guard:
             context = self._context
             context.now = now
-            context.storage.finish_round(finished)
+            context.storage.finish_round(finished, now)
             self._parts.membership.storage_moved()
             if context.formed:
                 self._parts.elections.storage_moved()

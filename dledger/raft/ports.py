@@ -42,6 +42,21 @@ class RaftLog(Protocol):
         ...
 
     @property
+    def written_index(self) -> int:
+        """Everything up to here survives the end of the process."""
+        ...
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """The size of what is written and not synced."""
+        ...
+
+    @property
+    def checkpoint_is_behind(self) -> bool:
+        """A checkpoint would cover more than the newest does."""
+        ...
+
+    @property
     def is_empty(self) -> bool:
         """Nothing was ever written, or everything is wiped."""
         ...
@@ -74,7 +89,9 @@ class RaftLog(Protocol):
         """Drop the suffix that begins at `index`, which is above `committed`."""
         ...
 
-    def take_round(self, hard_state: HardState | None, /) -> WriteRound | None:
+    def take_round(
+        self, hard_state: HardState | None, /, *, sync: bool, checkpoint: bool
+    ) -> WriteRound | None:
         """Return what is to be written, None when nothing is."""
         ...
 

@@ -1,26 +1,46 @@
 """What of a member's promises is on disk: hard state versions, write rounds, a hanging disk.
 
-Owns: the newest hard state and the versions of it, which round covers which version, how long a
+Owns: the newest hard state and the versions of it, which round covers which version, when a round
+is due though nothing is new (a sync with `flush: async`, a checkpoint of an idle log), how long a
 round has been in flight. Does not own the log's bytes, nor what waits for a round (`gate.py`).
 """
 
+import math
 from dataclasses import replace
+from typing import Final
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import WriteRound
 from dledger.raft.ports import RaftLog
 from dledger.types import Durability, MemberId, Term
 
+FLUSH_BYTES: Final = 4 << 20
+"""`flush: async`: with so much unsynced the next round syncs. Acknowledgements wait for that sync,
+as rounds never overlap, so it must be short; and memory holds what is not synced (I17)."""
+CHECKPOINT_IDLE_SECONDS: Final = 1.0
+"""A log that nothing was written to for so long gets a checkpoint that covers its end. Until then
+nothing proves that the last round was synced, and damage in it is cut as a torn tail."""
+
 
 class Storage:
-    """Hard state and rounds. Invariant: durable_version <= version."""
+    """Hard state and rounds. Invariant: durable_version <= version. Times in seconds."""
 
     def __init__(
-        self, log: RaftLog, state: HardState, durability: Durability, hang_limit: float
+        self,
+        log: RaftLog,
+        state: HardState,
+        durability: Durability,
+        *,
+        hang_limit: float,
+        flush_interval: float,
+        now: float,
     ) -> None:
         self._log = log
-        self._durability = durability
+        self._syncs_each_round = durability is Durability.SYNC
         self._hang_limit = hang_limit
+        self._flush_interval = flush_interval
+        self._idle_since = now
+        self._unsynced_since: float | None = None
         self.state = state
         """The newest; what it says may be told to others once `version` is durable."""
         self.durable_state = state
@@ -64,10 +84,10 @@ class Storage:
 
     @property
     def covered_index(self) -> int:
-        """Up to here an entry may be acknowledged: on disk, or with `async` in the log at all."""
-        if self._durability is Durability.SYNC:
+        """Up to here an entry may be acknowledged: synced, or with `async` at least written."""
+        if self._syncs_each_round:
             return self._log.durable_index
-        return self._log.last_index
+        return self._log.written_index
 
     @property
     def round_in_flight(self) -> bool:
@@ -76,11 +96,17 @@ class Storage:
 
     def take_round(self, now: float) -> WriteRound | None:
         """Return what the driver has to write; at most one at a time."""
-        if self._round is not None or not self._is_dirty():
+        if self._round is not None:
+            return None
+        sync = now >= self._flush_at
+        checkpoint = now >= self._checkpoint_at
+        if not (sync or checkpoint or self._is_dirty()):
             return None
         self._touched = False
         state = self.state if self.version != self.durable_version else None
-        taken = self._log.take_round(state)
+        taken = self._log.take_round(
+            state, sync=sync or self._syncs_each_round, checkpoint=checkpoint
+        )
         if taken is None:
             # Nothing is dirty: what changed has changed back to what is on disk.
             self.durable_state = self.state
@@ -99,18 +125,46 @@ class Storage:
     def _is_dirty(self) -> bool:
         log = self._log
         return (
-            log.last_index != log.durable_index
+            log.last_index != log.written_index
             or self.version != self.durable_version
             or self._touched
         )
 
-    def finish_round(self, finished: WriteRound) -> None:
+    @property
+    def next_deadline(self) -> float:
+        """Return when `take_round` has something to do though nothing is new; may be infinite."""
+        if self._round is not None:
+            return math.inf
+        return min(self._flush_at, self._checkpoint_at)
+
+    @property
+    def _flush_at(self) -> float:
+        """When what was written without a sync must be synced; infinite when all is."""
+        if self._unsynced_since is None:
+            return math.inf
+        if self._log.unsynced_bytes >= FLUSH_BYTES:
+            return self._unsynced_since
+        return self._unsynced_since + self._flush_interval
+
+    @property
+    def _checkpoint_at(self) -> float:
+        """When the log counts as idle; infinite once a checkpoint covers its end."""
+        if not self._log.checkpoint_is_behind:
+            return math.inf
+        return self._idle_since + CHECKPOINT_IDLE_SECONDS
+
+    def finish_round(self, finished: WriteRound, now: float) -> None:
         """Move the watermarks to what the round covered."""
         assert finished is self._round, "the round that finished is not the one in flight"
         self._log.round_finished(finished)
         if self._round_state is not None:
             self.durable_state = self._round_state
             self.durable_version = self._round_version
+        self._idle_since = now
+        if not self._log.unsynced_bytes:
+            self._unsynced_since = None
+        elif self._unsynced_since is None:
+            self._unsynced_since = self._round_since
         self._round = None
         self._round_state = None
 

@@ -376,7 +376,7 @@ def test_describe_is_one_stable_line(disk: Disk) -> None:
     taken = member.take()
     assert taken.describe() == (
         "create 00000000000000000000.log; write 1 entries to 00000000000000000000.log at 128; "
-        "store identity"
+        "sync 00000000000000000000.log; store identity"
     )
 
 

@@ -1,40 +1,81 @@
 """Versions of the hard state, what a round covers, and `flush: async`."""
 
+import math
+
+import pytest
+
 from dledger.log.hard_state import HardState
 from dledger.raft.api import WriteRound
 from dledger.raft.message import VoteAnswer
-from dledger.raft.storage import Storage
+from dledger.raft.storage import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
 from dledger.types import Durability, MemberId, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import World
 
 
 class Round:
+    def __init__(self, *, sync: bool, checkpoint: bool) -> None:
+        self.sync = sync
+        self.checkpoint = checkpoint
+
     def execute(self) -> None: ...
 
 
 class FakeLog:
-    """Hands out a round when the hard state differs from the one on disk, or entries wait."""
+    """Hands out a round when the hard state differs from the one on disk, or entries wait.
+
+    Every entry has 1 KiB.
+    """
 
     def __init__(self) -> None:
         self.last_index = 5
+        self.written_index = 5
         self.durable_index = 5
+        self.checkpoint_index = 5
         self.on_disk = HardState()
         self.taken: list[HardState | None] = []
 
-    def take_round(self, state: HardState | None) -> WriteRound | None:
+    @property
+    def unsynced_bytes(self) -> int:
+        return (self.written_index - self.durable_index) * 1024
+
+    @property
+    def checkpoint_is_behind(self) -> bool:
+        return self.checkpoint_index != self.durable_index
+
+    def take_round(
+        self, state: HardState | None, *, sync: bool, checkpoint: bool
+    ) -> WriteRound | None:
         self.taken.append(state)
-        if state in (None, self.on_disk) and self.last_index == self.durable_index:
+        is_changed = state not in (None, self.on_disk)
+        is_dirty = self.last_index != (self.durable_index if sync else self.written_index)
+        if not (is_changed or is_dirty or checkpoint):
             return None
         self.on_disk = state or self.on_disk
-        return Round()
+        return Round(sync=sync, checkpoint=checkpoint)
 
-    def round_finished(self, _finished: WriteRound) -> None:
-        self.durable_index = self.last_index
+    def round_finished(self, finished: Round) -> None:
+        self.written_index = self.last_index
+        if finished.sync:
+            self.durable_index = self.written_index
+        if finished.checkpoint:
+            self.checkpoint_index = self.durable_index
 
 
 def storage_on(log: FakeLog, durability: Durability = Durability.SYNC) -> Storage:
-    return Storage(log, HardState(), durability, hang_limit=2.0)  # type: ignore[arg-type]
+    return Storage(
+        log, HardState(), durability, hang_limit=2.0, flush_interval=0.5, now=10.0,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def run_round(storage: Storage, now: float) -> Round | None:
+    """Take and finish the round that is due, if one is."""
+    taken = storage.take_round(now)
+    if taken is None:
+        return None
+    assert isinstance(taken, Round)
+    storage.finish_round(taken, now)
+    return taken
 
 
 def test_a_round_covers_what_was_known_when_it_was_taken() -> None:
@@ -44,12 +85,12 @@ def test_a_round_covers_what_was_known_when_it_was_taken() -> None:
     assert first is not None
     storage.set_term(2, None)
     assert storage.take_round(10.0) is None, "one at a time"
-    storage.finish_round(first)
+    storage.finish_round(first, 10.0)
     assert storage.durable_state == HardState(term=Term(1), vote="a")
     assert storage.durable_version < storage.version
     second = storage.take_round(10.0)
     assert second is not None
-    storage.finish_round(second)
+    storage.finish_round(second, 10.0)
     assert storage.durable_version == storage.version
 
 
@@ -85,31 +126,135 @@ def test_a_round_in_flight_for_too_long_hangs() -> None:
     assert storage.hang_at == 12.0
     assert not storage.hangs(11.9)
     assert storage.hangs(12.0)
-    storage.finish_round(taken)
+    storage.finish_round(taken, 10.0)
     assert not storage.hangs(100.0)
 
 
-def test_async_covers_the_log_but_never_term_and_vote() -> None:
+def test_sync_acknowledges_what_a_round_synced() -> None:
+    log = FakeLog()
+    storage = storage_on(log)
+    log.last_index = 9
+    taken = run_round(storage, 10.0)
+    assert taken is not None
+    assert taken.sync
+    assert storage.covered_index == log.durable_index == 9
+
+
+def test_async_acknowledges_what_is_written_and_nothing_before() -> None:
     log = FakeLog()
     storage = storage_on(log, Durability.ASYNC)
     log.last_index = 9
+    assert storage.covered_index == 5, "nothing has written the entries yet"
+    taken = run_round(storage, 10.0)
+    assert taken is not None
+    assert not taken.sync
     assert storage.covered_index == 9
+    assert log.durable_index == 5
     storage.set_term(1, "a")
     assert storage.durable_version < storage.version
+
+
+def test_async_syncs_within_the_interval_and_then_not_again() -> None:
+    log = FakeLog()
+    storage = storage_on(log, Durability.ASYNC)
+    assert storage.next_deadline == math.inf
+    log.last_index = 9
+    run_round(storage, 10.0)
+    log.last_index = 12
+    run_round(storage, 10.4)
+    assert storage.next_deadline == 10.5, "counted from the oldest write that is not synced"
+    assert run_round(storage, 10.49) is None
+    taken = run_round(storage, 10.5)
+    assert taken is not None
+    assert taken.sync
+    assert log.durable_index == 12
+    assert storage.next_deadline >= 10.5 + CHECKPOINT_IDLE_SECONDS
+
+
+def test_async_syncs_when_much_is_not_synced() -> None:
+    log = FakeLog()
+    storage = storage_on(log, Durability.ASYNC)
+    log.last_index += FLUSH_BYTES // 1024 - 1
+    run_round(storage, 10.0)
+    assert run_round(storage, 10.01) is None
+    log.last_index += 1
+    taken = run_round(storage, 10.02)
+    assert taken is not None
+    assert not taken.sync, "what it brings is acknowledged before the sync begins"
+    assert storage.next_deadline <= 10.02
+    taken = run_round(storage, 10.02)
+    assert taken is not None
+    assert taken.sync
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_an_idle_log_gets_one_checkpoint_and_then_nothing(durability: Durability) -> None:
+    log = FakeLog()
+    storage = storage_on(log, durability)
+    log.last_index = 9
+    run_round(storage, 10.0)
+    rounds: list[tuple[float, bool]] = []
+    while (now := storage.next_deadline) < math.inf:
+        taken = run_round(storage, now)
+        assert taken is not None
+        rounds.append((now, taken.checkpoint))
+    idle = CHECKPOINT_IDLE_SECONDS
+    is_synced = durability is Durability.SYNC
+    assert rounds == ([(10.0 + idle, True)] if is_synced else [(10.5, False), (10.5 + idle, True)])
+    assert run_round(storage, 2000.0) is None
+
+
+def test_a_log_that_is_written_to_is_not_idle() -> None:
+    log = FakeLog()
+    storage = storage_on(log)
+    for number in range(20):
+        log.last_index += 1
+        taken = run_round(storage, 10.0 + 0.9 * number)
+        assert taken is not None
+        assert not taken.checkpoint
 
 
 def test_async_acknowledges_before_the_sync_and_votes_after_it() -> None:
     world = World(durability=Durability.ASYNC)
     leader = world.elect("a")
-    world.run(0.3)
+    world.run(1.0)
     for member in world.alive:
         member.disk_stalls = True
+    lost = leader.put(b"lost")
+    world.run(0.1)
+    assert lost.outcome is None, "nobody has written it"
+    for member in world.alive:
+        member.disk_stalls = False
+        member.drain()
+    world.run(0.1)
     call = leader.put(b"one")
     world.run(0.1)
     assert call.outcome is Outcome.STORED
+    assert leader.log.durable_index < leader.log.written_index == leader.log.last_index
+    world.run(0.6)
+    assert leader.log.durable_index == leader.log.last_index
+    for member in world.alive:
+        member.disk_stalls = True
     candidate = world["c"]
     world.sent.clear()
     candidate.group._parts.elections.campaign("test")
     candidate.drain()
     world.run(0.1)
     assert not [message for _, _, message in world.sent if isinstance(message, VoteAnswer)]
+
+
+def test_async_loses_no_acknowledgement_when_every_process_is_killed() -> None:
+    world = World(durability=Durability.ASYNC)
+    leader = world.elect("a")
+    world.run(1.0)
+    calls = [leader.put(b"%d" % number) for number in range(5)]
+    world.run(0.1)
+    assert {call.outcome for call in calls} == {Outcome.STORED}
+    assert leader.log.durable_index < leader.log.last_index
+    for member in list(world.alive):
+        member.kill()
+    for member in world.members.values():
+        member.start()
+    world.run(3.0)
+    assert all(member.machine.values == leader.machine.values for member in world.alive)
+    assert {call.value for call in calls} <= set(leader.machine.values)

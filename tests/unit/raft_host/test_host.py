@@ -224,8 +224,8 @@ def test_a_failing_disk_stops_the_member_at_once(tmp_path: Path) -> None:
 
         real = leader.log.take_round
 
-        def failing(hard_state: object) -> object:
-            taken = real(hard_state)  # type: ignore[arg-type]
+        def failing(hard_state: object, **how: bool) -> object:
+            taken = real(hard_state, **how)  # type: ignore[arg-type]
             return taken and Failing()
 
         leader.log.take_round = failing  # type: ignore[method-assign, assignment]
