@@ -24,6 +24,8 @@ Meanwhile the stream is not read, so a producer that is merely fast is slowed an
 TIMEOUT_DEFAULT_MS: Final = 10_000
 """Of a frame that names none."""
 TIMEOUT_MAX_MS: Final = 300_000
+END_SECONDS: Final = 1.0
+"""How long a stream's end waits for its tasks; gRPC may swallow a cancellation."""
 ANSWERS_WAITING_MAX: Final = 8_192
 """Rows that a client left unread; beyond it the stream is not read on."""
 
@@ -70,21 +72,32 @@ class AppendSession:
         self._one_way = _OneWay(admission)
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Serve until the client has closed its side and everything is answered."""
-        writer = asyncio.get_running_loop().create_task(self._write(send), name="append answers")
+        """Serve until the client has closed its side and everything is answered.
+
+        When either side fails the other ends too, and the error is raised: the stream then breaks,
+        and the client knows that what is not answered is unknown.
+        """
+        loop = asyncio.get_running_loop()
+        reader = loop.create_task(self._read(receive), name="append frames")
+        writer = loop.create_task(self._write(send), name="append answers")
         try:
-            while True:
-                frame = await receive()
-                if not isinstance(frame, bytes):
-                    break
-                await self._take(frame)
-                if writer.done():
-                    break
-            self._read_all = True
-            self._wake.set()
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if reader.done():
+                await reader
             await writer
         finally:
-            writer.cancel()
+            for task in (reader, writer):
+                task.cancel()
+            ended, _ = await asyncio.wait((reader, writer), timeout=END_SECONDS)
+            for task in ended:
+                if not task.cancelled():
+                    task.exception()  # the first of two is raised, the other one is its echo
+
+    async def _read(self, receive: Receive) -> None:
+        while isinstance(frame := await receive(), bytes):
+            await self._take(frame)
+        self._read_all = True
+        self._wake.set()
 
     def answered(self, item: Item) -> None:
         """See `append.Answerable`."""
@@ -174,11 +187,11 @@ class AppendSession:
         until = self._clock.monotonic() + APPEND_WAIT_SECONDS
         while (left := until - self._clock.monotonic()) > 0:
             freed = asyncio.Event()
-            admission.append_bytes.when_free(freed.set)
             try:
+                admission.append_bytes.when_free(freed.set)
                 async with asyncio.timeout(left):
                     await freed.wait()
-            except TimeoutError:
+            except (TimeoutError, DledgerError):  # too late, or too many wait already
                 break
             if admission.try_append(size, count):
                 return None

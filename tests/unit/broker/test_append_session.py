@@ -296,3 +296,143 @@ def test_unary_append_answers_all_batches_of_its_frame() -> None:
         assert [row.number for row in parse_answers(await call)] == [5, 6]
 
     run(scenario)
+
+
+# Faults at each await: nobody is stranded, nothing is answered twice, all room is given back.
+
+
+class Broken(Exception):
+    """A fault that nobody expects."""
+
+
+def break_receive(stage: Stage) -> None:
+    async def receive() -> object:
+        if stage.reads == 1:
+            raise Broken
+        stage.reads += 1
+        return await stage.inbox.get()
+
+    stage.receive = receive  # type: ignore[method-assign]
+
+
+def break_send(stage: Stage) -> None:
+    async def send(frame: bytes) -> None:
+        raise Broken
+
+    stage.send = send  # type: ignore[method-assign]
+
+
+def break_check(stage: Stage) -> None:
+    stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
+
+    async def check(header: BatchHeader) -> None:
+        await asyncio.sleep(0)
+        raise Broken
+
+    stage.gate.check = check  # type: ignore[method-assign]
+
+
+def break_submit(stage: Stage) -> None:
+    def submit(items: Sequence[Item], *, forwarded: bool) -> None:
+        if stage.router.items:
+            raise Broken
+        HoldingRouter.submit(stage.router, items, forwarded=forwarded)
+
+    stage.router.submit = submit  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("fault", [break_receive, break_send, break_check, break_submit])
+def test_a_fault_ends_the_stream_with_it(fault: Callable[[Stage], None]) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        fault(stage)
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        await stage.settled(lambda: len(stage.router.items) == 1 or serving.done())
+        if fault is break_send:
+            answer(stage.router.items[0])  # the client hears nothing, and goes on waiting
+        else:
+            stage.put(2, batch(b"b", UNKNOWN_TOPIC))
+        with pytest.raises(Broken):
+            async with asyncio.timeout(10):
+                await serving
+        for item in stage.router.items:
+            if item.row is None:
+                answer(item)
+        assert {used for used, _, _ in stage.admission.status().values()} == {0}
+
+    run(scenario)
+
+
+def wait_in_receive(stage: Stage) -> None:
+    """The client says no more."""
+
+
+def wait_in_send(stage: Stage) -> None:
+    async def send(frame: bytes) -> None:
+        stage.frames.append([])
+        await asyncio.Event().wait()
+
+    stage.send = send  # type: ignore[method-assign]
+
+
+def wait_in_check(stage: Stage) -> None:
+    stage.gate.refused[TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
+
+    async def check(header: BatchHeader) -> None:
+        stage.frames.append([])
+        await asyncio.Event().wait()
+
+    stage.gate.check = check  # type: ignore[method-assign]
+
+
+def wait_for_room(stage: Stage) -> None:
+    stage.admission.append_regardless(stage.admission.limits.append_bytes_max, 0)
+
+
+@pytest.mark.parametrize("where", [wait_in_receive, wait_in_send, wait_in_check, wait_for_room])
+def test_a_cancellation_at_each_await_leaves_nothing_behind(
+    where: Callable[[Stage], None],
+) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        where(stage)
+        serving = stage.start()
+        stage.put(1, batch(b"a"), batch(b"b"))
+        if where is wait_in_send:
+            await stage.settled(lambda: len(stage.router.items) == 2)
+            answer(stage.router.items[0])
+        await stage.settled(
+            lambda: bool(stage.frames or stage.router.items or stage.admission.append_bytes.used)
+        )
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        for item in stage.router.items:
+            if item.row is None:
+                answer(item)
+        if where is wait_for_room:
+            stage.admission.append_done(stage.admission.limits.append_bytes_max, 0)
+        assert {used for used, _, _ in stage.admission.status().values()} == {0}
+
+    run(scenario)
+
+
+def test_more_waiters_than_there_may_be_are_refused_and_the_stream_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dledger_broker.admission.WAITERS_MAX", 0)
+
+    async def scenario() -> None:
+        stage = Stage(append_bytes_max=1)
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        stage.put(2, batch(b"b"))
+        await stage.settled(lambda: len(stage.router.items) == 1)
+        answer(stage.router.items[0])
+        await stage.settled(lambda: len(stage.rows()) == 2)
+        assert [row.code for row in stage.rows()] == [Code.OK, Code.BUSY]
+        stage.inbox.put_nowait(END)
+        await serving
+
+    run(scenario)

@@ -90,28 +90,26 @@ def test_a_lookup_returns_the_checked_batch() -> None:
 BAD_GROUP = "bad group\n!"
 
 
-@pytest.mark.parametrize(
-    ("call", "detail"),
-    [
-        (
-            lambda core: core.commit_offsets(
-                BAD_GROUP, [], reset=False, member_id="", generation=0
-            ),
-            "consumer_group 'bad group\\n!': only letters",
-        ),
-        (lambda core: core.read_offsets(BAD_GROUP, []), "consumer_group 'bad group\\n!': only"),
-        (
-            lambda core: core.commit_offsets("g", [], reset=False, member_id="a\nb", generation=0),
-            "member_id 'a\\nb': only printable",
-        ),
-        (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 5), "owner 'a\\nb': only letters"),
-        (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 0), "owner 'a\\nb': only letters"),
-        (
-            lambda core: core.hold("spark", Queue(TOPIC, 0), 0, (1 << 64) - 1),
-            "ttl_ms 18446744073709551615, must be 0 (release) to 3153600000000",
-        ),
-    ],
-)
+BAD_CALLS: list[tuple[Callable[[Messaging], Awaitable[object]], str]] = [
+    (
+        lambda core: core.commit_offsets(BAD_GROUP, [], reset=False, member_id="", generation=0),
+        "consumer_group 'bad group\\n!': only letters",
+    ),
+    (lambda core: core.read_offsets(BAD_GROUP, []), "consumer_group 'bad group\\n!': only"),
+    (
+        lambda core: core.commit_offsets("g", [], reset=False, member_id="a\nb", generation=0),
+        "member_id 'a\\nb': only printable",
+    ),
+    (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 5), "owner 'a\\nb': only letters"),
+    (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 0), "owner 'a\\nb': only letters"),
+    (
+        lambda core: core.hold("spark", Queue(TOPIC, 0), 0, (1 << 64) - 1),
+        "ttl_ms 18446744073709551615, must be 0 (release) to 3153600000000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "detail"), BAD_CALLS)
 def test_bad_names_and_times_are_refused_before_anything_is_proposed(
     call: Callable[[Messaging], Awaitable[object]], detail: str
 ) -> None:
