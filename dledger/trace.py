@@ -9,6 +9,8 @@ commit [index term]              truncated [first last term]     head_trimmed [u
 formed [group_id step]           quarantined [incarnation]       quarantine_ended [index lifted]
 incarnation_recorded [peer incarnation]                          transfer [target done reason]
 leader_lost [peer why]           paused [gap_seconds]            disk_hangs [seconds]
+forgotten [peer what]            life_renewed [told_by incarnation]
+acknowledgement_lost [peer index held]
 refused [sender reason]          dropped [sender message reason] stopped [reason]
 """
 

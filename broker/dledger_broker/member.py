@@ -291,7 +291,7 @@ def _lift(messaging: Messaging, member: str, sentence: str) -> None:
             Code.INVALID_ARGUMENT,
             f"member {member!r}: ask that member itself, this is {served.names.member!r}",
         )
-    served.host.group.lift_quarantine(served.names.member, sentence)
+    served.host.lift_quarantine(served.names.member, sentence)
 
 
 def _version() -> str:

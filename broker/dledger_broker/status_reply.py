@@ -1,7 +1,8 @@
 """What a member says about itself in one group (D19)."""
 
+from dledger.raft.api import GroupStatus
 from dledger.types import MemberId
-from dledger_broker.served import ServedGroup
+from dledger_broker.served import GroupNames, ServedGroup
 from dledger_proto.v1 import broker_pb2 as pb
 
 
@@ -9,6 +10,37 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
     """Return the picture of this moment."""
     names, log, machine = served.names, served.log, served.machine
     status = served.host.group.status()
+    return pb.StatusReply(
+        cluster=names.cluster,
+        group=names.group,
+        member=names.member,
+        role=status.role.value,
+        term=status.term,
+        leader=status.leader or "",
+        leader_address=served.leader_address(),
+        first_index=status.first_index,
+        last_index=status.last_index,
+        durable_index=status.durable_index,
+        commit_index=status.commit_index,
+        applied_index=machine.applied_index,
+        first_position=log.first_position,
+        last_position=log.last_position,
+        digest=machine.digest,
+        flush_mode=flush_mode,
+        format_level=machine.format_level,
+        group_id=status.group_id,
+        incarnation=status.incarnation,
+        reason=status.reason,
+        members=_members(names, status),
+        control_group=names.is_control,
+        disk_low=served.disk_low,
+        clock_offset_ms=status.clock_offset_ms,
+        version=version,
+    )
+
+
+def _members(names: GroupNames, status: GroupStatus) -> list[pb.MemberProgress]:
+    """Return how far each member is, as this one knows it."""
     peers = {peer.member: peer for peer in status.peers}
     members: list[pb.MemberProgress] = []
     for member, address in names.addresses.items():
@@ -39,30 +71,4 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
                 refused=peer.refused,
             )
         )
-    return pb.StatusReply(
-        cluster=names.cluster,
-        group=names.group,
-        member=names.member,
-        role=status.role.value,
-        term=status.term,
-        leader=status.leader or "",
-        leader_address=served.leader_address(),
-        first_index=status.first_index,
-        last_index=status.last_index,
-        durable_index=status.durable_index,
-        commit_index=status.commit_index,
-        applied_index=machine.applied_index,
-        first_position=log.first_position,
-        last_position=log.last_position,
-        digest=machine.digest,
-        flush_mode=flush_mode,
-        format_level=machine.format_level,
-        group_id=status.group_id,
-        incarnation=status.incarnation,
-        reason=status.reason,
-        members=members,
-        control_group=names.is_control,
-        disk_low=served.disk_low,
-        clock_offset_ms=status.clock_offset_ms,
-        version=version,
-    )
+    return members

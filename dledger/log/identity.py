@@ -25,7 +25,8 @@ class Identity:
     group: str
     member: MemberId
     incarnation: bytes
-    """16 random bytes, drawn when the folder was made: a wiped member gets new ones."""
+    """16 random bytes, drawn when the folder was made: a wiped member gets new ones. A member that
+    is told that its data is an old copy begins a later life, which its hard state names."""
     group_id: bytes = b""
     """16 bytes fixed by the genesis entry; empty until that entry is durable here."""
 

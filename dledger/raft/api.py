@@ -162,6 +162,8 @@ class PeerStatus:
     inflight_bytes: int
     incarnation: str
     quarantined: bool
+    refused: str
+    """Why nothing that it says is believed, in a sentence; empty when it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dledger.raft.kinds import Hello
 from dledger.types import MemberId
 from dledger_proto.entry import CorruptEntry, Genesis, encode_genesis, parse_genesis
 
@@ -149,6 +150,17 @@ def met_by(
     met: dict[str, bytes] = {member: incarnation}
     met.update((peer, view.incarnation) for peer, view in views.items() if not view.group_id)
     return met
+
+
+def forgotten_by(hello: Hello, promised: int) -> str:
+    """Return what the sender's recorded life has promised and forgotten; "" if nothing.
+
+    `promised` is the highest term that it has had on disk, 0 when it has told of none. Sessions are
+    in order, so the hello is from after that: the disk holds an older copy, or nothing.
+    """
+    if hello.term >= promised:
+        return ""
+    return f"it promised term {promised}, and knows term {hello.term}"
 
 
 class Recorded(NamedTuple):

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.raft.kinds import AppendAnswer, Message
+from dledger.raft.kinds import AppendAnswer, AppendRequest, Message, VoteAnswer, VoteRequest
 from dledger.types import MemberId
 
 HELD_MAX: Final = 1024
@@ -129,6 +129,22 @@ class PeerSession:
             self._retired.append(self.session)
         self.session = session
         self._sequence = sequence
+
+
+def term_on_disk(message: Message) -> int:
+    """Return the term that its sender had on disk before this left it; 0 if it tells of none.
+
+    An answer of a follower waits for it; a leader or candidate has voted for itself in its term.
+    """
+    match message:
+        case AppendAnswer():
+            return message.own_term
+        case AppendRequest() | VoteRequest():
+            return message.term
+        case VoteAnswer(granted=True):
+            return message.voter_term
+        case _:
+            return 0
 
 
 class VoteTally:

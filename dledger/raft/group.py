@@ -388,7 +388,7 @@ class Group:
             group_id=parts.membership.group_id,
             incarnation=parts.membership.incarnation.hex(),
             reason=self._reason(),
-            peers=parts.replication.status(parts.membership.recorded),
+            peers=parts.replication.status(parts.membership.recorded, parts.membership.refusals),
             clock_offset_ms=offset_ms,
         )
 

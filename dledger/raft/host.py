@@ -14,7 +14,6 @@ nobody has thought of.
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,6 +23,7 @@ from dledger.clock import Clock
 from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.group import Group
 from dledger.raft.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.waiters import AppliedWaiters
 from dledger.raft.worker import Worker
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
@@ -110,8 +110,7 @@ class GroupHost:
         self._failure: BaseException | None = None
         self._leadership = Leadership(group.role, group.term, group.leader)
         self._leadership_watchers: list[OnLeadership] = []
-        self._applied_waiters: list[tuple[LogIndex, int, asyncio.Future[None]]] = []
-        self._waiter_number = 0
+        self._applied_waiters = AppliedWaiters()
         self._barrier_running = False
         self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
         self._or_fail = _OrFail(self._fail)
@@ -193,10 +192,7 @@ class GroupHost:
             return
         if self._stopped:
             raise DledgerError(Code.SHUTTING_DOWN, "the group is stopped")
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiter_number += 1
-        heapq.heappush(self._applied_waiters, (index, self._waiter_number, future))
-        await future
+        await self._applied_waiters.wait(index)
 
     async def transfer(self, target: MemberId | None) -> MemberId | None:
         """Hand leadership to `target`, or to the most caught-up member; NOT_LEADER when it failed.
@@ -221,6 +217,11 @@ class GroupHost:
         self._due()
         await future
         return self.group.leader
+
+    def lift_quarantine(self, member: MemberId, sentence: str) -> None:
+        """End this member's quarantine, now: see `Group.lift_quarantine`."""
+        self.group.lift_quarantine(member, sentence)
+        self._due()
 
     def set_disk_low(self, low: bool) -> None:
         """Tell the group whether the disk is at its low-water mark (I16)."""
@@ -333,7 +334,7 @@ class GroupHost:
             )
             for watcher in list(self._leadership_watchers):
                 watcher(self._leadership)
-        self._wake_applied()
+        self._applied_waiters.wake(self._machine.applied_index)
         self._saving.consider(now)
         self._arm(now)
 
@@ -354,15 +355,6 @@ class GroupHost:
         self._timer = None
         self._tick_due = True
         self._due()
-
-    def _wake_applied(self) -> None:
-        waiters = self._applied_waiters
-        if waiters:
-            applied = self._machine.applied_index
-            while waiters and waiters[0][0] <= applied:
-                future = heapq.heappop(waiters)[2]
-                if not future.done():
-                    future.set_result(None)
 
     # Write rounds.
 
@@ -456,10 +448,7 @@ class GroupHost:
         for barrier in barriers:
             if not barrier.done():
                 barrier.set_exception(error)
-        for _, _, waiter in self._applied_waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-        self._applied_waiters.clear()
+        self._applied_waiters.fail(error)
         self._tell_idle()
 
 

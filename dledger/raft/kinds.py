@@ -37,12 +37,15 @@ class Hello(Message):
     state_number: int
     """Grows whenever what the sender says of itself changes."""
     term: int
+    """On the sender's disk: a later process of this life that says less has forgotten it."""
     group_id: bytes = b""
     """Empty: the sender has not formed."""
     quarantined: bool = False
     lifted: bool = False
     recorded: bytes = b""
     """The incarnation of the receiver that the sender has on disk; empty when none."""
+    forgotten: bool = False
+    """The life `recorded` has promised more than its data says: nothing of it is believed."""
     echo_session: int = 0
     """The receiver's session as the sender knows it, 0 when it does not."""
     echo_state: int = 0
@@ -53,7 +56,8 @@ class Hello(Message):
 
     def describe(self) -> str:
         """See `Message.describe`."""
-        flags = "".join((" quarantined" * self.quarantined, " lifted" * self.lifted))
+        flags = " quarantined" * self.quarantined + " lifted" * self.lifted
+        flags += " forgotten" * self.forgotten
         return (
             f"hello {self.cluster}/{self.group}/{self.member} "
             f"incarnation={self.incarnation.hex()[:8]} state={self.state_number} "

@@ -1,8 +1,8 @@
 """Hellos between members: who is who, which process of whom is current, who takes part (D18).
 
-Owns: sessions of peers, hellos and their repetition, the record of incarnations, the writes that
-make a member part of a group, the stages of a quarantine. Decisions are in `formation.py`; what is
-done about a peer that begins a new life is told by the hooks.
+Owns: sessions of peers, hellos and their repetition, the record of incarnations, what each life has
+promised, the writes that make a member part of a group, the stages of a quarantine. Decisions are
+in `formation.py`; what is done about a peer that begins a new life is told by the hooks.
 
 A hello is believed only when it echoes the session of this very process: whoever sent it has heard
 us since we started. So nothing that an earlier process of a peer said can be mistaken for news.
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dledger.log.hard_state import HardState
+from dledger.log.identity import INCARNATION_SIZE
 from dledger.raft.barrier import Barriers
 from dledger.raft.context import Context
 from dledger.raft.formation import (
@@ -20,10 +22,11 @@ from dledger.raft.formation import (
     PeerView,
     Step,
     decide,
+    forgotten_by,
     met_by,
     recorded_by,
 )  # fmt: skip
-from dledger.raft.gate import Admission, PeerSession
+from dledger.raft.gate import Admission, PeerSession, term_on_disk
 from dledger.raft.message import Hello, Message
 from dledger.types import LogIndex, MemberId
 from dledger_proto.entry import parse_genesis
@@ -40,6 +43,9 @@ class Hooks:
 
     formed: Callable[[], None]
     new_life: Callable[[MemberId], None]
+    """Nothing that this peer has said so far holds any more."""
+    renewed: Callable[[], None]
+    """This member itself begins a new life."""
     quarantine_ended: Callable[[], None]
 
 
@@ -50,7 +56,7 @@ class Membership:
         self, context: Context, incarnation: bytes, group_id: bytes, genesis: bytes, hooks: Hooks
     ) -> None:
         self._context = context
-        self.incarnation = incarnation
+        self._first_life = incarnation
         self.group_id = group_id
         """16 bytes once formed here, else empty."""
         self._genesis_payload = genesis
@@ -65,12 +71,24 @@ class Membership:
         durable = context.storage.durable_state
         self._recorded = dict(durable.incarnations)
         self._told = (durable.incarnations, durable.quarantined, durable.lifted)
+        self._promised = dict.fromkeys(context.peers, 0)
+        """Of each peer: the highest term that its recorded life has told to be on its disk."""
+        self._forgetful: set[MemberId] = set()
+        """Peers whose recorded life does not know what it has promised any more."""
         self._forming: Decision | None = None
         self._forming_version = 0
         self._genesis_written = False
         self.refusals: dict[MemberId, str] = {}
         self.reason = ""
         """Why this member does not take part; empty when it does."""
+
+    @property
+    def incarnation(self) -> bytes:
+        """The life of this member: its folder's, or a later one that the hard state names."""
+        return self._life_in(self._context.storage.state)
+
+    def _life_in(self, state: HardState) -> bytes:
+        return state.incarnations.get(self._context.member, self._first_life)
 
     def recorded(self, peer: MemberId) -> bytes:
         """Return the incarnation that this member answers to."""
@@ -83,7 +101,10 @@ class Membership:
         admission = self._sessions[sender].admit(message)
         if admission is Admission.UNKNOWN_SESSION:
             self._say_hello(sender, asked=False)
-        return admission is Admission.FRESH
+        if admission is not Admission.FRESH or sender in self._forgetful:
+            return False
+        self._promised[sender] = max(self._promised[sender], term_on_disk(message))
+        return True
 
     def on_hello(self, sender: MemberId, hello: Hello) -> None:
         """Learn who a peer is; answer when it does not know us, or when it brings news."""
@@ -110,6 +131,8 @@ class Membership:
             return
         if session.session != hello.session:
             session.begin(hello.session, hello.sequence)
+        if hello.forgotten and hello.recorded == self.incarnation:
+            self._begin_anew(sender)
         self._learn(sender, hello)
 
     def _refuse(self, sender: MemberId, why: str) -> None:
@@ -131,11 +154,54 @@ class Membership:
             )
             context.gate.forget(sender)
             self._hooks.new_life(sender)
+            self._forgetful.discard(sender)
+            self._promised[sender] = 0
+        elif context.formed and hello.incarnation == self.recorded(sender):
+            what = forgotten_by(hello, self._promised[sender])
+            if what:
+                self.forget_life(sender, what)
+            if sender in self._forgetful:
+                self._say_hello(sender, asked=False)
+                return False
         self.refusals.pop(sender, None)
         return True
 
+    # Forgotten promises: an old copy of a data folder (D18).
+
+    def forget_life(self, peer: MemberId, what: str) -> None:
+        """Believe nothing more of a peer's recorded life: it has forgotten a promise.
+
+        It is told so until it has begun a new life, in quarantine like one without data.
+        """
+        if peer in self._forgetful:
+            return
+        self._forgetful.add(peer)
+        self.refusals[peer] = f"an old copy of its data: {what}"
+        self._context.trace.event("forgotten", peer=peer, what=what)
+        self._context.gate.forget(peer)
+        self._hooks.new_life(peer)
+        self._say_hello(peer, asked=True)
+
+    def _begin_anew(self, teller: MemberId) -> None:
+        """Begin a new life in quarantine: this one has promised more than its data says.
+
+        Who the others are was on that data, too: as one without data it lets them say it anew.
+        """
+        context = self._context
+        incarnation = context.random.randbytes(INCARNATION_SIZE)
+        context.trace.event("life_renewed", told_by=teller, incarnation=incarnation.hex())
+        if not context.formed:
+            self._first_life = incarnation
+            self.announce()
+            return
+        context.gate.clear()
+        context.storage.renew_life(context.member, incarnation)
+        self._hooks.renewed()
+
     def _learn(self, sender: MemberId, hello: Hello) -> None:
         before = self.views.get(sender)
+        if hello.group_id and hello.incarnation == self.recorded(sender):
+            self._promised[sender] = max(self._promised[sender], hello.term)
         view = PeerView(
             hello.incarnation,
             hello.state_number,
@@ -204,8 +270,10 @@ class Membership:
             return
         view = self.views.get(peer)
         heard = view is not None and view.echo_state == self._state_number
+        heard = heard and peer not in self._forgetful
         self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
         self._hello_sent_at[peer] = context.now
+        durable = context.storage.durable_state
         needs_genesis = context.formed and (view is None or not view.group_id)
         # A view is of the process whose session has begun; of a newer one nothing is known yet, and
         # its state numbers begin anew: an echo of the older one's would pass for an answer.
@@ -216,13 +284,14 @@ class Membership:
                 context.settings.cluster,
                 context.settings.group,
                 context.member,
-                self.incarnation,
+                self._life_in(durable),
                 self._state_number,
-                context.engine.term if context.formed else 0,
+                durable.term if context.formed else 0,
                 group_id=self.group_id,
-                quarantined=context.formed and context.storage.durable_state.quarantined,
-                lifted=context.formed and context.storage.durable_state.lifted,
+                quarantined=context.formed and durable.quarantined,
+                lifted=context.formed and durable.lifted,
                 recorded=self._recorded.get(peer, b"") if context.formed else b"",
+                forgotten=peer in self._forgetful,
                 echo_session=self._heard_session[peer],
                 echo_state=0 if view is None or not known else view.state_number,
                 met={} if context.formed else met_by(context.member, self.incarnation, self.views),
@@ -383,11 +452,14 @@ class Quarantine:
             return
         self._asked = True
         self._asked_at = context.now
-        self._barriers.add(self._on_barrier)
+        life = self._membership.incarnation
 
-    def _on_barrier(self, index: LogIndex | None, _reason: str) -> None:
-        self._asked = False
-        self._barrier = index
+        def done(index: LogIndex | None, _reason: str) -> None:
+            self._asked = False
+            # One asked for by an earlier life was confirmed before anybody had recorded this one.
+            self._barrier = index if life == self._membership.incarnation else None
+
+        self._barriers.add(done)
 
     def end(self, hooks: Hooks, *, lifted: bool) -> None:
         """Be a member like others, once that is on disk."""

@@ -36,8 +36,8 @@ from dledger.raft.kinds import (
     VoteRequest,
 )
 from dledger.raft.ports import RaftLog
-from dledger.types import Buffer
-from dledger_proto.entry import CorruptEntry, parse_entry_header
+from dledger.types import Buffer, LogIndex
+from dledger_proto.entry import CorruptEntry, decode_entry
 from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX
 
 MAGIC: Final = b"DLP1"
@@ -61,6 +61,7 @@ __all__ = [
     "TimeoutNow",
     "VoteAnswer",
     "VoteRequest",
+    "check_held",
     "decode",
     "encode",
     "load",
@@ -106,27 +107,57 @@ def with_data(message: Message, data: bytes) -> Message:
 
 
 def load(message: Message, log: RaftLog) -> Message | None:
-    """Return an append request with its entries as bytes; other messages as they are.
+    """Return an append request with its entries as bytes; other messages as they are. Any thread.
 
-    Blocks when the entries lie on disk. None when the log no longer holds them: then there is
-    nothing to send, the leader finds out by its next heartbeat.
+    Blocks when the entries lie on disk; each byte that is read passes its checksum (I15). None when
+    something else lies there: then there is nothing to send, and `check_held` finds out why.
+    DamagedLog when the file is gone or too short.
     """
     payload = payload_of(message)
     if payload is None or payload.buffers is not None:
         return message
     try:
         data = log.read_span(payload.span)
-        header = parse_entry_header(data)
+        _check_entries(data, payload)
     except (SpanGone, CorruptEntry):
-        return None
-    if (header.index, header.term) != (payload.first, payload.term_of_first):
         return None
     return with_data(message, data)
 
 
+def _check_entries(data: Buffer, payload: AppendPayload) -> None:
+    """Raise CorruptEntry unless these are the payload's entries, whole, one after the other."""
+    index, at, previous_crc = int(payload.first), 0, None
+    while at < len(data):
+        header = decode_entry(data, at, check_payloads=True).header
+        follows = previous_crc in (None, header.previous_crc)
+        here = header.index == index and header.position == payload.span.position + at
+        if not (follows and here) or (at == 0 and header.term != payload.term_of_first):
+            raise CorruptEntry(f"entry {index} is expected, there is {header.describe()}")
+        index, at, previous_crc = index + 1, at + header.size, header.header_crc
+    if index != payload.last + 1:
+        raise CorruptEntry(f"the entries end before {index}, not behind {payload.last}")
+
+
+def check_held(message: Message, log: RaftLog) -> None:
+    """Find out, on the log's own thread, why `load` gave nothing: DamagedLog names the place.
+
+    Returns when the log has changed meanwhile: a suffix was cut, the head was trimmed. Then the
+    leader finds out by its next heartbeat what to send instead.
+    """
+    payload = payload_of(message)
+    assert payload is not None, "it carries no entries"
+    index = payload.first
+    try:
+        while index <= payload.last:
+            found = log.entries(index, payload.last, payload.size)
+            index = LogIndex(found[-1].ref.index + 1)
+    except SpanGone:
+        return
+
+
 def _encode_hello(message: Hello) -> tuple[int, list[Buffer]]:
     names = [name.encode() for name in (message.cluster, message.group, message.member)]
-    flags = message.quarantined | message.lifted << 1
+    flags = message.quarantined | message.lifted << 1 | message.forgotten << 2
     parts: list[bytes] = [
         _HELLO.pack(
             message.incarnation,
@@ -255,7 +286,7 @@ def _decode_hello(body: memoryview, flags: int) -> Hello:
     fields = _HELLO.unpack_from(body)
     incarnation, group_id, recorded, term, echo_session, state, echo_state = fields[:7]
     genesis_size, *name_sizes, met_count, reserved = fields[7:]
-    if genesis_size > GENESIS_SIZE_MAX or met_count > MEMBERS_MAX or flags > 3 or reserved:
+    if genesis_size > GENESIS_SIZE_MAX or met_count > MEMBERS_MAX or flags > 7 or reserved:
         raise ValueError(f"hello with {met_count} members, genesis of {genesis_size} bytes")
     _checked((term, state, echo_state))
     at = _HELLO.size
@@ -284,6 +315,7 @@ def _decode_hello(body: memoryview, flags: int) -> Hello:
         quarantined=bool(flags & 1),
         lifted=bool(flags & 2),
         recorded=b"" if recorded == _NO_ID else recorded,
+        forgotten=bool(flags & 4),
         echo_session=echo_session,
         echo_state=echo_state,
         met=met,

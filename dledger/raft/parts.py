@@ -51,7 +51,9 @@ class Parts:
         genesis = b""
         if not log.is_empty and log.first_index == GENESIS_INDEX:
             genesis = bytes(log.entries(GENESIS_INDEX, GENESIS_INDEX, 1)[0].payloads[0])
-        self.hooks = Hooks(self.begin_core, self._new_life, self._quarantine_ended)
+        self.hooks = Hooks(
+            self.begin_core, self._new_life, self._life_renewed, self._quarantine_ended
+        )
         self.membership = Membership(
             context, identity.incarnation, identity.group_id, genesis, self.hooks
         )
@@ -61,6 +63,7 @@ class Parts:
         self.following = Following(context, self.elections, self.clocks)
         self.barriers = Barriers(context, self.replication)
         self.replication.on_answer = self.barriers.on_answer
+        self.replication.on_forgotten = self.membership.forget_life
         self.quarantine = Quarantine(context, self.membership, self.barriers)
         self.transfer = Transfer(context, self.replication)
         self.proposals = Proposals()
@@ -114,6 +117,11 @@ class Parts:
 
     def _new_life(self, peer: MemberId) -> None:
         self.replication.forget_data(peer)
+
+    def _life_renewed(self) -> None:
+        """This member has begun a new life: it neither leads nor wants to."""
+        self._context.engine.step_down()
+        self.elections.leadership_lost()
 
     def _quarantine_ended(self) -> None:
         self.elections.rearm()

@@ -37,7 +37,8 @@ class Progress:
 
     __slots__ = (
         "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
-        "inflight_bytes", "match", "member", "next", "number", "pace", "probe_open", "quarantined",
+        "inflight_bytes", "match", "match_number", "member", "next", "number", "pace", "probe_open",
+        "quarantined",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -45,6 +46,8 @@ class Progress:
         self.number = 0
         """Of the newest request sent; grows for the life of the process."""
         self.match = 0
+        self.match_number = 0
+        """Of the request whose answer moved `match`: what answers a later one knows of it."""
         self.next = 1
         self.pace = Pace.PROBE
         self.probe_open = False
@@ -104,6 +107,7 @@ class Progress:
         moved = match > self.match
         if moved:
             self.match = match
+            self.match_number = number
         if self.next <= self.match:
             self.next = self.match + 1
         if self.pace is Pace.PROBE and number >= self.floor:
@@ -113,6 +117,14 @@ class Progress:
             if inflight:
                 self.next = max(self.next, inflight[-1].last + 1)
         return moved
+
+    def forgets(self, number: int, hint: int) -> bool:
+        """Tell whether a mismatch shows that the follower lost what it acknowledged in this reign.
+
+        It agreed with the leader up to `match`, on disk, and only a later term may cut that. So
+        whatever later request it answers, its newest entry that may agree is there or behind.
+        """
+        return hint < self.match and number > self.match_number
 
     def mismatched(self, number: int, next_index: int) -> bool:
         """Take a mismatch: go back to `next_index`; False when it is stale (F2)."""

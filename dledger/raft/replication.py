@@ -7,14 +7,14 @@ own the bytes (the log has them) nor the rules by which a follower's progress mo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dledger.raft.api import AppendPayload, PeerStatus
 from dledger.raft.context import Context
 from dledger.raft.message import AppendAnswer, AppendRequest
 from dledger.raft.progress import Pace, Progress
-from dledger.types import LogIndex, MemberId
+from dledger.types import Durability, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
@@ -34,6 +34,8 @@ class Replication:
         """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
         """Told of each counted answer of this reign: who, to which request (read barriers)."""
+        self.on_forgotten: Callable[[MemberId, str], None] = lambda _peer, _what: None
+        """Told of a follower that has lost what it acknowledged: who, and what (D18)."""
 
     # A reign.
 
@@ -163,6 +165,10 @@ class Replication:
         moved = False
         if message.matched:
             moved = progress.matched(message.number, message.match_index)
+        elif progress.forgets(message.number, message.hint_index) and self._forgotten(
+            progress, message
+        ):
+            return False
         else:
             self._back_off(progress, message)
         if message.quarantined:
@@ -171,6 +177,24 @@ class Replication:
         self.on_answer(sender, message.number)
         self._pump(progress)
         return moved
+
+    def _forgotten(self, progress: Progress, message: AppendAnswer) -> bool:
+        """Count nothing of a follower that lost what it acknowledged; True: nor hear it any more.
+
+        With `flush: async` a power cut may do that, it is what the setting allows: the follower is
+        filled again from where it is.
+        """
+        acknowledged, hint = progress.match, message.hint_index
+        if self._context.settings.durability is Durability.ASYNC:
+            self.forget_data(progress.member)
+            self._context.trace.event(
+                "acknowledgement_lost", peer=progress.member, index=acknowledged, held=hint
+            )
+            return False
+        self.on_forgotten(
+            progress.member, f"it acknowledged entry {acknowledged}, its log agrees up to {hint}"
+        )
+        return True
 
     def _back_off(self, progress: Progress, message: AppendAnswer) -> None:
         """Go on from the newest entry that may agree: a whole term at a step (L4)."""
@@ -206,6 +230,7 @@ class Replication:
         """A peer has begun a new life without its data (D18 a)."""
         self.peers[peer].forget_data()
         self._context.engine.zero_match(peer)
+        self._floor = self.trim_floor()
 
     # What all of them say together.
 
@@ -245,7 +270,9 @@ class Replication:
         able.sort(key=lambda progress: (-progress.match, progress.member))
         return [progress.member for progress in able]
 
-    def status(self, incarnations: Callable[[MemberId], bytes]) -> list[PeerStatus]:
+    def status(
+        self, incarnations: Callable[[MemberId], bytes], refusals: Mapping[MemberId, str]
+    ) -> list[PeerStatus]:
         """Return what an operator wants to see of each peer."""
         return [
             PeerStatus(
@@ -256,6 +283,7 @@ class Replication:
                 inflight_bytes=progress.inflight_bytes,
                 incarnation=incarnations(peer).hex(),
                 quarantined=progress.quarantined,
+                refused=refusals.get(peer, ""),
             )
             for peer, progress in self.peers.items()
         ]

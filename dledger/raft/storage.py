@@ -80,6 +80,11 @@ class Storage:
         """Be a life like others: nobody needs the operator's word to take it any more."""
         self._change(replace(self.state, lifted=False))
 
+    def renew_life(self, member: MemberId, incarnation: bytes) -> None:
+        """Begin a new life in quarantine, with the data there is; others introduce themselves."""
+        lives = {member: incarnation}
+        self._change(replace(self.state, incarnations=lives, quarantined=True, lifted=False))
+
     # Rounds.
 
     @property

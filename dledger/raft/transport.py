@@ -34,7 +34,7 @@ from typing import Final, Protocol, cast
 import grpc
 import grpc.aio
 
-from dledger.log.errors import DamagedFile, SpanGone
+from dledger.log.errors import DamagedFile
 from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage
 from dledger.raft.message import AppendRequest, Message
@@ -354,8 +354,8 @@ class PeerLink:
             loop = asyncio.get_running_loop()
             try:
                 loaded = await loop.run_in_executor(self._pool, messages.load, message, self._log)
-            except SpanGone:
-                loaded = None
+                if loaded is None:
+                    messages.check_held(message, self._log)
             except (OSError, DamagedFile) as error:
                 self._events.failed(error)
                 return None

@@ -9,6 +9,7 @@ from tests.mutants.rewrite import Edit
 
 SAFETY: Final = "test_safety_findings"
 LIVENESS: Final = "test_liveness_findings"
+DISK: Final = "test_disk_findings"
 QUARANTINE: Final = "test_quarantine"
 
 

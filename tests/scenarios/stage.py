@@ -23,14 +23,26 @@ from dledger.raft.following import parse_run
 from dledger.types import EntryKind, Position, Settled, Span
 from dledger_proto.batch import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
+from tests.sim.damage import FOLDER
+from tests.sim.disk import _Folder
+from tests.sim.durable import durable_copy, put_back
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.liveness import check_contents
+from tests.sim.memory_store import MemoryDisk, MemoryStore
 from tests.sim.plan import KIB, Plan, draw_plan
 from tests.sim.requests import CreateTopic
 from tests.sim.world import World
 
 DELAY: Final = 0.001
 ELECTION_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCopy:
+    """Everything of one member: files, and rows of its state."""
+
+    folder: _Folder
+    store: MemoryDisk
 
 
 @dataclass(slots=True)
@@ -175,6 +187,24 @@ class Stage(World):
         if not isinstance(message, messages.AppendRequest) or message.frames is None:
             return False
         return parse_run(message).last > index
+
+    # Disks.
+
+    def copy_disk(self, name: str) -> DiskCopy:
+        """Return a copy of what a member's disk holds at this moment."""
+        member = self.members[name]
+        store = member.store.disk.after_power_cut(lose_last=False)
+        return DiskCopy(durable_copy(member.fs, FOLDER), store)
+
+    def put_back(self, name: str, old: DiskCopy) -> None:
+        """End a member and put an older copy of its disk back, which is used up."""
+        member = self.members[name]
+        member.kill()
+        member.wipe()
+        put_back(member.fs, FOLDER, old.folder)
+        member.store = MemoryStore(old.store)
+        self.observer.wiped(name)
+        self.restored.add(name)
 
     # Leadership.
 

@@ -5,6 +5,8 @@ entries and the hard state. Deliberately not built on `CommitLog`: a log that be
 watermark is what the invariants must catch.
 """
 
+import copy
+
 from dledger.log.framed import CorruptFile
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
 from dledger.types import EntryRef
@@ -18,6 +20,31 @@ def _durable_folder(fs: SimFileSystem, path: str) -> _Folder | None:
         if part and isinstance(node, _Folder):
             node = node.durable.get(part)
     return node if isinstance(node, _Folder) else None
+
+
+def durable_copy(fs: SimFileSystem, path: str) -> _Folder:
+    """Return a copy of a folder as a power cut would leave it, for `put_back`."""
+    found = copy.deepcopy(_durable_folder(fs, path))
+    assert found is not None, f"there is no folder {path}"
+    waiting = [found]
+    while waiting:
+        folder = waiting.pop()
+        folder.seen = dict(folder.durable)
+        folder.pending.clear()
+        for node in folder.durable.values():
+            if isinstance(node, _Folder):
+                waiting.append(node)
+            else:
+                node.pending.clear()
+                node.forget_cache()
+    return found
+
+
+def put_back(fs: SimFileSystem, path: str, folder: _Folder) -> None:
+    """Replace a folder by a copy, durably; the copy is used up."""
+    fs.wipe(path)
+    parent, name = fs._parent(path)
+    parent.seen[name] = parent.durable[name] = folder
 
 
 class DurableView:

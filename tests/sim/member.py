@@ -410,6 +410,7 @@ class SimMember:
         assert isinstance(message, messages.Message)
         loaded = messages.load(message, process.log)
         if loaded is None:
+            messages.check_held(message, process.log)
             return
         encoded = b"".join(messages.encode(loaded))
         if world.tracing:

@@ -70,6 +70,8 @@ class World:
         self._trace_to = trace_to
         self.lost: set[str] = set()
         """Members whose disk was lost and that are not out of quarantine yet."""
+        self.restored: set[str] = set()
+        """Members whose disk was replaced by an older copy of it."""
         self.refused: set[tuple[int, int]] = set()
         """(index, term) of entries whose proposals were told as certainly not stored."""
         self.absent: set[str] = set()
@@ -171,6 +173,8 @@ class World:
 
     def product_event(self, member: str, name: str, fields: dict[str, object]) -> None:
         """Take one trace event of the product."""
+        if name == "forgotten" and fields["peer"] not in self.restored:
+            raise Violation(Property.FORGOTTEN, f"{member} says so of {fields}")
         self.counts[f"event {name}"] += 1
         self.trace(f"event {member} {name} {fields}")
 

@@ -162,7 +162,7 @@ def _row(
         match_index = reply.durable_index
     reason = reply.reason
     if not reason:
-        reason = _refused_by_leader(member.member, leader)
+        reason = _refused_by(leader, member.member)
     if reply.disk_low and not reason:
         reason = "the disk is at its low-water mark: writes are refused"
     return {
@@ -214,11 +214,12 @@ def _silent_row(
     }
 
 
-def _refused_by_leader(member: str, leader: StatusReply | None) -> str:
-    for progress in leader.members if leader is not None else ():
-        if progress.member == member and progress.refused:
-            return f"refused by {leader.member if leader else ''}: {progress.refused}"
-    return ""
+def _refused_by(leader: StatusReply | None, member: str) -> str:
+    if leader is None:
+        return ""
+    refusals = {progress.member: progress.refused for progress in leader.members}
+    why = refusals.get(member, "")
+    return f"{leader.member} refused: {why}" if why else ""
 
 
 def _match_index(member: str, leader: StatusReply | None) -> int | None:

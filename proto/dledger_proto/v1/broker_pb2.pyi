@@ -998,6 +998,7 @@ class MemberProgress(_message.Message):
     INFLIGHT_BYTES_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     QUARANTINED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     address: _builtins.str
     connected: _builtins.bool
@@ -1006,6 +1007,8 @@ class MemberProgress(_message.Message):
     inflight_bytes: _builtins.int
     incarnation: _builtins.str
     quarantined: _builtins.bool
+    refused: _builtins.str
+    """why nothing that it says is believed; empty when it is"""
     def __init__(
         self,
         *,
@@ -1017,10 +1020,11 @@ class MemberProgress(_message.Message):
         inflight_bytes: _builtins.int = ...,
         incarnation: _builtins.str = ...,
         quarantined: _builtins.bool = ...,
+        refused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

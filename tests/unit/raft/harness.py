@@ -293,6 +293,8 @@ class World:
     def send(self, source: str, target: str, message: Message) -> None:
         loaded = messages.load(message, self[source].log)
         self.sent.append((source, target, message))
+        if loaded is None:
+            messages.check_held(message, self[source].log)
         if loaded is None or frozenset((source, target)) not in self.up:
             return
         if (source, target) in self.cut:

@@ -1,6 +1,7 @@
 """Three hosts with real groups, logs, links and disks in one process: elect, commit, go on."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, PeerMessage, Role
-from dledger.raft.group import Group
+from dledger.raft.group import RISK_SENTENCE, Group
 from dledger.raft.host import GroupHost, HostSettings
 from dledger.raft.transport import LinkIdentity, LinkSettings, LinkTarget, PeerLink, PeerListener
 from dledger.state import command as commands
@@ -264,6 +265,80 @@ def test_an_error_met_in_any_input_ends_the_member(tmp_path: Path, call: str) ->
         await until(lambda: bool(follower.failures), "the process is told")
         assert [type(error) for error in follower.failures] == [OSError]
         assert follower.host.failure is follower.failures[0]
+
+    run(tmp_path, scenario)
+
+
+def test_a_lifted_quarantine_is_written_at_once(tmp_path: Path) -> None:
+    """The operator's word does not wait for the next tick: it is pumped, and others hear of it."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        wiped, away = (node for node in found if node is not leader)
+        await away.stop()
+        await wiped.stop()
+        shutil.rmtree(wiped.path)
+        await wiped.start()
+        host = wiped.host
+        await until(lambda: host.group.role is Role.QUARANTINED, "it is quarantined")
+        await until(lambda: wiped.folder.load_hard_state().quarantined, "that is on disk")
+        with pytest.raises(DledgerError, match="sentence"):
+            host.lift_quarantine(wiped.member, "please")
+        host._scheduled = False  # whatever else is due
+        host.lift_quarantine(wiped.member, RISK_SENTENCE)
+        assert host._scheduled, "a pump is due"
+        await until(lambda: not wiped.folder.load_hard_state().quarantined, "the lift is on disk")
+        await leader_of([leader, wiped])
+
+    run(tmp_path, scenario)
+
+
+def test_an_old_copy_of_a_folder_is_noticed_and_renewed(tmp_path: Path) -> None:
+    """D18 on real disks: a follower that has forgotten what it acknowledged is one without data."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        follower = next(node for node in found if node is not leader)
+        await follower.stop()
+        shutil.copytree(follower.path, tmp_path / "copy")
+        await follower.start()
+        life = follower.host.group.status().incarnation
+        settled = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
+        await follower.host.wait_applied(settled.index)
+        replication = leader.host.group._parts.replication
+        await until(lambda: replication.trim_floor() >= settled.index, "all have acknowledged it")
+        await follower.stop()
+        shutil.rmtree(follower.path)
+        (tmp_path / "copy").rename(follower.path)
+        await follower.start()
+        group = follower.host.group
+        await until(lambda: bool(leader.trace.named("forgotten")), "it is noticed")
+        await until(lambda: group.status().incarnation != life, "it begins a new life")
+        await until(lambda: group.role is Role.FOLLOWER, "it is trusted again")
+        await follower.host.wait_applied(settled.index)
+        assert follower.machine.digest == leader.machine.digest
+        assert not any(node.failures for node in found)
+
+    run(tmp_path, scenario)
+
+
+def test_callers_that_give_up_are_forgotten(tmp_path: Path) -> None:
+    """I17: a member that is cut off applies nothing, and its readers come and go."""
+
+    async def scenario(found: list[Node]) -> None:
+        host = (await leader_of(found)).host
+        patient = asyncio.ensure_future(host.wait_applied(LogIndex(host.applied_index + 1)))
+        await asyncio.sleep(0)
+        for _ in range(200):
+            waiting = [asyncio.ensure_future(host.wait_applied(LogIndex(10**9))) for _ in range(5)]
+            await asyncio.sleep(0)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        assert len(host._applied_waiters) <= 6
+        stored = await host.propose(EntryKind.COMMANDS, [register(1)])
+        assert stored.outcome is Outcome.STORED
+        await patient
 
     run(tmp_path, scenario)
 

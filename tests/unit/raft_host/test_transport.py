@@ -10,7 +10,7 @@ from typing import cast
 import grpc.aio
 import pytest
 
-from dledger.log.errors import SpanGone
+from dledger.log.errors import DamagedLog, SpanGone
 from dledger.raft.api import AppendPayload, PeerMessage
 from dledger.raft.message import AppendRequest, Message, TermNotice
 from dledger.raft.ports import RaftLog
@@ -65,6 +65,11 @@ class SpanLog:
     def __init__(self, data: bytes = b"") -> None:
         self.data = data
         self.error: BaseException | None = None
+        self.damage: DamagedLog | None = None
+
+    def entries(self, first: LogIndex, last: LogIndex, max_bytes: int, /) -> list[object]:
+        """Another log by now, unless it is damaged."""
+        raise self.damage or SpanGone(f"{first}..{last} of {max_bytes} bytes")
 
     def read_span(self, span: Span, /) -> bytes:
         if self.error is not None:
@@ -261,6 +266,24 @@ def test_a_trimmed_span_is_dropped_and_a_failing_disk_is_told() -> None:
             dialler.log.error = OSError(5, "EIO")
             link.send(append(5, 5, 2, Span(Position(0), 10)))
             await until(lambda: bool(dialler.events.failures), "the failure")
+
+    asyncio.run(run())
+
+
+def test_damaged_entries_are_told_and_not_sent() -> None:
+    """I15: a log that says it holds them is asked; its answer names file and position."""
+
+    async def run() -> None:
+        async with pair() as (dialler, listener, link):
+            await until(lambda: link.is_up, "the link is up")
+            data = bytearray(entry(5, 2, b"x" * 100))
+            data[-1] ^= 1
+            dialler.log.data = bytes(data)
+            dialler.log.damage = DamagedLog("file", Position(0), "READ", "crc")
+            link.send(append(5, 5, 2, Span(Position(0), len(data))))
+            await until(lambda: bool(dialler.events.failures), "the failure")
+            assert dialler.events.failures == [dialler.log.damage]
+            assert listener.events.received_messages == []
 
     asyncio.run(run())
 

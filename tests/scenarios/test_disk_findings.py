@@ -1,0 +1,234 @@
+"""Disks that do not hold what they held: damage met while refilling, older copies put back."""
+
+import pytest
+
+from dledger.raft import message as messages
+from dledger.raft.api import PeerStatus, Role
+from dledger.types import MemberId
+from tests.scenarios.stage import Stage
+
+
+def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:
+    """Older damage is found on read (I15): a leader that cannot serve an entry must not lead on.
+
+    Else the late member never gets it, while the leader believes that it is being refilled.
+    """
+    stage = Stage("abc", tail_cache_bytes=0).formed()
+    stage.isolate("c")
+    for number in range(40):
+        stage.put("a", f"v{number}", 500)
+        stage.run_for(0.01)
+    member = stage.members["a"]
+    ref = stage.facts.members["a"].log[10]
+    place = member.view.place(ref)
+    assert place is not None
+    member.fs.flip(place[0], place[1] + ref.size - 20)
+    member.damaged = "entry 10"
+    stage.join()
+    stage.run_until(lambda: not member.damaged, 10.0, "the leader finds its damage")
+    stage.run_until(lambda: member.role is Role.FOLLOWER, 20.0, "it is refilled and trusted")
+    stage.finish()
+
+
+# An old copy of a data folder: it has forgotten what it acknowledged, and its votes.
+
+
+def _peer(stage: Stage, name: str, peer: str) -> PeerStatus:
+    process = stage.members[name].process
+    assert process is not None, f"{name} does not run"
+    return next(each for each in process.group.status().peers if each.member == MemberId(peer))
+
+
+def _life(stage: Stage, name: str) -> str:
+    process = stage.members[name].process
+    assert process is not None, f"{name} does not run"
+    return process.group.status().incarnation
+
+
+def _trusted(stage: Stage, name: str) -> bool:
+    return stage.members[name].role in (Role.FOLLOWER, Role.LEADER)
+
+
+@pytest.mark.parametrize("while_away", [0, 5])
+def test_an_old_copy_under_a_steady_leader_begins_a_new_life(while_away: int) -> None:
+    """The leader knows what it acknowledged in this reign; it was never refilled before."""
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("b")
+    life = _life(stage, "b")
+    stage.put_all("a", [f"v{number}" for number in range(10)])
+    stage.settle()
+    stage.members["b"].kill()
+    stage.put_all("a", [f"w{number}" for number in range(while_away)])
+    stage.settle()
+    stage.put_back("b", old)
+    stage.isolate("c")  # so that b's quarantine lasts
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "b is told")
+    stage.run_for(0.1)
+    assert stage.counts["event forgotten"] == stage.counts["event life_renewed"] == 1
+    assert _life(stage, "b") != life
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 10.0, "it is refilled and trusted again")
+    assert not _peer(stage, stage.leader, "b").refused
+    assert stage.counts["event forgotten"] == 1
+    stage.finish()
+
+
+def test_a_member_of_an_old_copy_counts_no_more_and_says_why() -> None:
+    """At once, not when it has been told: nothing of what it acknowledged holds."""
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("b")
+    stage.put_all("a", [f"v{number}" for number in range(10)])
+    stage.settle()
+    matched = _peer(stage, "a", "b").match_index
+    stage.put_back("b", old)
+    # b hears nothing of what a says of it, only hellos that say nothing of it.
+    stage.filters.append(
+        lambda _source, target, message: (
+            target == "b" and isinstance(message, messages.Hello) and message.forgotten
+        )
+    )
+    stage.start_member("b")
+    stage.run_until(lambda: bool(_peer(stage, "a", "b").refused), 2.0, "a notices")
+    status = _peer(stage, "a", "b")
+    assert status.match_index == 0
+    assert status.refused.startswith(f"an old copy of its data: it acknowledged entry {matched},")
+    process = stage.members["a"].process
+    assert process is not None
+    assert process.group._parts.replication.trim_floor() == 0
+    stage.isolate("c")
+    put = stage.put("a", "x")
+    stage.run_for(5.0)
+    assert not put.stored, "a and the old copy are no majority"
+    assert not stage.leads("a"), "nor does it hear one"
+    stage.filters.clear()
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b begins a new life in the end")
+    stage.finish()
+
+
+def test_an_old_copy_elects_nobody_who_misses_its_commits() -> None:
+    """a commits e with b alone, b's disk is put back from before, a goes away: c misses e, and b
+    has forgotten it. Together they must not lead.
+    """
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("b")
+    stage.isolate("c")
+    put = stage.put("a", "e")
+    stage.run_until(lambda: put.stored, 1.0, "e is committed with b alone")
+    stage.put_back("b", old)
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "b is told")
+    stage.isolate("a")
+    stage.join_pair("b", "c")
+    stage.run_for(8.0)
+    assert stage.leader in ("", "a")
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b is trusted again")
+    stage.finish()
+
+
+def test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_one() -> None:
+    """After a change of leader: b followed in a later term, said so to c, and knows only the
+    earlier one. a, who leads, is not reached; c tells b.
+    """
+    stage = Stage("abc").formed()
+    stage.elect("c")
+    stage.join()
+    stage.settle()
+    old = stage.copy_disk("b")
+    term = stage.term("b")
+    stage.elect("a")
+    stage.join()
+    stage.settle()
+    assert stage.term("b") > term
+    stage.cut("b", "c")
+    stage.join_pair("b", "c")  # b says hello to c: in which term it is
+    stage.settle()
+    assert stage.leads("a")
+    stage.put_back("b", old)
+    stage.cut("a", "b")
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "c tells b")
+    assert any("event c forgotten" in line and "promised term" in line for line in stage.lines)
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b is trusted again")
+    stage.finish()
+
+
+def test_an_old_copy_forgets_no_vote_of_the_present_term() -> None:
+    """b votes for a in a new term and its disk is put back. a hears of it, and b, who has
+    forgotten, must not vote for c in the same term.
+    """
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("b")
+    term = stage.term("b")
+    stage.elect("c")
+    stage.join()
+    stage.settle()
+    stage.elect("a")
+    stage.join()
+    stage.settle()
+    assert stage.term("a") > term + 1
+    stage.put_back("b", old)
+    stage.cut("b", "c")
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "a tells b")
+    stage.isolate("a")
+    stage.join_pair("b", "c")
+    stage.run_for(5.0)
+    assert not stage.leads("c"), "b is not trusted"
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b is trusted again")
+    stage.finish()
+
+
+def test_a_copy_from_before_the_group_formed_is_not_adopted_as_new() -> None:
+    """It has the life that the first entry lists, and no data: an honest newcomer looks alike."""
+    stage = Stage("abc", start="ab")
+    stage.start_member("c")
+    stage.run_until(lambda: stage.members["c"].running, 1.0, "c starts")
+    old = stage.copy_disk("c")
+    assert stage.members["c"].view.hard_state() is not None
+    life = _life(stage, "c")
+    stage.formed()
+    stage.put("a", "v")
+    stage.settle()
+    stage.put_back("c", old)
+    stage.start_member("c")
+    assert _life(stage, "c") == life
+    stage.isolate("b")
+    stage.run_for(2.0)
+    assert not _trusted(stage, "c")
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "c"), 15.0, "c is trusted in a new life")
+    assert _life(stage, "c") != life
+    stage.finish()
+
+
+def test_a_renewed_life_is_on_disk_and_the_one_before_is_refused() -> None:
+    """A restart goes on with the new life; the copy put back once more is of an earlier one."""
+    stage = Stage("abc").formed()
+    old, older = stage.copy_disk("b"), stage.copy_disk("b")
+    stage.put_all("a", [f"v{number}" for number in range(10)])
+    stage.settle()
+    stage.put_back("b", old)
+    stage.isolate("c")
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "b is told")
+    stage.run_for(0.2)
+    life = _life(stage, "b")
+    stage.members["b"].power_cut()
+    stage.start_member("b")
+    stage.run_for(0.2)
+    assert _life(stage, "b") == life
+    assert stage.members["b"].role is Role.QUARANTINED
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b is trusted again")
+    stage.put_back("b", older)
+    stage.start_member("b")
+    stage.run_for(3.0)
+    assert _peer(stage, "a", "b").refused.endswith("is of an earlier life")
+    stage.members["b"].power_cut()
+    stage.wipe("b")
+    stage.finish()
