@@ -8,13 +8,16 @@ refused there. In routes a leader of a lower term never replaces one of a higher
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from dledger.raft.tasks import end_task
 from dledger_broker.forward import Channels
+from dledger_broker.tasks import keep_running
 from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.v1 import routes_pb2
@@ -62,8 +65,9 @@ class ClusterView:
         """Watch the routes of each name server."""
         loop = asyncio.get_running_loop()
         for address in name_servers:
-            watch = self._watch(address, channels)
-            self._tasks.append(loop.create_task(watch, name=f"routes of {address}"))
+            name = f"routes of {address}"
+            watch = keep_running(partial(self._watch, address, channels), name)
+            self._tasks.append(loop.create_task(watch, name=name))
 
     async def stop(self) -> None:
         """End the watches."""
@@ -87,6 +91,10 @@ class ClusterView:
                     self._log.warning(
                         "name server not reached", address=address, reason=error.code().name
                     )
+            except DecodeError as error:
+                if not said:
+                    said = True
+                    self._log.warning("routes are garbled", address=address, reason=str(error))
             await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
 
     def merge(self, reply: routes_pb2.RoutesReply) -> None:

@@ -41,6 +41,7 @@ from dledger_broker.log_trace import LogTrace
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging
 from dledger_broker.served import Commands, GroupNames, ServedGroup
+from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.errors import DledgerError
 
@@ -204,7 +205,8 @@ class GroupRuntime:
         for link in self._links.values():
             link.start()
         loop = asyncio.get_running_loop()
-        self._upkeep_task = loop.create_task(self._upkeep(), name=f"upkeep {names.group}")
+        name = f"upkeep {names.group}"
+        self._upkeep_task = loop.create_task(keep_running(self._upkeep, name), name=name)
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""

@@ -223,7 +223,6 @@ class Member:
                     runtime.served,
                     config.advertise,
                     self._channels,
-                    self._clock,
                     heartbeat_seconds=config.registration.heartbeat_ms / 1000,
                 )
                 self._registrars.append(registrar)

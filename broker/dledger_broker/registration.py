@@ -6,27 +6,24 @@ a stream of its own, and none of them is waited for.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
-from dledger.clock import Clock
 from dledger.raft.tasks import end_task
-from dledger.state.values import Topic
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.forward import Channels
 from dledger_broker.served import ServedGroup
+from dledger_broker.tasks import keep_running
 from dledger_namesrv.chunks import chunks_of
 from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
 
 REGISTER_METHOD: Final = "/dledger.v1.Registry/Register"
-RECHECK_SECONDS: Final = 30.0
-"""How often the topics told are compared with all topics: a decision that arrived behind a newer
-one is not found by looking for newer ones."""
 
 
 class Registrar:
@@ -38,7 +35,6 @@ class Registrar:
         served: ServedGroup,
         address: str,
         channels: Channels,
-        clock: Clock,
         *,
         heartbeat_seconds: float,
     ) -> None:
@@ -46,13 +42,9 @@ class Registrar:
         self._served = served
         self._address = address
         self._channels = channels
-        self._clock = clock
         self._heartbeat = heartbeat_seconds
         self._changed = asyncio.Event()
-        self._told: dict[bytes, int] = {}
-        self._told_up_to = 0
         self._told_version = -1
-        self._recheck_at = 0.0
         self._sequence = 0
         self._send_full = True
         self._task: asyncio.Task[None] | None = None
@@ -62,9 +54,9 @@ class Registrar:
 
     def start(self) -> None:
         """Begin to register."""
-        self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"register {self._served.names.group} at {self._name_server}"
-        )
+        name = f"register {self._served.names.group} at {self._name_server}"
+        work = keep_running(self._run, name)
+        self._task = asyncio.get_running_loop().create_task(work, name=name)
 
     async def stop(self) -> None:
         """Close the stream: the name server drops this member at once."""
@@ -115,41 +107,27 @@ class Registrar:
                     self._changed.set()
         except grpc.aio.AioRpcError as error:
             self._log.info("registration ended", reason=error.code().name)
-        self._changed.set()
+        except DecodeError as error:
+            self._log.warning("the name server's answer is garbled", reason=str(error))
+        finally:
+            self._changed.set()
 
     def _next(self) -> Iterator[Registration]:
         """Return what is to be told now: a heartbeat at least."""
         full = self._send_full
         self._send_full = False
-        topics = self._served.machine.topics(with_deleted=True) if full else self._news()
+        watch = self._served.topic_watch
+        if full:
+            topics = self._served.machine.topics(with_deleted=True)
+        else:
+            topics = watch.changed_since(self._told_version)
+        self._told_version = watch.version
         message = self._heartbeat_message()
         message.full = full
         message.topics.extend(topic_to_proto(topic) for topic in topics)
-        if full:
-            self._told.clear()
-            self._told_version = self._served.topic_watch.version
-        for topic in topics:
-            self._told[topic.topic_id] = topic.control_index
-            self._told_up_to = max(self._told_up_to, topic.control_index)
         for part in chunks_of(message):
             self._sequence = part.sequence
             yield part
-
-    def _news(self) -> Sequence[Topic]:
-        """Return the topics that changed since the last message."""
-        machine = self._served.machine
-        now = self._clock.monotonic()
-        if self._served.topic_watch.version == self._told_version:
-            return ()
-        if now < self._recheck_at:
-            return machine.topics(self._told_up_to, with_deleted=True)
-        self._told_version = self._served.topic_watch.version
-        self._recheck_at = now + RECHECK_SECONDS
-        return [
-            topic
-            for topic in machine.topics(with_deleted=True)
-            if self._told.get(topic.topic_id) != topic.control_index
-        ]
 
     def _heartbeat_message(self) -> Registration:
         names = self._served.names

@@ -79,21 +79,15 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
                     sent[name] = now
                     reply.groups.append(group_route(served))
                     if before[2] != now[2]:
-                        changed = served.machine.topics(before[3], with_deleted=True)
-                        _add_topics(reply, names, changed)
+                        _add_topics(reply, names, served.topic_watch.changed_since(before[2]))
                 if reply.groups or reply.topics:
                     yield reply
         finally:
             self._watchers.discard(event)
 
-    def _versions(self, served: ServedGroup) -> tuple[int, str, int, int]:
+    def _versions(self, served: ServedGroup) -> tuple[int, str, int]:
         leadership = served.host.leadership
-        return (
-            leadership.term,
-            leadership.leader or "",
-            served.topic_watch.version,
-            newest_control_index(served),
-        )
+        return leadership.term, leadership.leader or "", served.topic_watch.version
 
     def _cluster(self) -> str:
         return next(iter(self._groups.values())).names.cluster
@@ -112,12 +106,6 @@ def _add_topics(reply: pb.RoutesReply, names: frozenset[str], topics: Sequence[T
         wire = topic_to_proto(topic)
         if wire.id not in known and (not names or wire.name in names):
             reply.topics.append(wire)
-
-
-def newest_control_index(served: ServedGroup) -> int:
-    """Return the control index of the newest topic decision known to a group."""
-    topics = served.machine.topics(with_deleted=True)
-    return topics[-1].control_index if topics else 0
 
 
 def group_route(served: ServedGroup) -> pb.GroupRoute:

@@ -13,6 +13,7 @@ from typing import Final
 
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from dledger.raft.host import Leadership
 from dledger.raft.tasks import end_task
@@ -23,6 +24,7 @@ from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import Messaging
+from dledger_broker.tasks import keep_running
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import check_topic_name
@@ -228,7 +230,8 @@ class TopicFollower:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="topics")
+        work = keep_running(self._run, "topics")
+        self._task = asyncio.get_running_loop().create_task(work, name="topics")
 
     async def stop(self) -> None:
         """End."""
@@ -265,7 +268,7 @@ class TopicFollower:
                     await import_topics(
                         self._messaging, topics[first : first + TOPICS_PER_CALL_MAX]
                     )
-            except (grpc.aio.AioRpcError, DledgerError):
+            except (grpc.aio.AioRpcError, DledgerError, DecodeError):
                 continue  # the next address, or the next round
             self._complete_up_to = max(self._complete_up_to, reply.control_index)
             return

@@ -1,0 +1,319 @@
+"""What members tell name servers and watchers: through restarts, outages, garbage, late topics."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import grpc.aio
+import pytest
+
+from dledger.log.commit_log import CommitLog
+from dledger.raft.api import Role
+from dledger.raft.group import Group as RaftGroup
+from dledger.state.machine import StateMachine
+from dledger.state.results import Result, TopicChanged
+from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
+from dledger_broker import registration, tasks, topic_watch
+from dledger_broker.calls import Calls
+from dledger_broker.forward import Channels
+from dledger_broker.local_cluster import free_port
+from dledger_broker.long_poll import LongPoll
+from dledger_broker.registration import Registrar
+from dledger_broker.routes_service import RoutesService
+from dledger_broker.served import Commands, GroupNames, ServedGroup
+from dledger_broker.tasks import keep_running
+from dledger_broker.topic_watch import TopicWatch
+from dledger_namesrv.service import NameServer, NameServerSettings
+from dledger_proto.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
+from tests.unit.broker.fakes import ME, OTHER, FakeHost, ManualClock, admission
+from tests.waiting import until
+
+
+class Machine(StateMachine):
+    """Topics alone; a test decides what an entry changes."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Topic] = {}
+        self.results: list[Result] = []
+        self.is_broken = False
+        self.asked: list[int] = []
+
+    def break_topics(self) -> list[int]:
+        """Raise whenever all topics are asked for; the list grows with each time."""
+        self.is_broken = True
+        return self.asked
+
+    @property
+    def applied_index(self) -> LogIndex:
+        return LogIndex(len(self.known))
+
+    def apply(self, entry: Entry) -> Sequence[Result]:
+        results, self.results = self.results, []
+        return results
+
+    def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
+        if self.is_broken:
+            self.asked.append(since_control_index)
+            raise ZeroDivisionError("a bug of ours")
+        newer = [each for each in self.known.values() if each.control_index > since_control_index]
+        return sorted(newer, key=lambda topic: topic.control_index)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self.known.get(topic_id)
+
+
+def topic(number: int, control_index: int = 0) -> Topic:
+    return Topic(
+        bytes([number]) * 16, f"t{number}", TopicType.NORMAL, 1, (LayoutPart("g", 1),), 1, 6,
+        control_index or number, deleted=False,
+    )  # fmt: skip
+
+
+class Status:
+    """Of a group without peers."""
+
+    peers = ()
+
+
+class Host(FakeHost):
+    """See `FakeHost`; routes ask its group who is connected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = cast("RaftGroup", self)
+
+    def status(self) -> Status:
+        return Status()
+
+
+class Group:
+    """A group whose leadership and topics a test changes."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.host = Host()
+        self.told: list[Callable[[], None]] = []
+        self.watch = TopicWatch(self.machine, self.tell)
+        self.served = ServedGroup(
+            GroupNames("c", "g", ME, {ME: "h:1", OTHER: "h:2"}, is_control=True),
+            self.host,
+            self.machine,
+            self.watch,
+            cast("CommitLog", None),
+            ThreadPoolExecutor(1),
+            LongPoll(),
+            cast("Commands", None),
+            ManualClock(),
+        )
+
+    def tell(self) -> None:
+        for each in self.told:
+            each()
+
+    def change(self, *topics: Topic) -> None:
+        """Apply an entry that changed these topics."""
+        self.machine.known.update({each.topic_id: each for each in topics})
+        self.machine.results = [TopicChanged(each) for each in topics]
+        ref = EntryRef(LogIndex(1), Term(1), Position(0), 0, 0)
+        self.watch.apply(Entry(ref, EntryKind.COMMANDS, 0, (), (Position(0),)))
+
+    @asynccontextmanager
+    async def registered(self, *addresses: str) -> AsyncGenerator[None, None]:
+        channels = Channels()
+        registrars = [
+            Registrar(address, self.served, "h:1", channels, heartbeat_seconds=0.02)
+            for address in addresses
+        ]
+        self.told += [each.changed for each in registrars]
+        self.host.watch_leadership(lambda _: self.tell())
+        for each in registrars:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in registrars:
+                await each.stop()
+            await channels.close()
+
+
+async def serving(port: int, register: StreamFunction) -> grpc.aio.Server:
+    """Return a name server that does something of its own with registrations."""
+    server = grpc.aio.server()  # pyright: ignore[reportUnknownMemberType]
+    handlers = raw_handlers("dledger.v1.Registry", {"Register": StreamMethod(register)})
+    server.add_generic_rpc_handlers((handlers,))  # pyright: ignore[reportUnknownMemberType]
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    return server
+
+
+@asynccontextmanager
+async def name_server(port: int) -> AsyncGenerator[NameServer, None]:
+    server = NameServer(NameServerSettings(f"127.0.0.1:{port}", lease_seconds=60))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def leader_at(server: NameServer) -> str:
+    groups = server.registry.all_at_once().groups
+    return groups[0].leader if groups else ""
+
+
+def topics_at(server: NameServer) -> list[str]:
+    return sorted(each.name for each in server.registry.all_at_once().topics)
+
+
+def has(server: NameServer, count: int) -> bool:
+    return len(topics_at(server)) == count
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "RECONNECT_BACKOFF_MAX_MS", 20)
+    monkeypatch.setattr(tasks, "AGAIN_SECONDS", 0.0)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(40):
+            await scenario()
+
+    asyncio.run(whole())
+
+
+def test_a_name_server_that_restarts_is_told_everything_again() -> None:
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        group.change(topic(1))
+        async with group.registered(f"127.0.0.1:{port}"):
+            async with name_server(port) as first:
+                await until(lambda: topics_at(first) == ["t1"], "registered")
+                group.change(topic(2))
+                await until(lambda: topics_at(first) == ["t1", "t2"], "the change")
+            group.change(topic(3))
+            group.host.become(Role.FOLLOWER, OTHER)
+            async with name_server(port) as second:
+                await until(lambda: topics_at(second) == ["t1", "t2", "t3"], "all again")
+                group.host.become(Role.LEADER, ME)
+                await until(lambda: leader_at(second) == ME, "the leader")
+
+    run(scenario)
+
+
+def test_one_of_two_name_servers_may_be_away_or_hang() -> None:
+    """Each has a stream of its own; what one does not read holds up nobody."""
+
+    async def scenario() -> None:
+        group, good, away, hanging = Group(), free_port(), free_port(), free_port()
+        taken = asyncio.Event()
+
+        async def never_read(_stream: object, _context: RawContext) -> None:
+            taken.set()
+            await asyncio.Event().wait()
+
+        server = await serving(hanging, never_read)
+        addresses = [f"127.0.0.1:{port}" for port in (hanging, away, good)]
+        async with name_server(good) as alive, group.registered(*addresses):
+            await taken.wait()
+            for number in range(1, 50):
+                group.change(topic(number))
+                await until(partial(has, alive, number), "each change")
+            group.host.become(Role.LEADER, ME)
+            await until(lambda: leader_at(alive) == ME, "the leader")
+            async with name_server(away) as late:
+                await until(lambda: len(topics_at(late)) == 49, "the one that came up")
+        await server.stop(None)
+
+    run(scenario)
+
+
+def test_a_garbled_answer_or_a_bug_does_not_end_the_registration() -> None:
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        streams = 0
+
+        async def garble(stream: AsyncIterator[bytes], context: RawContext) -> None:
+            nonlocal streams
+            streams += 1
+            async for _ in stream:
+                await context.write(b"\xff\xff\xff")
+
+        server = await serving(port, garble)
+        async with group.registered(f"127.0.0.1:{port}"):
+            await until(lambda: streams >= 3, "it tries again")
+            await server.stop(None)
+            asked = group.machine.break_topics()
+            async with name_server(port) as real:
+                await until(lambda: len(asked) >= 2, "the bug strikes, twice")
+                group.machine.is_broken = False
+                group.change(topic(1))
+                await until(lambda: topics_at(real) == ["t1"], "registered")
+
+    run(scenario)
+
+
+def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
+    """A group may take over topic 1 (control index 1) after topic 2: both must be pushed."""
+
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        calls = Calls({}, admission(), cast("Channels", None), ManualClock())
+        routes = RoutesService(calls, {"g": group.served})
+        group.told.append(routes.changed)
+        pushed = routes._follow(frozenset())  # pyright: ignore[reportPrivateUsage]
+        assert (await anext(pushed)).full
+        async with name_server(port) as server, group.registered(f"127.0.0.1:{port}"):
+            await until(lambda: server.registry.status().members_alive == 1, "registered")
+            for number in (2, 1):
+                group.change(topic(number))
+                reply = await anext(pushed)
+                assert [each.name for each in reply.topics] == [f"t{number}"]
+                await until(partial(has, server, 3 - number), "told")
+
+    run(scenario)
+
+
+def test_changes_since_a_version() -> None:
+    group = Group()
+    start = group.watch.version
+    group.change(topic(2), topic(1))
+    middle = group.watch.version
+    group.change(replace(topic(1), read_queues=9))
+    assert [each.name for each in group.watch.changed_since(start)] == ["t2", "t1"]
+    assert [each.read_queues for each in group.watch.changed_since(middle)] == [9]
+    assert group.watch.changed_since(group.watch.version) == []
+    assert len(group.watch.changed_since(-1)) == 2
+
+
+def test_who_is_too_far_behind_is_told_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_watch, "CHANGES_MAX", 2)
+    group = Group()
+    start = group.watch.version
+    group.change(*(topic(number) for number in range(1, 4)))
+    assert len(group.watch.changed_since(start)) == 3
+    assert [each.name for each in group.watch.changed_since(start + 1)] == ["t2", "t3"]
+
+
+def test_a_task_that_fails_is_told_once_and_begins_again(capfd: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        runs = 0
+
+        async def work() -> None:
+            nonlocal runs
+            runs += 1
+            if runs < 5:
+                raise ZeroDivisionError("always the same")
+
+        await keep_running(work, "some work")
+        assert runs == 5
+
+    run(scenario)
+    shown = capfd.readouterr()
+    assert (shown.out + shown.err).count("begins again") == 1
