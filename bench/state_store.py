@@ -90,8 +90,9 @@ class _LongTransaction:
         self.row_count += 1
         self._transaction.put(key, value)
 
-    def append(self, key: bytes, suffix: bytes) -> None:
+    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
         """A row of its own: rewriting a block for every row would be slower still."""
+        del is_new
         self.row_count += 1
         self._transaction.put(key + self.row_count.to_bytes(8, "big"), suffix)
 
@@ -182,7 +183,8 @@ class _RowPerBatchStore(LmdbStore):
 
     _count = 0
 
-    def append(self, key: bytes, suffix: bytes) -> None:
+    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
+        del is_new
         self._count += 1
         self.put(key + self._count.to_bytes(8, "big"), suffix)
 

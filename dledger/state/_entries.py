@@ -8,9 +8,13 @@ import importlib.util
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _HAS_NUMPY: Final = importlib.util.find_spec("numpy") is not None
 ENTRY_SIZE: Final = 24
@@ -44,6 +48,10 @@ def split(data: bytes) -> list[bytes]:
 
 def search(data: bytes, bound: bytes) -> int:
     """Return where in sorted entries the first one lies that is not below `bound`."""
+    if data[:ENTRY_SIZE] >= bound:
+        return 0
+    if data[-ENTRY_SIZE:] < bound:
+        return len(data)
     return ENTRY_SIZE * bisect_left(
         range(len(data) // ENTRY_SIZE),
         bound,
@@ -54,26 +62,34 @@ def search(data: bytes, bound: bytes) -> int:
 def entries_of(records: Sequence[tuple[KeyPlace, bytes]], *, plain: bool = False) -> bytes:
     """Return the sorted entries of batches in log order: for each its place and its hashes.
 
-    The hashes of one batch are distinct, u64 big-endian. `plain` goes without numpy.
+    The hashes of a batch are u64 little-endian, in any order; equal ones make one entry. `plain`
+    goes without numpy.
     """
     tails = [
         (place.position, place.queue << _OFFSET_BITS | place.base_offset) for place, _ in records
     ]
     if plain or not _HAS_NUMPY:
-        entries: list[bytes] = []
+        entries: set[bytes] = set()
         for tail, (_, column) in zip(tails, records, strict=True):
             packed = _TAIL.pack(*tail)
-            entries += [column[at : at + 8] + packed for at in range(0, len(column), 8)]
+            count = len(column) // 8
+            column = struct.pack(f">{count}Q", *struct.unpack(f"<{count}Q", column))
+            entries.update(column[at : at + 8] + packed for at in range(0, len(column), 8))
         return b"".join(sorted(entries))
     import numpy as np
 
-    column = b"".join(column for _, column in records)
-    hashes = np.frombuffer(column, ">u8").astype(np.uint64)
+    hashes = np.frombuffer(b"".join(column for _, column in records), "<u8")
     counts = [len(column) // 8 for _, column in records]
-    order = np.argsort(hashes, kind="stable")
+    order = _stable_order(hashes)
+    hashes, batches = hashes[order], np.repeat(np.arange(len(records)), counts)[order]
+    # Stable, so the equal hashes of a batch lie side by side.
+    again = (hashes[1:] == hashes[:-1]) & (batches[1:] == batches[:-1])
+    if again.any():
+        distinct = np.concatenate(([True], ~again))
+        hashes, batches = hashes[distinct], batches[distinct]
     table = np.empty((len(hashes), 3), ">u8")
-    table[:, 0] = hashes[order]
-    table[:, 1:] = np.repeat(np.array(tails, np.uint64), counts, axis=0)[order]
+    table[:, 0] = hashes
+    table[:, 1:] = np.array(tails, np.uint64)[batches]
     return table.tobytes()
 
 
@@ -89,5 +105,24 @@ def sort(parts: Sequence[bytes], *, plain: bool = False) -> bytes:
     import numpy as np
 
     table = np.frombuffer(data, ">u8").reshape(-1, 3)
-    order = np.argsort(table[:, 0].astype(np.uint64), kind="stable")
-    return table[order].tobytes()
+    return table[_stable_order(table[:, 0].astype(np.uint64))].tobytes()
+
+
+def _stable_order(hashes: "NDArray[np.uint64]") -> "NDArray[np.intp]":
+    """Return what `argsort(kind="stable")` returns, in a fifth of the time.
+
+    The hashes are sorted, which numpy does with vector instructions, with their places in the bits
+    that tell least. Where these bits decide between two, the order comes out wrong, which is seen.
+    """
+    import numpy as np
+
+    count = len(hashes)
+    bits = np.uint64(max(count - 1, 0).bit_length())
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    keyed = (hashes & ~mask) | np.arange(count, dtype=np.uint64)
+    keyed.sort()
+    order = (keyed & mask).astype(np.intp)
+    in_order = hashes[order]
+    if (in_order[1:] < in_order[:-1]).any():
+        return np.argsort(hashes, kind="stable")
+    return order

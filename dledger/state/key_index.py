@@ -5,16 +5,18 @@ itself, hashes collide), nor the hash (`dledger_proto.keyhash`).
 
     31 topic_id, 0, block u64                 -> level 0: one record for each batch, in log order:
          count u32, queue u32, store_time_ms i64, base_offset i64, position u64   little-endian
-         count hashes, u64 big-endian, ascending, distinct
+         count hashes, u64 little-endian: the batch's column key_hashes as it came
     31 topic_id, 1, run u64, entry 24         -> a block of a sorted run; the key ends in the first
          of its entries of 24 bytes:  hash u64, position u64, queue u16, base_offset u48  big-endian
     30 topic_id                               -> the directory (`_runs.py`): level-0 blocks, runs,
                                                  merges under way
 
-A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes, then becomes a
-sorted run of level 1; RUNS_PER_MERGE runs of a level become one of the next. With n hashes there
-are about log16(n / 4096) levels of fewer than 32 runs, and a lookup is one seek in each: it never
-walks through batches. Entries of a hash are in log order, so newest first is a walk backwards.
+A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes without looking at
+them (per-hash work in every apply would cost more than all the rest of it), then becomes a sorted
+run of level 1, where a batch has an entry for each distinct hash; RUNS_PER_MERGE runs of a level
+become one of the next. With n hashes there are about log16(n / 8192) levels of fewer than 32 runs,
+and a lookup is one seek in each: it never walks through batches. Entries of a hash are in log
+order, so newest first is a walk backwards.
 
 Merging is part of apply, not of a background thread, and paced: each time MERGE_PACE hashes came
 in, every merge moves on by about as many entries. So its rows are in the digest and equal on all
@@ -29,8 +31,8 @@ oldest needed position is dropped whole.
 import heapq
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from dledger.state._entries import (
     ENTRY_SIZE,
@@ -53,14 +55,15 @@ from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, 
 from dledger.state.trim import Garbage
 from dledger_proto.batch import BatchHeader
 
-LEVEL_0_ENTRIES: Final = 4_096
+LEVEL_0_ENTRIES: Final = 8_192
 MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
 """Merges move each time this many hashes came in..."""
 MERGE_STEP: Final = MERGE_PACE * 5 // 4
 """...by at least this many entries each, so that a merge ends before the next of its level."""
 RUNS_PER_MERGE: Final = 16
-ENTRIES_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ENTRY_SIZE
-LEVEL_0_BLOCK_SIZE: Final = 3_400
+ENTRIES_PER_BLOCK: Final = 4 * BLOCK_SIZE_TARGET // ENTRY_SIZE
+"""Four pages of the store: a merge costs a third less than with one, a lookup hardly more."""
+LEVEL_0_BLOCK_SIZE: Final = 3 * BLOCK_SIZE_TARGET
 """A level-0 block is closed above this."""
 CACHED_TOPICS_MAX: Final = 4_096
 _BLOCKS_AHEAD: Final = 2
@@ -79,14 +82,22 @@ class _Topic:
     topic_id: bytes
     directory: Directory
     entries: int
-    """Hashes in level 0."""
+    """Hashes in level 0, equal ones of a batch counted each."""
     block: int
     """Number of the newest level-0 block."""
     block_size: int
 
 
+@dataclass(slots=True)
+class _Added:
+    """Level-0 records that are to be written together."""
+
+    parts: list[bytes | memoryview] = field(default_factory=list[bytes | memoryview])
+    hashes: int = 0
+
+
 class KeyIndex:
-    """The keys of all topics."""
+    """The keys of all topics. What an entry's batches add is written by `write_changed`."""
 
     def __init__(self, writer: Writer, queues: QueueTable, garbage: Garbage) -> None:
         self._writer = writer
@@ -94,6 +105,7 @@ class KeyIndex:
         self._queues = queues
         self._garbage = garbage
         self._topics: dict[bytes, _Topic] = {}
+        self._added: dict[bytes, _Added] = {}
 
     def record(
         self,
@@ -103,27 +115,38 @@ class KeyIndex:
         position: int,
         time_ms: int,
     ) -> None:
-        """Index the keys of an appended batch."""
-        topic = self._topics.get(header.topic_id)
-        if topic is None:
-            topic = self._load(header.topic_id)
+        """Index the keys of an appended batch; `write_changed` ends it."""
+        count = header.key_count
         at = header.header_size + 20 * header.record_count
-        hashes = sorted(set(struct.unpack_from(f"<{header.key_count}Q", batch, at)))
-        count = len(hashes)
+        head = _RECORD.pack(count, header.queue, time_ms, base_offset, position)
+        added = self._added.get(header.topic_id)
+        if added is None:
+            added = self._added[header.topic_id] = _Added()
+        added.parts += (head, batch[at : at + 8 * count])
+        added.hashes += count
+
+    def write_changed(self) -> None:
+        """Write what was recorded since the last call, a row for each topic, and move merges."""
+        if self._added:
+            for topic_id, added in self._added.items():
+                self._write(self._topics.get(topic_id) or self._load(topic_id), added)
+            self._added.clear()
+
+    def _write(self, topic: _Topic, added: _Added) -> None:
         if topic.block_size >= LEVEL_0_BLOCK_SIZE:
             topic.block += 1
             topic.block_size = 0
-        record = _RECORD.pack(count, header.queue, time_ms, base_offset, position)
-        record += struct.pack(f">{count}Q", *hashes)
-        self._writer.append(_level_0_prefix(topic.topic_id) + U64.pack(topic.block), record)
-        topic.block_size += len(record)
-        before, topic.entries = topic.entries, topic.entries + count
+        key = _level_0_prefix(topic.topic_id) + U64.pack(topic.block)
+        records = b"".join(added.parts)
+        self._writer.append(key, records, is_new=not topic.block_size)
+        topic.block_size += len(records)
+        before, topic.entries = topic.entries, topic.entries + added.hashes
         if topic.entries // MERGE_PACE == before // MERGE_PACE:
             return
         if topic.entries >= LEVEL_0_ENTRIES:
             self._close_level_0(topic)
         for merge in list(topic.directory.merges):
-            self._move(topic, merge, max(MERGE_STEP, count * 5 // 4))
+            self._move(topic, merge, max(MERGE_STEP, added.hashes * 5 // 4))
         self._save(topic)
 
     def _load(self, topic_id: bytes) -> _Topic:
@@ -132,7 +155,7 @@ class KeyIndex:
         topic = _Topic(topic_id, directory, 0, directory.first_block, 0)
         for block, data in self._level_0_blocks(topic_id, directory):
             topic.block, topic.block_size = block, len(data)
-            topic.entries += sum(len(hashes) // 8 for _, hashes in _records(data))
+            topic.entries += sum(len(hashes) // 8 for _, _, hashes in _records(data))
         if len(self._topics) >= CACHED_TOPICS_MAX:
             self._topics.clear()
         self._topics[topic_id] = topic
@@ -152,6 +175,7 @@ class KeyIndex:
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic is deleted: its rows are garbage."""
+        assert not self._added, "commands and batches share no entry"
         self._topics.pop(topic_id, None)
         self._writer.delete(PREFIX[Table.KEY_DIRECTORY] + topic_id)
         prefix = PREFIX[Table.KEY_HASHES] + topic_id
@@ -164,14 +188,15 @@ class KeyIndex:
         records: list[tuple[KeyPlace, bytes]] = []
         times: list[int] = []
         for block, data in list(self._level_0_blocks(topic.topic_id, topic.directory)):
-            for head, hashes in _records(data):
-                times.append(head.time_ms)
-                records.append((head.place, hashes))
+            for time_ms, place, hashes in _records(data):
+                times.append(time_ms)
+                records.append((place, hashes))
             self._writer.delete(_level_0_prefix(topic.topic_id) + U64.pack(block))
         entries = entries_of(records)
         directory = topic.directory
         last_position = records[-1][0].position
-        run = Run(1, directory.take_run(), topic.entries, times[0], times[-1], last_position)
+        count = len(entries) // ENTRY_SIZE
+        run = Run(1, directory.take_run(), count, times[0], times[-1], last_position)
         self._write_entries(topic, run.number, entries, None)
         self._drop_dead_runs(topic)
         directory.runs.append(run)
@@ -232,8 +257,9 @@ class KeyIndex:
         if not blocks:
             return None
         parts: list[bytes] = []
+        stop_entry = boundary + b"\0"
         for place, key, data in blocks:
-            stop = search(data, boundary + b"\0")
+            stop = search(data, stop_entry)
             parts.append(data[search(data, merge.cursor) : stop])
             if stop == len(data):
                 self._writer.delete(key)
@@ -245,7 +271,7 @@ class KeyIndex:
         )
         merge.open_block, merge.in_block = open_block, in_block
         merge.entries += len(live) // ENTRY_SIZE
-        merge.cursor = (boundary + b"\0")[: ENTRY_SIZE + 1]
+        merge.cursor = stop_entry[: ENTRY_SIZE + 1]
         return len(entries) // ENTRY_SIZE
 
     def _without_trimmed(self, topic_id: bytes, entries: bytes) -> bytes:
@@ -270,7 +296,7 @@ class KeyIndex:
             if not name or count == ENTRIES_PER_BLOCK:
                 name, count = entries[at : at + ENTRY_SIZE], 0
             part = entries[at : at + (ENTRIES_PER_BLOCK - count) * ENTRY_SIZE]
-            self._writer.append(prefix + name, part)
+            self._writer.append(prefix + name, part, is_new=not count)
             at += len(part)
             count += len(part) // ENTRY_SIZE
         return name, count
@@ -301,9 +327,10 @@ class KeyIndex:
         of it can lie inside the window. Valid until the next write.
         """
         topic = self._topics.get(topic_id) or self._load(topic_id)
-        wanted = key_hash.to_bytes(8, "big")
-        sources: list[Iterable[KeyPlace]] = [self._find_in_level_0(topic, wanted)]
-        low, high = wanted, wanted + _END
+        low = key_hash.to_bytes(8, "big")
+        high = low + _END
+        in_level_0 = self._find_in_level_0(topic, key_hash.to_bytes(8, "little"))
+        sources: list[Iterable[KeyPlace]] = [in_level_0]
         directory = topic.directory
         sources += [
             self._find_in_run(topic_id, merge.output, low, high) for merge in directory.merges
@@ -319,12 +346,12 @@ class KeyIndex:
         found: list[KeyPlace] = []
         for _, data in self._level_0_blocks(topic.topic_id, topic.directory):
             if wanted in data:
-                for head, hashes in _records(data):
+                for _, place, hashes in _records(data):
                     at = hashes.find(wanted)
                     while at > 0 and at % 8:
                         at = hashes.find(wanted, at + 1)
                     if at >= 0:
-                        found.append(head.place)
+                        found.append(place)
         found.reverse()
         return found
 
@@ -344,29 +371,14 @@ class KeyIndex:
             stop = key
 
 
-class _RecordPlace(NamedTuple):
-    """The head of a level-0 record."""
-
-    hash_count: int
-    queue: int
-    time_ms: int
-    base_offset: int
-    position: int
-
-    @property
-    def place(self) -> KeyPlace:
-        """Where the batch lies."""
-        return KeyPlace(self.position, self.queue, self.base_offset)
-
-
-def _records(data: bytes) -> Iterator[tuple[_RecordPlace, bytes]]:
-    """Iterate over a level-0 block: the head of a record, and its hashes."""
+def _records(data: bytes) -> Iterator[tuple[int, KeyPlace, bytes]]:
+    """Iterate over a level-0 block: store time, place and hashes of each batch."""
     at = 0
     while at < len(data):
-        place = _RecordPlace._make(_RECORD.unpack_from(data, at))
+        count, queue, time_ms, base_offset, position = _RECORD.unpack_from(data, at)
         at += _RECORD.size
-        yield place, data[at : at + 8 * place.hash_count]
-        at += 8 * place.hash_count
+        yield time_ms, KeyPlace(position, queue, base_offset), data[at : at + 8 * count]
+        at += 8 * count
 
 
 def _level_0_prefix(topic_id: bytes) -> bytes:

@@ -182,6 +182,7 @@ class StateMachine(Queries):
         elif entry.kind == EntryKind.COMMANDS:
             commands = [decode(payload) for payload in entry.payloads]
             results = [self._run(command, entry) for command in commands]
+        self._keys.write_changed()
         self._garbage.collect()
         self._producers.write_changed()
         changed = self._queues.write_changed()

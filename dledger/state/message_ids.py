@@ -55,10 +55,12 @@ class MessagePlace(NamedTuple):
 class _Open:
     """The bucket that a producer wrote last."""
 
-    __slots__ = ("bucket", "key", "records_max", "rows")
+    __slots__ = ("bucket", "key", "newest", "records_max", "rows")
 
-    def __init__(self, records_max: int) -> None:
+    def __init__(self, records_max: int, newest: int) -> None:
         self.records_max = records_max
+        self.newest = newest
+        """The highest bucket ever written, at least: those above need no look into the store."""
         self.bucket = -1
         self.rows = 0
         self.key = b""
@@ -88,9 +90,8 @@ class MessageIdIndex:
             return
         is_new_bucket = not opened.rows
         count = header.record_count
-        self._writer.append(
-            opened.key, _ROW.pack(number, count, header.queue, base_offset, header.topic_id)
-        )
+        row = _ROW.pack(number, count, header.queue, base_offset, header.topic_id)
+        self._writer.append(opened.key, row, is_new=is_new_bucket)
         opened.rows += 1
         if count > opened.records_max:
             opened.records_max = count
@@ -99,8 +100,11 @@ class MessageIdIndex:
             self._sweep_some(self._sweep)
 
     def _load(self, producer_id: bytes) -> _Open:
-        value = self._store.get(_START + producer_id)
-        opened = _Open(0 if value is None else _RECORDS_MAX.unpack(value)[0])
+        key = _START + producer_id
+        value = self._store.get(key)
+        last = self._store.scan(key + b"\0", after(key), 1, reverse=True)
+        newest = U64.unpack(last[0][0][_PRODUCER_KEY_SIZE:])[0] if last else -1
+        opened = _Open(0 if value is None else _RECORDS_MAX.unpack(value)[0], newest)
         if len(self._open) >= CACHED_PRODUCERS_MAX:
             self._open.clear()
         self._open[producer_id] = opened
@@ -109,7 +113,11 @@ class MessageIdIndex:
     def _enter(self, opened: _Open, producer_id: bytes, bucket: int) -> None:
         opened.bucket = bucket
         opened.key = _START + producer_id + U64.pack(bucket)
-        opened.rows = len(self._store.get(opened.key) or b"") // _ROW.size
+        if bucket > opened.newest:
+            opened.newest = bucket
+            opened.rows = 0
+        else:
+            opened.rows = len(self._store.get(opened.key) or b"") // _ROW.size
 
     def find(self, producer_id: bytes, number: int) -> MessagePlace | None:
         """Return where a message lies, or None; it may lie below its queue's minimum by now."""

@@ -194,9 +194,8 @@ class ProducerTable:
             if queue.block >= WINDOW_BLOCKS:
                 oldest = queue.block - WINDOW_BLOCKS
                 self._writer.delete(queue.window_prefix + U64.pack(oldest))
-        self._writer.append(
-            queue.window_key, _ROW.pack(header.base_sequence, base_offset, header.record_count)
-        )
+        row = _ROW.pack(header.base_sequence, base_offset, header.record_count)
+        self._writer.append(queue.window_key, row, is_new=not queue.rows)
         queue.rows += 1
         queue.next_sequence = header.base_sequence + header.record_count
         self._changed[queue.id] = queue

@@ -122,13 +122,15 @@ class QueueTable:
     def append(self, queue: Queue, position: int, count: int, size: int, time_ms: int) -> int:
         """Append a batch of `count` records; return the offset of its first."""
         base_offset = queue.maximum
-        if queue.block_rows == ROWS_PER_BLOCK or not queue.block_rows:
+        is_new = queue.block_rows == ROWS_PER_BLOCK or not queue.block_rows
+        if is_new:
             queue.block_base = base_offset
             queue.block_rows = 0
             queue.block_key = queue.prefix + U64.pack(base_offset)
         self._writer.append(
             queue.block_key,
             ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms),
+            is_new=is_new,
         )
         queue.block_rows += 1
         queue.maximum = base_offset + count

@@ -78,8 +78,11 @@ class StateStore(Protocol):
         """Set the value of a key."""
         ...
 
-    def append(self, key: bytes, suffix: bytes) -> None:
-        """Extend the value of a key; a missing key counts as empty."""
+    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
+        """Extend the value of a key; a missing key counts as empty.
+
+        `is_new`: the caller knows that the key is missing, so nothing below has to be asked.
+        """
         ...
 
     def delete(self, key: bytes) -> None:
@@ -217,7 +220,7 @@ class TailedStore:
         assert 0 < len(key) <= KEY_SIZE_MAX, f"key of {len(key)} bytes"
         self._overlay.set(key, value)
 
-    def append(self, key: bytes, suffix: bytes) -> None:
+    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
         """See `StateStore.append`."""
         overlay = self._overlay
         value = overlay.values.get(key)
@@ -226,7 +229,7 @@ class TailedStore:
             overlay.size_bytes += len(suffix)
             return
         assert 0 < len(key) <= KEY_SIZE_MAX, f"key of {len(key)} bytes"
-        extended = bytearray(self.get(key) or b"")
+        extended = bytearray() if is_new else bytearray(self.get(key) or b"")
         extended += suffix
         overlay.set(key, extended)
 

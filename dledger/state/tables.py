@@ -85,10 +85,10 @@ class Writer:
         self._parts += (_WRITE.pack(_PUT, len(key), len(value)), key, value)
         self.store.put(key, value)
 
-    def append(self, key: bytes, suffix: bytes) -> None:
-        """Extend a row."""
+    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
+        """Extend a row; see `StateStore.append`."""
         self._parts += (_WRITE.pack(_APPEND, len(key), len(suffix)), key, suffix)
-        self.store.append(key, suffix)
+        self.store.append(key, suffix, is_new=is_new)
 
     def delete(self, key: bytes) -> None:
         """Remove a row."""

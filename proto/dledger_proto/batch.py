@@ -65,12 +65,7 @@ from dledger_proto._batch_header import (
 )
 from dledger_proto._batch_view import BatchColumns, BatchView
 from dledger_proto._codecs import Compression, compress
-from dledger_proto._properties import (
-    check_properties_size,
-    encode_keys,
-    encode_properties,
-    encode_tag,
-)
+from dledger_proto._describing import describe
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
@@ -121,7 +116,6 @@ _STAMP: Final = struct.Struct("<16sIq")
 _STAMP_AT: Final = 56
 _MAGIC_CRC_SIZE: Final = struct.Struct("<4sII")
 _TAG_SIZE: Final = struct.Struct("<HH")
-_TIME_DELTA_MAX: Final = (1 << 31) - 1
 _CRC_AT_ONCE_SIZE: Final = 4_096
 """Bodies above this on average are summed one by one, which saves copying them an extra time."""
 
@@ -155,7 +149,7 @@ def encode_batch(
         )
     for record in records:
         if record.tag or record.keys or record.properties or record.time_ms:
-            middle, key_count, properties_size = _describing_columns(records, base_time_ms)
+            middle, key_count, properties_size = describe(records, base_time_ms)
             break
     else:
         middle, key_count, properties_size = bytes(4 * 4 * count), 0, 0
@@ -219,49 +213,6 @@ def _check_stamp(stamp: ProducerStamp) -> None:
         raise ValueError(f"epoch {stamp.epoch}, must be u32")
     if not 0 <= stamp.base_sequence < (1 << 63) - BATCH_RECORDS_MAX:
         raise ValueError(f"base_sequence {stamp.base_sequence}, must be in 0..2^63-65536")
-
-
-def _describing_columns(records: Sequence[Record], base_time_ms: int) -> tuple[bytes, int, int]:
-    """Return all columns but body_sizes, then the properties; key_count; properties_size."""
-    property_sizes: list[int] = []
-    tag_hashes: list[int] = []
-    time_deltas: list[int] = []
-    key_counts: list[int] = []
-    key_hashes: list[int] = []
-    encoded: list[bytes] = []
-    try:
-        for _, tag, keys, properties, time_ms in records:
-            tag_hash, described = encode_tag(tag)
-            if keys:
-                described += encode_keys(keys, key_hashes)
-            if properties:
-                described += encode_properties(properties)
-            if len(described) > PROPERTIES_SIZE_MAX:
-                check_properties_size(len(described))
-            tag_hashes.append(tag_hash)
-            key_counts.append(len(keys))
-            property_sizes.append(len(described))
-            encoded.append(described)
-            time_deltas.append(_time_delta(time_ms, base_time_ms) if time_ms else 0)
-    except DledgerError as error:
-        raise DledgerError(error.code, f"record {len(time_deltas)}: {error.detail}") from error
-    count = len(records)
-    columns = struct.pack(
-        f"<{2 * count}I{count}i{count}I{len(key_hashes)}Q",
-        *property_sizes, *tag_hashes, *time_deltas, *key_counts, *key_hashes,
-    )  # fmt: skip
-    area = b"".join(encoded)
-    return columns + area, len(key_hashes), len(area)
-
-
-def _time_delta(time_ms: int, base_time_ms: int) -> int:
-    delta = time_ms - base_time_ms
-    if not -_TIME_DELTA_MAX <= delta <= _TIME_DELTA_MAX or time_ms < 0:
-        raise DledgerError(
-            Code.MESSAGE_ILLEGAL,
-            f"time_ms {time_ms}, must be within {_TIME_DELTA_MAX} of the batch's {base_time_ms}",
-        )
-    return delta
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:

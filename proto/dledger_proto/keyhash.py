@@ -1,6 +1,8 @@
 """Hashes that producers, members and readers must compute alike (D14)."""
 
-import zlib
+import struct
+from collections.abc import Sequence
+from zlib import adler32, crc32
 
 from crc32c import crc32c
 
@@ -8,12 +10,20 @@ from crc32c import crc32c
 def key_hash(key: bytes) -> int:
     """Return the 64-bit hash of a message key, as stored in batches and in the key index.
 
-    CRC32C above, CRC-32 (zlib's) below: cheap, the same in any language, and independent. (One
-    polynomial with two start values would not be: for keys of one length the halves then differ
-    by a constant.) Readers compare the key itself afterwards: a collision costs time, never a
-    wrong answer.
+    CRC-32 above, Adler-32 below: cheap (a third of CRC32C's call), the same in any language, and
+    independent, though the lower half of a short key says little. (One polynomial with two start
+    values would say nothing: for keys of one length the halves then differ by a constant.) Readers
+    compare the key itself afterwards: a collision costs time, never a wrong answer.
     """
-    return crc32c(key) << 32 | zlib.crc32(key)
+    return crc32(key) << 32 | adler32(key)
+
+
+def key_hash_column(keys: Sequence[bytes]) -> bytes:
+    """Return `key_hash` of each key, u64 little-endian."""
+    halves = [0] * (2 * len(keys))
+    halves[::2] = map(adler32, keys)
+    halves[1::2] = map(crc32, keys)
+    return struct.pack(f"<{len(halves)}I", *halves)
 
 
 def tag_hash(tag: str) -> int:

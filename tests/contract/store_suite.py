@@ -49,7 +49,8 @@ class Driven:
                 self.store.put(key, value)
                 self.rows[key] = value
             case "append":
-                self.store.append(key, value)
+                # What is known to be missing is said, as the product's tables do.
+                self.store.append(key, value, is_new=key not in self.rows)
                 self.rows[key] = self.rows.get(key, b"") + value
             case "delete":
                 self.store.delete(key)

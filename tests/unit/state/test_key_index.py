@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.state import key_index
-from dledger.state._entries import KeyPlace, entries_of, sort
+from dledger.state._entries import KeyPlace, entries_of, place_of, sort, split
 from dledger.state._runs import Directory, Merge, Run, decode_directory, encode_directory
 from dledger.state.command import DeleteTopic, Trim
 from dledger.state.tables import PREFIX, Table
@@ -183,16 +183,38 @@ def test_a_batch_with_very_many_keys() -> None:
     world.check("r199-63")
 
 
+@pytest.mark.usefixtures("small")
 def test_equal_keys_of_one_batch_are_one_hit() -> None:
+    """In level 0, where a batch's hashes lie as they came, and in a run."""
     world = World()
     world.append(([["a"], ["a"], ["b", "a"]], 0))
     world.check("a")
+    world.append(([[f"k{at % 8}"] for at in range(40)], 0))
+    assert [run.entries for run in runs_of(world.driven).runs] == [2 + 8]
+    world.check("a")
+    world.check("k7")
+
+
+@pytest.mark.usefixtures("small")
+def test_batches_of_one_entry_are_indexed_together_and_topics_apart() -> None:
+    world = World()
+    world.driven.one(create(OTHER_TOPIC, "other"))
+    for step in range(40):
+        key = f"k{step % 4}"
+        payloads = [keyed([[key]], at % 2, (TOPIC, OTHER_TOPIC)[at // 2]) for at in range(4)]
+        offsets = [offset_of(result) for result in world.driven.append(*payloads)]
+        assert offsets == [step] * 4
+    for topic in (TOPIC, OTHER_TOPIC):
+        for at in range(4):
+            hits = world.driven.machine.lookup_key(topic, key_hash(b"k%d" % at), 0, 0, 100)
+            found = [(hit.span.base_offset, hit.queue) for hit in hits]
+            assert found == [(step, queue) for step in range(36 + at, -1, -4) for queue in (1, 0)]
 
 
 places = st.lists(
     st.tuples(
         st.integers(0, 2**64 - 1), st.integers(0, 1023), st.integers(0, 2**48 - 1),
-        st.sets(st.integers(0, 5) | st.integers(0, 2**64 - 1), min_size=1, max_size=6),
+        st.lists(st.integers(0, 5) | st.integers(0, 2**64 - 1), min_size=1, max_size=6),
     ),
     min_size=1, max_size=8, unique_by=lambda item: item[0],
 )  # fmt: skip
@@ -200,19 +222,36 @@ places = st.lists(
 
 @given(drawn=places)
 def test_entries_are_the_same_with_and_without_numpy(
-    drawn: list[tuple[int, int, int, set[int]]],
+    drawn: list[tuple[int, int, int, list[int]]],
 ) -> None:
     """Members may differ in what is installed, never in their rows."""
+    drawn.sort(key=lambda item: item[0])
     records = [
         (
             KeyPlace(position, queue, offset),
-            b"".join(value.to_bytes(8, "big") for value in sorted(hashes)),
+            b"".join(value.to_bytes(8, "little") for value in hashes),
         )
-        for position, queue, offset, hashes in sorted(drawn, key=lambda item: item[0])
+        for position, queue, offset, hashes in drawn
     ]
-    assert entries_of(records) == entries_of(records, plain=True)
+    made = entries_of(records)
+    assert made == entries_of(records, plain=True)
+    expected = {
+        (value, KeyPlace(position, queue, offset))
+        for position, queue, offset, hashes in drawn
+        for value in hashes
+    }
+    found = [(int.from_bytes(entry[:8], "big"), place_of(entry)) for entry in split(made)]
+    assert found == sorted(expected)
     parts = [entries_of([record]) for record in records]
     assert sort(parts) == sort(parts, plain=True) == entries_of(records)
+
+
+def test_hashes_that_differ_in_their_lowest_bits_only_are_in_order() -> None:
+    """Their places in the batch share these bits while numpy sorts."""
+    hashes = [(7 << 40) + (at * 37) % 64 for at in range(64)]
+    column = b"".join(value.to_bytes(8, "little") for value in hashes)
+    made = entries_of([(KeyPlace(1, 2, 3), column)])
+    assert [int.from_bytes(entry[:8], "big") for entry in split(made)] == sorted(hashes)
 
 
 def test_the_directory_survives_its_codec() -> None:
