@@ -372,7 +372,7 @@ class CommitLog:
     def _publish(self, *, cut: bool) -> None:
         head = self._state.trim_base or self._state.first_position
         bases = [segment.base for segment in self._state.segments if segment.base >= head]
-        self._reader.publish(bases, self._state.durable.position, cut=cut)
+        self._reader.publish(bases, self._state.written.position, cut=cut)
 
     # Reading.
 
@@ -423,7 +423,7 @@ class CommitLog:
     def read_span(self, span: Span) -> bytes:
         """Return the bytes of a span from the disk. Any thread; blocks. The caller checks CRCs.
 
-        SpanGone: trimmed, cut off or not durable. Between the making of a span and this call a
+        SpanGone: trimmed, cut off or not written. Between the making of a span and this call a
         suffix may have been replaced: the caller checks index and term of what it gets.
         """
         return self._reader.read(span)

@@ -65,7 +65,7 @@ class LogFailed(DledgerError):
 
 
 class SpanGone(DledgerError):
-    """The log does not hold these bytes (any more): trimmed, cut off, or not yet durable."""
+    """The log does not hold these bytes (any more): trimmed, cut off, or not yet written."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.HEAD_TRIMMED, detail)

@@ -21,7 +21,7 @@ READ_RETRIES_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What may be read: the bases of the files, and the durable end."""
+    """What may be read: the bases of the files, and the end of what is written."""
 
     bases: tuple[Position, ...]
     end: Position
@@ -30,7 +30,7 @@ class View:
 
 
 class SpanReader:
-    """Reads spans below the durable end."""
+    """Reads spans of what is written."""
 
     def __init__(self, log_path: str, pool: FilePool) -> None:
         self._log_path = log_path
@@ -42,7 +42,7 @@ class SpanReader:
         self._view = View(tuple(bases), end, self._view.cuts + cut)
 
     def read(self, span: Span) -> bytes:
-        """Return the bytes of a span. SpanGone: not in the log, or not durable. Blocks."""
+        """Return the bytes of a span. SpanGone: not in the log, or not written. Blocks."""
         for _ in range(READ_RETRIES_MAX):
             view = self._view
             _check(view, span)
@@ -82,7 +82,7 @@ def _check(view: View, span: Span) -> None:
     if span.position < first:
         raise SpanGone(f"{span} is below the log's first position, {first}")
     if span.position + span.size > view.end:
-        raise SpanGone(f"{span} is above the log's durable end, {view.end}")
+        raise SpanGone(f"{span} is above the written end of the log, {view.end}")
 
 
 def _parts(view: View, span: Span) -> list[tuple[Position, Position, int]]:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.raft_bugs import RAFT_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
-MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *STORAGE_BUGS)
+MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *STORAGE_BUGS, *LOG_BUGS)
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

@@ -20,7 +20,7 @@ from dledger.log import LogSettings
 from dledger.raft import message as messages
 from dledger.raft.api import Role
 from dledger.raft.following import parse_run
-from dledger.types import EntryKind, Position, Settled, Span
+from dledger.types import Durability, EntryKind, Position, Settled, Span
 from dledger_proto.batch import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
 from tests.sim.damage import FOLDER
@@ -75,6 +75,7 @@ class Stage(World):
         tail_cache_bytes: int = 256 * KIB,
         checkpoint_bytes: int = 64 * KIB,
         start: str | None = None,
+        durability: Durability = Durability.SYNC,
     ) -> None:
         log = LogSettings(
             segment_size=segment_size,
@@ -84,7 +85,8 @@ class Stage(World):
             reserve_bytes=2_048 * KIB,
             low_water_bytes=256 * KIB,
         )
-        super().__init__(_still(draw_plan(seed, members=3), names, log))
+        plan = _still(draw_plan(seed, members=3), names, log)
+        super().__init__(replace(plan, durability=durability))
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
         self.filters: list[Callable[[str, str, messages.Message], bool]] = []

@@ -7,9 +7,10 @@ watermark is what the invariants must catch.
 
 import copy
 
+from dledger.log.commit_log import CommitLog
 from dledger.log.framed import CorruptFile
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
-from dledger.types import EntryRef
+from dledger.types import Durability, EntryRef
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, CorruptEntry, decode_entry, parse_entry_header
 from tests.sim.disk import SimFileSystem, _Folder, _Inode
 
@@ -48,11 +49,19 @@ def put_back(fs: SimFileSystem, path: str, folder: _Folder) -> None:
 
 
 class DurableView:
-    """The durable content of one member's data folder."""
+    """The durable content of one member's data folder; with `ASYNC`, of entries the written one."""
 
-    def __init__(self, fs: SimFileSystem, folder: str) -> None:
+    def __init__(
+        self, fs: SimFileSystem, folder: str, durability: Durability = Durability.SYNC
+    ) -> None:
         self._fs = fs
         self._folder = folder
+        self._durability = durability
+
+    def covered_index(self, log: CommitLog) -> int:
+        """Return up to where a log says that entries may be acknowledged."""
+        is_synced = self._durability is Durability.SYNC
+        return int(log.durable_index if is_synced else log.written_index)
 
     def hard_state(self) -> HardState | None:
         """Return term and vote as a power cut would leave them; None when there are none."""
@@ -71,7 +80,8 @@ class DurableView:
         if found is None:
             return False
         base, inode = found
-        data = inode.durable.read(ref.size, SEGMENT_HEADER_SIZE + ref.position - base)
+        image = inode.durable if self._durability is Durability.SYNC else inode.seen
+        data = image.read(ref.size, SEGMENT_HEADER_SIZE + ref.position - base)
         try:
             entry = decode_entry(data, check_payloads=True)
         except CorruptEntry:

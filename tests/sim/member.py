@@ -17,7 +17,7 @@ from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.group import Group
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.types import MemberId
+from dledger.types import Durability, MemberId
 from tests.sim.calls import Respond
 from tests.sim.clock import MemberClock, Timer
 from tests.sim.damage import FOLDER
@@ -97,7 +97,7 @@ class SimMember:
         self.fs = SimFileSystem(Random(random.random()))
         self.store = MemoryStore()
         self.disk = SimDrive(self.fs, random)
-        self.view = DurableView(self.fs, FOLDER)
+        self.view = DurableView(self.fs, FOLDER, world.plan.durability)
         self.process: Process | None = None
         self.paused = False
         self.apply_delay = 0.0
@@ -157,7 +157,8 @@ class SimMember:
         if self.process is not None:
             return
         self.boot += 1
-        if self.random.random() < RECOVERY_CRASH_SHARE:
+        may_lose = self.world.plan.durability is Durability.SYNC
+        if self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
             self.disk.stop_after(self.random.randrange(8))
         try:
             process = Process(self, self.boot)

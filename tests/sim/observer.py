@@ -80,7 +80,7 @@ class Observer:
         group, log = member.group, member.log
         if log.last_index != facts.last or log.last_crc != self._last_crc(facts):
             self.look_log(member, facts)
-        if log.durable_index != facts.durable:
+        if member.view.covered_index(log) != facts.durable:
             self.look_durable(member, facts)
         role, term = group.role, int(group.term)
         if role is not facts.role or term != facts.term:
@@ -129,7 +129,7 @@ class Observer:
 
     def look_durable(self, member: Watched, facts: MemberFacts) -> None:
         """Believe a growing durable index only as far as the disk shows the entries."""
-        durable = int(member.log.durable_index)
+        durable = member.view.covered_index(member.log)
         found: list[EntryRef] = []
         trusted = member.group.role is not Role.QUARANTINED
         for index in range(facts.durable + 1, durable + 1):

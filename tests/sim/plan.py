@@ -9,7 +9,7 @@ from random import Random
 
 from dledger.log import LogSettings
 from dledger.raft.api import GroupSettings
-from dledger.types import MemberId
+from dledger.types import Durability, MemberId
 from tests.sim.invariants.queue_contents import QueueKey
 
 SAFETY_SECONDS_MIN = 60.0
@@ -46,6 +46,8 @@ class Plan:
     """Records that a trim leaves."""
     topic_id: bytes
     queues: tuple[QueueKey, ...]
+    durability: Durability = Durability.SYNC
+    """Scripts only: with `ASYNC` what was written counts as on disk, and no power may be cut."""
 
     def group_settings(self, member: str) -> GroupSettings:
         """Return what a member is configured with."""
@@ -57,6 +59,7 @@ class Plan:
             heartbeat=self.heartbeat,
             election_timeout_min=self.election_timeout[0],
             election_timeout_max=self.election_timeout[1],
+            durability=self.durability,
         )
 
     def describe(self) -> str:

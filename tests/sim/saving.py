@@ -38,6 +38,15 @@ class Saver:
         if flush is None:
             self._busy = False
             return
+        self._begin_write(flush)
+
+    def _begin_write(self, flush: StateFlush) -> None:
+        """Write it once the log behind it is synced, as the driver does (D6)."""
+        if self._process.ended:
+            return
+        if self._process.log.durable_index < flush.applied_index:
+            self._world.scheduler.after(SAVE_MIN, self._begin_write, flush)
+            return
         length = self._member.random.uniform(0.001, 0.02)
         reached = self._member.random.random() * length
         self._world.scheduler.after(reached, self._write, flush, length - reached)

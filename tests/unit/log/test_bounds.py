@@ -147,7 +147,7 @@ def test_a_read_that_a_cut_overtakes_gives_no_old_bytes(
         # The caller compares index and term: these are bytes of the new entry.
         assert member.log.read_span(span) == b"y" * wanted.size
     else:
-        with pytest.raises(SpanGone, match="above the log's durable end"):
+        with pytest.raises(SpanGone, match="above the written end of the log"):
             member.log.read_span(span)
     committed = model.entries[1].ref
     assert len(member.log.read_span(Span(committed.position, committed.size))) == committed.size

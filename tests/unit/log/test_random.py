@@ -88,7 +88,7 @@ class History:
     def overlap(self) -> None:
         """Change the log while a round is in flight."""
         member = self.member()
-        taken = member.log.take_round(None)
+        taken = member.log.take_round(None, sync=self.random.random() < 0.5)
         self.random.choice([self.append, self.cut, self.replicate, self.diverge])()
         if taken is not None:
             taken.execute()
