@@ -282,6 +282,20 @@ def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
     assert cluster.run("status", "--group", "g") == 0
 
 
+def test_status_says_whom_the_leader_refuses(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member that does not know yet that its data is an old copy has no reason of its own."""
+    why = "an old copy of its data: it promised term 4, and knows term 3"
+    progress = [pb.MemberProgress(member="b", address="b:1", connected=True, refused=why)]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    for name in "bc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status", "--json") == 1
+    reasons = {row["member"]: row["reason"] for row in printed(capsys)}
+    assert reasons == {"a": "", "b": f"a refused: {why}", "c": ""}
+
+
 def test_status_without_a_leader_is_one(cluster: FakeCluster) -> None:
     for name in "abc":
         cluster.members[name].answers["Status"] = status_of(name, "follower")
