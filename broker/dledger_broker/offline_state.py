@@ -13,28 +13,21 @@ from typing import Final
 
 import lmdb
 
-from dledger.state.queues import NO_POSITION, ROW
-from dledger.state.tables import PREFIX, Table, after
+from dledger.state.key_index import ENTRY_SIZE, decode_directory
+from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
+from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
+from dledger.state.offsets import OFFSET_VALUE
+from dledger.state.producers import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
+from dledger.state.tables import PREFIX, U32, U64, Table, after
 from dledger.state.topics import decode_topic
+from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
 
 ROWS_SHOWN_PER_BLOCK: Final = 3
 """Of a block of consume queue rows, the first ones; the rest is counted."""
-_QUEUE_KEY: Final = struct.Struct(">16sI")
-_BLOCK_KEY: Final = struct.Struct(">16sIQ")
-_QUEUE: Final = struct.Struct("<qqQQI")
-_PRODUCER: Final = struct.Struct("<IQ")
-_ACTIVITY_KEY: Final = struct.Struct(">Q16s")
-_PRODUCER_QUEUE_KEY: Final = struct.Struct(">16s16sI")
-_PRODUCER_QUEUE: Final = struct.Struct("<IqQI")
-_WINDOW_KEY: Final = struct.Struct(">16s16sIQ")
-_WINDOW_ROW: Final = struct.Struct("<qqI")
-_APPLIED: Final = struct.Struct("<QQqQ32s")
-_DIRECTORY: Final = struct.Struct("<QQHH")
-_RUN_KEY: Final = struct.Struct(">16sBQ24s")
-_LEVEL_0_KEY: Final = struct.Struct(">16sBQ")
-_KEY_ENTRY_SIZE: Final = 24
-_ID_ROW: Final = struct.Struct("<QIIq16s")
-_TWO: Final = struct.Struct("<qq")
+_ID_SIZE: Final = 16
+"""Of a topic's and a producer's id, which are the first parts of keys."""
+_QUEUE_SIZE: Final = U32.size
 
 Fields = Mapping[str, object]
 
@@ -120,10 +113,25 @@ def _topic(key: bytes, value: bytes) -> tuple[str, Fields]:
     }
 
 
+def _ids(key: bytes, *sizes: int) -> list[bytes]:
+    """Cut a key into its parts; ValueError unless they are all of it."""
+    if len(key) != sum(sizes):
+        raise ValueError(f"key of {len(key)} bytes, {sum(sizes)} wanted")
+    parts: list[bytes] = []
+    at = 0
+    for size in sizes:
+        parts.append(key[at : at + size])
+        at += size
+    return parts
+
+
+def _queue_name(topic_id: bytes, queue: bytes) -> str:
+    return f"{topic_id.hex()}/{U32.unpack(queue)[0]}"
+
+
 def _queue(key: bytes, value: bytes) -> tuple[str, Fields]:
-    topic_id, queue = _QUEUE_KEY.unpack(key)
-    minimum, maximum, first_position, block_base, block_rows = _QUEUE.unpack(value)
-    return f"{topic_id.hex()}/{queue}", {
+    minimum, maximum, first_position, block_base, block_rows = QUEUE_VALUE.unpack(value)
+    return _queue_name(*_ids(key, _ID_SIZE, _QUEUE_SIZE)), {
         "minimum": minimum,
         "maximum": maximum,
         "first_position": None if first_position == NO_POSITION else first_position,
@@ -133,30 +141,31 @@ def _queue(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
-    topic_id, queue, base = _BLOCK_KEY.unpack(key)
+    topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, U64.size)
     spans = [
         f"offset {base_offset} records {first}+{count} at {position} size {size} time {time_ms}"
         for _, first, count, size, base_offset, position, time_ms in ROW.iter_unpack(value)
     ]
     more = len(spans) - ROWS_SHOWN_PER_BLOCK
     shown = spans[:ROWS_SHOWN_PER_BLOCK] + ([f"and {more} more"] if more > 0 else [])
-    return f"{topic_id.hex()}/{queue} from {base}", {"batches": len(spans), "rows": shown}
+    name = f"{_queue_name(topic_id, queue)} from {U64.unpack(base)[0]}"
+    return name, {"batches": len(spans), "rows": shown}
 
 
 def _producer(key: bytes, value: bytes) -> tuple[str, Fields]:
-    epoch, step = _PRODUCER.unpack(value)
+    epoch, step = PRODUCER_VALUE.unpack(value)
     return key.hex(), {"epoch": epoch, "active_step": step}
 
 
 def _producer_activity(key: bytes, _value: bytes) -> tuple[str, Fields]:
-    step, producer_id = _ACTIVITY_KEY.unpack(key)
-    return f"{step} {producer_id.hex()}", {"producer": producer_id.hex()}
+    step, producer_id = _ids(key, U64.size, _ID_SIZE)
+    return f"{U64.unpack(step)[0]} {producer_id.hex()}", {"producer": producer_id.hex()}
 
 
 def _producer_queue(key: bytes, value: bytes) -> tuple[str, Fields]:
-    producer_id, topic_id, queue = _PRODUCER_QUEUE_KEY.unpack(key)
-    epoch, next_sequence, block, rows = _PRODUCER_QUEUE.unpack(value)
-    return f"{producer_id.hex()} {topic_id.hex()}/{queue}", {
+    producer_id, topic_id, queue = _ids(key, _ID_SIZE, _ID_SIZE, _QUEUE_SIZE)
+    epoch, next_sequence, block, rows = PRODUCER_QUEUE_VALUE.unpack(value)
+    return f"{producer_id.hex()} {_queue_name(topic_id, queue)}", {
         "epoch": epoch,
         "next_sequence": next_sequence,
         "block": block,
@@ -165,19 +174,20 @@ def _producer_queue(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _producer_window(key: bytes, value: bytes) -> tuple[str, Fields]:
-    producer_id, topic_id, queue, block = _WINDOW_KEY.unpack(key)
-    rows = list(_WINDOW_ROW.iter_unpack(value))
+    producer_id, topic_id, queue, block = _ids(key, _ID_SIZE, _ID_SIZE, _QUEUE_SIZE, U64.size)
+    rows = list(WINDOW_ROW.iter_unpack(value))
     fields: dict[str, object] = {"batches": len(rows)}
     if rows:
         fields["sequences"] = f"{rows[0][0]} to {rows[-1][0] + rows[-1][2] - 1}"
         fields["offsets"] = f"{rows[0][1]} to {rows[-1][1] + rows[-1][2] - 1}"
-    return f"{producer_id.hex()} {topic_id.hex()}/{queue} block {block}", fields
+    name = f"{producer_id.hex()} {_queue_name(topic_id, queue)} block {U64.unpack(block)[0]}"
+    return name, fields
 
 
 def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
     name = key.decode()
     if name == "applied":
-        index, term, time_ms, position, digest = _APPLIED.unpack(value)
+        index, term, time_ms, position, digest = APPLIED_VALUE.unpack(value)
         return name, {
             "index": index,
             "term": term,
@@ -188,67 +198,67 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
     if name == "format":
         return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
     if name == "level":
-        return name, {"format_level": int.from_bytes(value, "little")}
+        return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
     return name, {"bytes": value.hex()}
 
 
 def _key_directory(key: bytes, value: bytes) -> tuple[str, Fields]:
-    next_run, first_block, runs, merges = _DIRECTORY.unpack_from(value)
+    directory = decode_directory(value)
     return key.hex(), {
-        "next_run": next_run,
-        "first_block": first_block,
-        "runs": runs,
-        "merges": merges,
+        "next_run": directory.next_run,
+        "first_block": directory.first_block,
+        "runs": len(directory.runs),
+        "merges": len(directory.merges),
     }
 
 
 def _key_hashes(key: bytes, value: bytes) -> tuple[str, Fields]:
-    if len(key) == _LEVEL_0_KEY.size:
-        topic_id, _, block = _LEVEL_0_KEY.unpack(key)
-        return f"{topic_id.hex()} level 0 block {block}", {"bytes": len(value)}
-    topic_id, _, run, first = _RUN_KEY.unpack(key)
-    count, rest = divmod(len(value), _KEY_ENTRY_SIZE)
+    if len(key) == _ID_SIZE + 1 + U64.size:
+        topic_id, _, block = _ids(key, _ID_SIZE, 1, U64.size)
+        name = f"{topic_id.hex()} level 0 block {U64.unpack(block)[0]}"
+        return name, {"bytes": len(value)}
+    topic_id, _, run, first = _ids(key, _ID_SIZE, 1, U64.size, ENTRY_SIZE)
+    count, rest = divmod(len(value), ENTRY_SIZE)
     if rest:
-        raise ValueError(f"{len(value)} bytes are no whole entries of {_KEY_ENTRY_SIZE}")
-    return f"{topic_id.hex()} run {run} from {first.hex()}", {"entries": count}
+        raise ValueError(f"{len(value)} bytes are no whole entries of {ENTRY_SIZE}")
+    return f"{topic_id.hex()} run {U64.unpack(run)[0]} from {first.hex()}", {"entries": count}
 
 
 def _message_ids(key: bytes, value: bytes) -> tuple[str, Fields]:
-    producer_id, bucket = key[:16], key[16:]
+    producer_id, bucket = key[:_ID_SIZE], key[_ID_SIZE:]
     if not bucket:
-        return producer_id.hex(), {"records_max": int.from_bytes(value, "little")}
+        return producer_id.hex(), {"records_max": RECORDS_MAX_VALUE.unpack(value)[0]}
     rows = [
         f"{base}+{count} at {topic_id.hex()}/{queue} offset {offset}"
-        for base, count, queue, offset, topic_id in _ID_ROW.iter_unpack(value)
+        for base, count, queue, offset, topic_id in ID_ROW.iter_unpack(value)
     ]
-    return f"{producer_id.hex()} bucket {int.from_bytes(bucket, 'big')}", {"numbers": rows}
+    return f"{producer_id.hex()} bucket {U64.unpack(bucket)[0]}", {"numbers": rows}
 
 
 def _group_offset(key: bytes, value: bytes) -> tuple[str, Fields]:
-    topic_id, queue = _QUEUE_KEY.unpack_from(key)
-    offset, time_ms = _TWO.unpack_from(value)
-    return f"{key[_QUEUE_KEY.size :].decode()} {topic_id.hex()}/{queue}", {
+    offset, time_ms = OFFSET_VALUE.unpack_from(value)
+    return _queue_and_name(key), {
         "offset": offset,
         "time_ms": time_ms,
-        "metadata": value[_TWO.size :].decode(),
+        "metadata": value[OFFSET_VALUE.size :].decode(),
     }
 
 
 def _hold(key: bytes, value: bytes) -> tuple[str, Fields]:
-    topic_id, queue = _QUEUE_KEY.unpack_from(key)
-    offset, until_ms = _TWO.unpack(value)
-    return f"{key[_QUEUE_KEY.size :].decode()} {topic_id.hex()}/{queue}", {
-        "offset": offset,
-        "until_ms": until_ms,
-    }
+    offset, until_ms = HOLD_VALUE.unpack(value)
+    return _queue_and_name(key), {"offset": offset, "until_ms": until_ms}
+
+
+def _queue_and_name(key: bytes) -> str:
+    size = _ID_SIZE + _QUEUE_SIZE
+    return f"{key[size:].decode()} {_queue_name(key[:_ID_SIZE], key[_ID_SIZE:size])}"
 
 
 def _garbage(key: bytes, value: bytes) -> tuple[str, Fields]:
-    size = int.from_bytes(value[:2], "little")
-    return str(int.from_bytes(key, "big")), {
-        "start": value[2 : 2 + size].hex(),
-        "stop": value[2 + size :].hex(),
-    }
+    (size,) = GARBAGE_SIZE.unpack_from(value)
+    start = value[GARBAGE_SIZE.size : GARBAGE_SIZE.size + size]
+    stop = value[GARBAGE_SIZE.size + size :]
+    return str(U64.unpack(key)[0]), {"start": start.hex(), "stop": stop.hex()}
 
 
 _Decoder = Callable[[bytes, bytes], tuple[str, Fields]]

@@ -55,6 +55,9 @@ from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, 
 from dledger.state.trim import Garbage
 from dledger_proto.batch import BatchHeader
 
+__all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]
+"""The rows' forms are for those who look into a stopped member's state, too."""
+
 LEVEL_0_ENTRIES: Final = 8_192
 MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
 """Merges move each time this many hashes came in..."""

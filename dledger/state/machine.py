@@ -72,8 +72,8 @@ OnAppend = Callable[[bytes, int, int], None]
 
 _APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
 _LEVEL_KEY: Final = PREFIX[Table.META] + b"level"
-_APPLIED: Final = struct.Struct("<QQqQ32s")
-_LEVEL: Final = struct.Struct("<I")
+APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
+LEVEL_VALUE: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ class StateMachine(Queries):
         self._index = self._term = self._time_ms = self._end = 0
         self._digest = NO_DIGEST
         if value is not None:
-            fields = _APPLIED.unpack(value)
+            fields = APPLIED_VALUE.unpack(value)
             self._index, self._term, self._time_ms, self._end, self._digest = fields
         level = store.get(_LEVEL_KEY)
-        self._level: int = 1 if level is None else _LEVEL.unpack(level)[0]
+        self._level: int = 1 if level is None else LEVEL_VALUE.unpack(level)[0]
         if self._level > FORMAT_LEVEL_MAX:
             raise UnknownCommand(
                 f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
@@ -191,7 +191,7 @@ class StateMachine(Queries):
         self._end = ref.position + ref.size
         self._store.put(
             _APPLIED_KEY,
-            _APPLIED.pack(self._index, self._term, self._time_ms, self._end, self._digest),
+            APPLIED_VALUE.pack(self._index, self._term, self._time_ms, self._end, self._digest),
         )
         if self._watchers and entry.kind == EntryKind.BATCHES:
             for queue in changed:
@@ -324,5 +324,5 @@ class StateMachine(Queries):
                 Code.INVALID_ARGUMENT, f"format level {command.level}, it is {self._level}"
             )
         self._level = command.level
-        self._writer.put(_LEVEL_KEY, _LEVEL.pack(command.level))
+        self._writer.put(_LEVEL_KEY, LEVEL_VALUE.pack(command.level))
         return FormatLevelSet(command.level)

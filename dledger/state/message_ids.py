@@ -35,8 +35,8 @@ this are not indexed beyond here."""
 SWEEP_ROWS: Final = 4
 CACHED_PRODUCERS_MAX: Final = 16_384
 _WALK_BUCKETS: Final = 16
-_RECORDS_MAX: Final = struct.Struct("<I")
-_ROW: Final = struct.Struct("<QIIq16s")
+RECORDS_MAX_VALUE: Final = struct.Struct("<I")
+ID_ROW: Final = struct.Struct("<QIIq16s")
 _START: Final = PREFIX[Table.MESSAGE_IDS]
 _STOP: Final = after(_START)
 _SWEEP_KEY: Final = PREFIX[Table.META] + b"sweep"
@@ -90,12 +90,12 @@ class MessageIdIndex:
             return
         is_new_bucket = not opened.rows
         count = header.record_count
-        row = _ROW.pack(number, count, header.queue, base_offset, header.topic_id)
+        row = ID_ROW.pack(number, count, header.queue, base_offset, header.topic_id)
         self._writer.append(opened.key, row, is_new=is_new_bucket)
         opened.rows += 1
         if count > opened.records_max:
             opened.records_max = count
-            self._writer.put(_START + producer_id, _RECORDS_MAX.pack(count))
+            self._writer.put(_START + producer_id, RECORDS_MAX_VALUE.pack(count))
         if is_new_bucket and self._sweep is not None:
             self._sweep_some(self._sweep)
 
@@ -104,7 +104,7 @@ class MessageIdIndex:
         value = self._store.get(key)
         last = self._store.scan(key + b"\0", after(key), 1, reverse=True)
         newest = U64.unpack(last[0][0][_PRODUCER_KEY_SIZE:])[0] if last else -1
-        opened = _Open(0 if value is None else _RECORDS_MAX.unpack(value)[0], newest)
+        opened = _Open(0 if value is None else RECORDS_MAX_VALUE.unpack(value)[0], newest)
         if len(self._open) >= CACHED_PRODUCERS_MAX:
             self._open.clear()
         self._open[producer_id] = opened
@@ -117,14 +117,14 @@ class MessageIdIndex:
             opened.newest = bucket
             opened.rows = 0
         else:
-            opened.rows = len(self._store.get(opened.key) or b"") // _ROW.size
+            opened.rows = len(self._store.get(opened.key) or b"") // ID_ROW.size
 
     def find(self, producer_id: bytes, number: int) -> MessagePlace | None:
         """Return where a message lies, or None; it may lie below its queue's minimum by now."""
         value = self._store.get(_START + producer_id)
         if value is None:
             return None
-        records_max: int = _RECORDS_MAX.unpack(value)[0]
+        records_max: int = RECORDS_MAX_VALUE.unpack(value)[0]
         assert records_max <= BATCH_RECORDS_MAX, f"records_max {records_max}"
         prefix = _START + producer_id
         first = max(number - records_max + 1, 0) // BUCKET_NUMBERS
@@ -132,7 +132,7 @@ class MessageIdIndex:
         stop = prefix + U64.pack(number // BUCKET_NUMBERS) + b"\0"
         while rows := self._store.scan(start, stop, _WALK_BUCKETS, reverse=True):
             for _, bucket in rows:
-                for base, count, queue, base_offset, topic_id in _ROW.iter_unpack(bucket):
+                for base, count, queue, base_offset, topic_id in ID_ROW.iter_unpack(bucket):
                     if base <= number < base + count:
                         record = number - base
                         return MessagePlace(topic_id, queue, base_offset + record, record)
@@ -155,7 +155,7 @@ class MessageIdIndex:
         for key, value in rows[:SWEEP_ROWS]:
             if len(key) > _PRODUCER_KEY_SIZE and all(
                 self._is_trimmed(topic_id, queue, base_offset + count)
-                for _, count, queue, base_offset, topic_id in _ROW.iter_unpack(value)
+                for _, count, queue, base_offset, topic_id in ID_ROW.iter_unpack(value)
             ):
                 self._writer.delete(key)
                 producer_key = key[:_PRODUCER_KEY_SIZE]

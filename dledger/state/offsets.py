@@ -17,7 +17,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
 
 METADATA_SIZE_MAX: Final = 4_096
-_ROW: Final = struct.Struct("<qq")
+OFFSET_VALUE: Final = struct.Struct("<qq")
 
 
 def check_consumer_group(consumer_group: str) -> bytes:
@@ -43,8 +43,8 @@ class OffsetTable:
         value = self._store.get(_key(consumer_group, topic_id, queue))
         if value is None:
             return None
-        offset, time_ms = _ROW.unpack_from(value)
-        return StoredOffset(offset, value[_ROW.size :].decode(), time_ms)
+        offset, time_ms = OFFSET_VALUE.unpack_from(value)
+        return StoredOffset(offset, value[OFFSET_VALUE.size :].decode(), time_ms)
 
     def commit(
         self, consumer_group: bytes, item: CommitOffset, queue: Queue, time_ms: int, *, reset: bool
@@ -61,7 +61,7 @@ class OffsetTable:
             return Code.OFFSET_BEHIND, now
         self._writer.put(
             _key(consumer_group, item.topic_id, item.queue),
-            _ROW.pack(item.offset, time_ms) + metadata,
+            OFFSET_VALUE.pack(item.offset, time_ms) + metadata,
         )
         return Code.OK, item.offset
 

@@ -49,9 +49,9 @@ LAST_SEQUENCES_MAX: Final = 4_096
 CACHED_PRODUCERS_MAX: Final = 16_384
 CACHED_QUEUES_MAX: Final = 32_768
 
-_PRODUCER: Final = struct.Struct("<IQ")
-_QUEUE: Final = struct.Struct("<IqQI")
-_ROW: Final = struct.Struct("<qqI")
+PRODUCER_VALUE: Final = struct.Struct("<IQ")
+PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
+WINDOW_ROW: Final = struct.Struct("<qqI")
 
 ProducerQueueId = tuple[bytes, bytes, int]
 """Producer id, topic id, queue number."""
@@ -80,12 +80,14 @@ class ProducerQueue:
         )
         self.epoch = self.next_sequence = self.block = self.rows = 0
         if value is not None:
-            self.epoch, self.next_sequence, self.block, self.rows = _QUEUE.unpack(value)
+            self.epoch, self.next_sequence, self.block, self.rows = PRODUCER_QUEUE_VALUE.unpack(
+                value
+            )
         self.window_key = self.window_prefix + U64.pack(self.block)
 
     def encode(self) -> bytes:
         """Return the value of the row."""
-        return _QUEUE.pack(self.epoch, self.next_sequence, self.block, self.rows)
+        return PRODUCER_QUEUE_VALUE.pack(self.epoch, self.next_sequence, self.block, self.rows)
 
 
 class ProducerTable:
@@ -105,7 +107,7 @@ class ProducerTable:
             value = self._store.get(PREFIX[Table.PRODUCER] + producer_id)
             if value is None:
                 return None
-            producer = Producer(*_PRODUCER.unpack(value))
+            producer = Producer(*PRODUCER_VALUE.unpack(value))
             if len(self._producers) >= CACHED_PRODUCERS_MAX:
                 self._producers.clear()
             self._producers[producer_id] = producer
@@ -174,8 +176,8 @@ class ProducerTable:
         left = WINDOW_BATCHES
         for block in range(queue.block, max(queue.block - WINDOW_BLOCKS, -1), -1):
             value = self._store.get(queue.window_prefix + U64.pack(block)) or b""
-            for at in range(len(value) - _ROW.size, -1, -_ROW.size):
-                yield _ROW.unpack_from(value, at)
+            for at in range(len(value) - WINDOW_ROW.size, -1, -WINDOW_ROW.size):
+                yield WINDOW_ROW.unpack_from(value, at)
                 left -= 1
                 if left == 0:
                     return
@@ -194,7 +196,7 @@ class ProducerTable:
             if queue.block >= WINDOW_BLOCKS:
                 oldest = queue.block - WINDOW_BLOCKS
                 self._writer.delete(queue.window_prefix + U64.pack(oldest))
-        row = _ROW.pack(header.base_sequence, base_offset, header.record_count)
+        row = WINDOW_ROW.pack(header.base_sequence, base_offset, header.record_count)
         self._writer.append(queue.window_key, row, is_new=not queue.rows)
         queue.rows += 1
         queue.next_sequence = header.base_sequence + header.record_count
@@ -253,7 +255,9 @@ class ProducerTable:
         if producer.active_step >= 0:
             self._writer.delete(_activity_key(producer.active_step, producer_id))
         producer.epoch, producer.active_step = epoch, active_step
-        self._writer.put(PREFIX[Table.PRODUCER] + producer_id, _PRODUCER.pack(epoch, active_step))
+        self._writer.put(
+            PREFIX[Table.PRODUCER] + producer_id, PRODUCER_VALUE.pack(epoch, active_step)
+        )
         self._writer.put(_activity_key(active_step, producer_id), b"")
         self._producers[producer_id] = producer
 
@@ -262,7 +266,7 @@ class ProducerTable:
         start = PREFIX[Table.PRODUCER_QUEUE] + producer_id
         stop = after(start)
         for key, value in self._store.scan(start, stop, LAST_SEQUENCES_MAX):
-            queue_epoch, next_sequence, _, _ = _QUEUE.unpack(value)
+            queue_epoch, next_sequence, _, _ = PRODUCER_QUEUE_VALUE.unpack(value)
             if queue_epoch == epoch and next_sequence:
                 yield LastSequence(key[17:33], U32.unpack(key[33:])[0], next_sequence - 1)
 

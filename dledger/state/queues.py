@@ -36,7 +36,7 @@ ROWS_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ROW.size
 NO_POSITION: Final = (1 << 64) - 1
 CACHED_QUEUES_MAX: Final = 16_384
 SPANS_MAX: Final = FRAME_ROWS_MAX
-_STATE: Final = struct.Struct("<qqQQI")
+QUEUE_VALUE: Final = struct.Struct("<qqQQI")
 _BLOCKS_AT_ONCE: Final = 4
 
 assert ROW.size == 40
@@ -64,13 +64,13 @@ class Queue:
         if value is not None:
             (
                 self.minimum, self.maximum, self.first_position, self.block_base, self.block_rows,
-            ) = _STATE.unpack(value)  # fmt: skip
+            ) = QUEUE_VALUE.unpack(value)  # fmt: skip
             if self.block_rows:
                 self.block_key = self.prefix + U64.pack(self.block_base)
 
     def encode(self) -> bytes:
         """Return the value of the queue's row."""
-        return _STATE.pack(
+        return QUEUE_VALUE.pack(
             self.minimum, self.maximum, self.first_position, self.block_base, self.block_rows
         )
 

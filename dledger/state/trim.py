@@ -25,8 +25,8 @@ GARBAGE_ROWS_PER_ENTRY: Final = 32
 HOLDS_PER_QUEUE_MAX: Final = 64
 OWNER_SIZE_MAX: Final = GROUP_NAME_LENGTH_MAX
 """Bytes in the name of a hold's owner."""
-_HOLD: Final = struct.Struct("<qq")
-_SIZE: Final = struct.Struct("<H")
+HOLD_VALUE: Final = struct.Struct("<qq")
+GARBAGE_SIZE: Final = struct.Struct("<H")
 _START: Final = PREFIX[Table.GARBAGE]
 _STOP: Final = after(_START)
 
@@ -51,7 +51,7 @@ class Garbage:
         """Delete the rows with start <= key < stop some time; nobody may write there again."""
         if self.is_empty:
             self._first = self._next = 0
-        value = _SIZE.pack(len(start)) + start + stop
+        value = GARBAGE_SIZE.pack(len(start)) + start + stop
         self._writer.put(_START + U64.pack(self._next), value)
         self._next += 1
 
@@ -62,7 +62,7 @@ class Garbage:
         key = _START + U64.pack(self._first)
         value = self._store.get(key)
         assert value is not None, f"no garbage range {self._first} below {self._next}"
-        (size,) = _SIZE.unpack_from(value)
+        (size,) = GARBAGE_SIZE.unpack_from(value)
         start, stop = value[2 : 2 + size], value[2 + size :]
         rows = self._store.scan(start, stop, GARBAGE_ROWS_PER_ENTRY)
         for row, _ in rows:
@@ -84,7 +84,7 @@ class HoldTable:
         prefix = _prefix(queue)
         alive: dict[bytes, int] = {}
         for key, value in self._store.scan(prefix, after(prefix), HOLDS_PER_QUEUE_MAX):
-            offset, until_ms = _HOLD.unpack(value)
+            offset, until_ms = HOLD_VALUE.unpack(value)
             if until_ms > time_ms:
                 alive[key[len(prefix) :]] = offset
             else:
@@ -112,7 +112,7 @@ class HoldTable:
             return Refused(
                 Code.BUSY, f"{len(alive)} holds on the queue, at most {HOLDS_PER_QUEUE_MAX}"
             )
-        self._writer.put(_prefix(queue) + owner, _HOLD.pack(command.offset, command.until_ms))
+        self._writer.put(_prefix(queue) + owner, HOLD_VALUE.pack(command.offset, command.until_ms))
         return Held(command.until_ms)
 
     def release(self, command: ReleaseHold, queue: Queue) -> Held:
