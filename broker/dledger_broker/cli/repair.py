@@ -42,6 +42,9 @@ from dledger_broker.offline_state import open_state
 T = TypeVar("T")
 
 ASIDE_MAX: Final = 1_000
+UP_RECORD: Final = "cluster.json"
+UP_DEPTH: Final = 3
+"""`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
 EPILOG: Final = (
     "Exit codes: 0 set aside, or --check found it healthy; 1 refused, or --check found damage; "
     "2 bad input."
@@ -66,7 +69,8 @@ def repair(
 
     The folder is renamed to `<folder>.damaged-N`; nothing is deleted. Started again, the member is
     empty and in quarantine: it neither votes nor counts until the others have filled it. Do this
-    for one member at a time.
+    for one member at a time. It does not start by itself: a service manager may have given it up,
+    and `dledger up` does not start a member again that found its data damaged.
     """
     found = one_data_folder(folder)
     if is_running(found):
@@ -91,10 +95,21 @@ def repair(
         screen = console()
         screen.print(f"renamed to {aside}", markup=False)
         screen.print(
-            "Start the member again: it returns empty, in quarantine, and is filled by the others "
-            "(dledger status shows it). Keep the renamed folder until it serves.",
+            f"{_how_to_start(found)}: it returns empty, in quarantine, and is filled by the "
+            "others (dledger status shows it). Keep the renamed folder until it serves.",
             markup=False,
         )
+
+
+def _how_to_start(folder: Path) -> str:
+    """Return the words for who is to start the member of this folder, by who keeps it."""
+    for parent in folder.absolute().parents[:UP_DEPTH]:
+        if (parent / UP_RECORD).exists():
+            return (
+                "Start the member again, with all of its cluster (`dledger up` leaves a damaged "
+                f"member down): Ctrl-C if it runs, then dledger up --folder {parent}"
+            )
+    return "Start the member again (dledger broker, or your service manager)"
 
 
 def find_damage(folder: Path) -> Iterator[str]:

@@ -57,7 +57,8 @@ _FINAL_CODES: Final = {
     0: "ended by itself",
     2: "refuses its configuration",
     64: "refuses its configuration",
-    65: "has damaged data: dledger inspect shows it, dledger repair sets it aside",
+    65: "has damaged data: dledger inspect shows it, dledger repair sets it aside, then start all "
+    "again",
     69: "finds its port taken",
     73: "finds its data folder in use, or another member's",
     76: "has data of a newer format: use that version of dledger",
@@ -67,7 +68,8 @@ _FINAL_CODES: Final = {
 EPILOG: Final = (
     "A process that crashes is started again after 0.5 s, doubling up to 10 s; one that cannot "
     "run (damaged data, taken port, bad configuration) is reported and stays down while the "
-    "others go on. The command ends when no member is left. "
+    "others go on: mend it, then stop this command and start it again. "
+    "The command ends when no member is left. "
     "Exit codes: 0 stopped by Ctrl-C or SIGTERM; 1 no member is left, or the folder is in use; "
     "2 bad input or a taken port."
 )

@@ -372,6 +372,20 @@ def test_damage_is_explained_and_set_aside(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("is_under_up", [False, True])
+def test_who_starts_the_member_again_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], is_under_up: bool
+) -> None:
+    """`dledger up` leaves a member down that found damage: all has to be started again."""
+    if is_under_up:
+        (folder.parent / "cluster.json").write_text("{}")
+    break_identity(folder)
+    assert main(["repair", str(folder), "--yes"]) == 0
+    shown = capsys.readouterr().out
+    assert (f"dledger up --folder {folder.parent}: it returns" in shown) is is_under_up
+    assert ("(dledger broker, or your service manager): it returns" in shown) is not is_under_up
+
+
 def test_set_aside_takes_the_next_number_and_the_old_are_not_in_the_way(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
