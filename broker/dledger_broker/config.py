@@ -157,6 +157,8 @@ class StorageConfig(Section):
     """The log on disk."""
 
     flush: Annotated[FlushMode, Field(strict=False)] = FlushMode.SYNC
+    flush_interval_ms: Milliseconds = 500
+    """With `flush: async`: how long what was written and acknowledged may stay unsynced."""
     segment_size_bytes: Annotated[int, Field(le=64 * GIB)] = GIB
     tail_cache_bytes: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
     checkpoint_bytes: Annotated[int, Field(ge=256 * KIB, le=GIB)] = 16 * MIB
@@ -284,6 +286,7 @@ class MemberConfig(Section):
             campaign_jitter=raft.campaign_jitter_ms / 1000,
             disk_hang_limit=raft.disk_hang_limit_ms / 1000,
             durability=Durability(self.storage.flush.value),
+            flush_interval=self.storage.flush_interval_ms / 1000,
             inflight_bytes_max=raft.inflight_bytes_max,
             uncommitted_bytes_max=raft.uncommitted_bytes_max,
             waiting_bytes_max=raft.waiting_bytes_max,

@@ -42,6 +42,7 @@ _ROCKETMQ_KEYS: Final = {
     "storepathrootdir": "folder",
     "storepathcommitlog": "folder",
     "flushdisktype": "storage.flush",
+    "flushintervalcommitlog": "storage.flush_interval_ms",
     "mappedfilesizecommitlog": "storage.segment_size_bytes",
     "autocreatetopicenable": "topics.auto_create",
     "defaulttopicqueuenums": "topics.default_queues_per_group",

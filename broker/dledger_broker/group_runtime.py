@@ -18,6 +18,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
+from dledger.raft.applying import check_state
 from dledger.raft.group import Group
 from dledger.raft.host import GroupHost, HostSettings
 from dledger.raft.transport import (
@@ -100,6 +101,7 @@ class GroupRuntime:
         self._log = CommitLog.open(fs, self._folder, log_settings, self._random)
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, StateSettings(group=group.name))
+        check_state(self._folder.state_path, machine.applied_index, self._log)
         watch = TopicWatch(machine, self._topics_changed)
         settings = config.group_settings(group)
         self._trace = LogTrace(group.name, group.member, lambda: raft.term)

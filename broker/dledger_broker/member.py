@@ -10,7 +10,7 @@ Exit codes (also of `dledger broker`):
     65  data is damaged (`dledger repair`)          69  the port is taken
     70  a bug of ours                               73  the data folder is in use, or another's
     74  the storage failed: EIO, a failed sync, the disk reserve used up (I16)
-    76  the log holds commands of a newer format level
+    76  a file, the state or a command in the log is of a newer format
 """
 
 import asyncio
@@ -29,10 +29,10 @@ import structlog
 import uvloop
 
 from dledger.clock import SystemClock
-from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, WrongFolder
+from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.transport import PeerListener
 from dledger.state.command import UnknownCommand
-from dledger.state.store import DamagedStore
+from dledger.state.store import DamagedStore, NewerStore
 from dledger_broker.admin_service import AdminService
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.calls import Calls
@@ -97,7 +97,7 @@ def exit_code_of(error: BaseException) -> int:
         return EXIT_DAMAGED
     if isinstance(error, FolderInUse | WrongFolder):
         return EXIT_FOLDER
-    if isinstance(error, UnknownCommand):
+    if isinstance(error, UnknownCommand | NewerFormat | NewerStore):
         return EXIT_NEWER_FORMAT
     if isinstance(error, PortTaken):
         return EXIT_PORT_TAKEN

@@ -4,8 +4,17 @@ A disk that refuses is an OSError and passes through; these classes are for what
 bytes that we could read, and for calls that come after a failure.
 """
 
+from typing import Final
+
+from dledger.log.framed import CorruptFile, NewerFile
 from dledger.types import Position
 from dledger_proto.errors import Code, DledgerError
+
+REFILL: Final = (
+    "`dledger repair` sets the data folder aside; the member then returns empty and is refilled by "
+    "its group"
+)
+"""What to do about a data folder that must not be used, in a sentence."""
 
 
 class FolderInUse(DledgerError):
@@ -32,6 +41,15 @@ class DamagedFile(DledgerError):
         super().__init__(Code.STORAGE_FAILED, f"{file}: {reason}")
         self.file = file
         self.reason = reason
+
+
+class NewerFormat(DledgerError):
+    """A file of the data folder was written by a later dledger; it is not damaged."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        detail = f"{file}: {reason}; start the dledger that wrote it, or a later one"
+        super().__init__(Code.UNSUPPORTED_FORMAT, detail)
+        self.file = file
 
 
 class DamagedIdentity(DamagedFile):
@@ -69,3 +87,10 @@ class SpanGone(DledgerError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.HEAD_TRIMMED, detail)
+
+
+def refusal_of(
+    kind: type[DamagedFile], file: str, error: CorruptFile
+) -> DamagedFile | NewerFormat:
+    """Return what a file that cannot be used is refused with: damage of a kind, or too new."""
+    return NewerFormat(file, str(error)) if isinstance(error, NewerFile) else kind(file, str(error))

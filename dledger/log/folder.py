@@ -17,7 +17,7 @@ from typing import Final
 
 from dledger.files import FileSystem
 from dledger.log.checkpoint import CHECKPOINT_FILE, Checkpoint
-from dledger.log.errors import DamagedIdentity, FolderInUse, WrongFolder
+from dledger.log.errors import DamagedIdentity, FolderInUse, WrongFolder, refusal_of
 from dledger.log.framed import CorruptFile, read_file, replace_file
 from dledger.log.hard_state import HardState, hard_state_path, load_hard_state, store_hard_state
 from dledger.log.identity import INCARNATION_SIZE, Identity, parse_identity
@@ -137,7 +137,7 @@ def _read_identity(fs: FileSystem, path: str) -> Identity | None:
         if content is not None:
             return parse_identity(content)
     except CorruptFile as error:
-        raise DamagedIdentity(file, str(error)) from error
+        raise refusal_of(DamagedIdentity, file, error) from error
     segments = [n for n in fs.names(f"{path}/{LOG_FOLDER}") if parse_segment_name(n) is not None]
     if segments:
         raise DamagedIdentity(file, f"missing, but the folder {path} holds {segments[0]}")

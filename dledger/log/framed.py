@@ -28,6 +28,10 @@ class CorruptFile(ValueError):
     """The bytes are not a sound framed file; says why."""
 
 
+class NewerFile(CorruptFile):
+    """The bytes are sound, of a version that a later dledger writes."""
+
+
 def frame(magic: bytes, version: int, body: bytes) -> bytes:
     """Return the file's bytes for a body."""
     assert len(magic) == 4, magic
@@ -49,6 +53,8 @@ def unframe(magic: bytes, version: int, content: bytes) -> bytes:
     found = crc32c(memoryview(content)[_BODY_AT:], crc32c(memoryview(content)[: _FRAME.size]))
     if crc != found:
         raise CorruptFile(f"crc is {crc:08x}, the bytes have {found:08x}")
+    if found_version > version:
+        raise NewerFile(f"format version {found_version}, this dledger knows {version}")
     if found_version != version or reserved:
         raise CorruptFile(f"version {found_version}, known is {version}")
     return content[_BODY_AT:]

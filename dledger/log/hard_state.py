@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.files import FileSystem
-from dledger.log.errors import DamagedHardState
+from dledger.log.errors import DamagedHardState, refusal_of
 from dledger.log.framed import CorruptFile, Reader, Writer, frame, read_file, replace_file, unframe
 from dledger.log.scan import NO_TERM
 from dledger.types import MemberId, Term
@@ -92,7 +92,7 @@ def load_hard_state(fs: FileSystem, folder: str) -> HardState:
             raise DamagedHardState(path, "missing: term and vote of this member are not known")
         return parse_hard_state(content)
     except CorruptFile as error:
-        raise DamagedHardState(path, str(error)) from error
+        raise refusal_of(DamagedHardState, path, error) from error
 
 
 def store_hard_state(fs: FileSystem, folder: str, state: HardState) -> None:

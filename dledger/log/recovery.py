@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.log.checkpoint import Checkpoint, parse_checkpoint
-from dledger.log.errors import DamagedLog
+from dledger.log.errors import DamagedLog, NewerFormat
 from dledger.log.file_pool import FilePool
 from dledger.log.folder import DataFolder
-from dledger.log.framed import TEMPORARY_SUFFIX, CorruptFile, read_file
+from dledger.log.framed import TEMPORARY_SUFFIX, CorruptFile, NewerFile, read_file
 from dledger.log.recovery_table import (
     FILE_ROWS,
     FOLDER_ROWS,
@@ -123,6 +123,8 @@ class _Recovery:
             if content is None:
                 return FoundCheckpoint.MISSING, Checkpoint()
             checkpoint = parse_checkpoint(content)
+        except NewerFile as error:
+            raise NewerFormat(self._folder.checkpoint_path, str(error)) from error
         except CorruptFile:
             return FoundCheckpoint.DAMAGED, Checkpoint()
         found = FoundCheckpoint.COVERS if checkpoint.segments else FoundCheckpoint.EMPTY

@@ -1,12 +1,14 @@
 """Committed entries to the state machine, in slices; and what the state needs of the log.
 
-Owns: how far a member may apply (D6), the size of a slice (L13), trimming of the head. Does not own
-the machine nor what its results mean.
+Owns: how far a member may apply (D6), the size of a slice (L13), whether a saved state and a log
+belong together, trimming of the head. Does not own the machine nor what its results mean.
 """
 
 from typing import Final
 
+from dledger.log.errors import REFILL, DamagedFile
 from dledger.raft.context import Context
+from dledger.raft.ports import RaftLog
 from dledger.raft.proposals import Proposals
 from dledger.types import LogIndex, Position
 
@@ -14,6 +16,27 @@ SLICE_ENTRIES_MAX: Final = 32
 SLICE_BYTES_MAX: Final = 2 << 20
 TRIM_PERIOD: Final = 1.0
 """Seconds between two looks at the head of the log."""
+
+
+def check_state(place: str, applied: LogIndex, log: RaftLog) -> None:
+    """Raise DamagedFile, naming `place`, for a saved state that this log cannot bring up to date.
+
+    A state is saved behind the log (D6), and the head is trimmed behind a saved state (D16): either
+    can be ahead only when files were lost or exchanged.
+    """
+    if applied > log.last_index:
+        raise DamagedFile(
+            place,
+            f"the state has applied entry {applied}, but the log ends at entry {log.last_index}: "
+            f"the log's newest entries are gone, or the state is not this log's. {REFILL}",
+        )
+    if applied + 1 < log.first_index:
+        raise DamagedFile(
+            place,
+            f"the state has applied entry {applied} and needs entry {applied + 1} next, but the "
+            f"first entry that the log still has is {log.first_index}: the state was removed, "
+            f"emptied or replaced by an older one. {REFILL}",
+        )
 
 
 class Applying:

@@ -12,7 +12,7 @@ from dledger.log.errors import DamagedFile
 from dledger.log.identity import Identity
 from dledger.raft._pysyncobj import Engine
 from dledger.raft.api import Role
-from dledger.raft.applying import Applying
+from dledger.raft.applying import Applying, check_state
 from dledger.raft.barrier import Barriers
 from dledger.raft.clocks import ClockWatch
 from dledger.raft.context import Context
@@ -77,11 +77,7 @@ class Parts:
         context = self._context
         state = context.storage.state
         applied = context.machine.applied_index
-        if applied > context.log.last_index:
-            raise DamagedFile(
-                f"state of member {context.member}",
-                f"it has applied entry {applied}, the log ends at {context.log.last_index}",
-            )
+        check_state(f"state of member {context.member}", applied, context.log)
         journal = Journal(
             context.log,
             context.clock,

@@ -23,7 +23,15 @@ from typing import Final
 import lmdb
 
 from dledger.files import FileSystem, OsFileSystem
-from dledger.state.store import DamagedStore, Row, StoreFailed, StoreFull, TailedStore, Value
+from dledger.state.store import (
+    DamagedStore,
+    NewerStore,
+    Row,
+    StoreFailed,
+    StoreFull,
+    TailedStore,
+    Value,
+)
 from dledger_proto.limits import GIB, MIB
 
 MAP_SIZE_DEFAULT: Final = 64 * GIB
@@ -89,9 +97,14 @@ class LmdbBase:
         self._environment.close()
         if found is None or len(found) != _FORMAT.size or not found.startswith(_MAGIC):
             raise DamagedStore(f"state store {self._path}: not a state store of dledger")
+        _, version, reserved = _FORMAT.unpack(found)
+        if version > FORMAT_VERSION:
+            raise NewerStore(
+                f"state store {self._path}: format version {version}, this dledger knows "
+                f"{FORMAT_VERSION}; start the dledger that wrote it, or a later one"
+            )
         raise DamagedStore(
-            f"state store {self._path}: format {_FORMAT.unpack(found)[1]}, known is "
-            f"{FORMAT_VERSION}"
+            f"state store {self._path}: format {version}, reserved {reserved}, not known here"
         )
 
     def get(self, key: bytes) -> bytes | None:

@@ -51,7 +51,11 @@ class StoreFull(StoreFailed):
 
 
 class DamagedStore(StoreFailed):
-    """The store's file is damaged, or of a format that is not known here."""
+    """The store's file is damaged, or no state store."""
+
+
+class NewerStore(StoreFailed):
+    """The store was written by a later dledger; it is not damaged."""
 
 
 class Flush(Protocol):

@@ -14,7 +14,7 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.state.lmdb_store import FORMAT_KEY, LmdbStore
-from dledger.state.store import DamagedStore, StoreFailed, StoreFull, TailedStore
+from dledger.state.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
 from tests.contract.store_child import STEPS
 from tests.contract.store_suite import MakeStore, StoreSuite, save
 from tests.sim.memory_store import MemoryDisk, MemoryStore
@@ -109,21 +109,22 @@ def test_lmdb_truncated_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "match"),
+    ("key", "value", "error", "match"),
     [
-        (FORMAT_KEY, b"DLST\x02\0\0\0", "format 2, known is 1"),
-        (FORMAT_KEY, b"what", "not a state store"),
-        (b"other", b"row", "not a state store"),
+        (FORMAT_KEY, b"DLST\x02\0\0\0", NewerStore, "format version 2, this dledger knows 1"),
+        (FORMAT_KEY, b"DLST\0\0\0\0", DamagedStore, "format 0, reserved 0"),
+        (FORMAT_KEY, b"what", DamagedStore, "not a state store"),
+        (b"other", b"row", DamagedStore, "not a state store"),
     ],
 )
 def test_lmdb_of_another_format_is_refused(
-    tmp_path: Path, key: bytes, value: bytes, match: str
+    tmp_path: Path, key: bytes, value: bytes, error: type[StoreFailed], match: str
 ) -> None:
     environment = lmdb.open(str(tmp_path), map_size=MAP_SIZE)
     with environment.begin(write=True) as transaction:
         transaction.put(key, value)
     environment.close()
-    with pytest.raises(DamagedStore, match=match):
+    with pytest.raises(error, match=match):
         LmdbStore(str(tmp_path), MAP_SIZE)
 
 

@@ -9,14 +9,18 @@ import pytest
 
 from dledger.clock import SystemClock
 from dledger.files import OsFileSystem
-from dledger.log.errors import FolderInUse
+from dledger.log.commit_log import CommitLog
+from dledger.log.errors import DamagedFile, FolderInUse
 from dledger.log.folder import DataFolder
+from dledger.log.settings import LogSettings
 from dledger.raft.transport import PeerListener
 from dledger.trace import ListTrace
-from dledger.types import MemberId
+from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.config_load import load_config
 from dledger_broker.forward import Channels
 from dledger_broker.group_runtime import GroupRuntime
+from dledger_broker.member import exit_code_of
+from dledger_proto.entry import encode_genesis
 
 CONFIG = """
 cluster = "c"
@@ -76,5 +80,50 @@ def test_a_folder_stays_locked_while_a_thread_may_still_write(tmp_path: Path) ->
         with pytest.raises(FolderInUse):
             reopen(tmp_path)
         await whole_stop()
+
+    asyncio.run(run())
+
+
+def write_log(folder: Path, *, trimmed: bool) -> LogIndex:
+    """Write a log of several segments, with no state beside it; return its first index."""
+    data = reopen(folder)
+    settings = LogSettings(segment_size=4096, reserve_bytes=0, low_water_bytes=0)
+    log = CommitLog.open(OsFileSystem(), data, settings, Random(3))
+    group_id = bytes(range(16))
+    genesis = encode_genesis("c", "g", group_id, [("a", data.identity.incarnation)])
+    log.write_genesis(genesis, group_id)
+    for _ in range(20):
+        log.append_new(EntryKind.NO_OP, [bytes(700)], Term(0), 0)
+    for _ in range(2):
+        if trimmed and log.durable_index:
+            assert log.trim_head(log.last_position, log.last_index)
+        taken = log.take_round(None)
+        if taken is not None:
+            taken.execute()
+            log.round_finished(taken)
+    log.close()
+    data.close()
+    return log.first_index
+
+
+def test_a_state_that_is_gone_is_refused_when_the_log_cannot_rebuild_it(tmp_path: Path) -> None:
+    first = write_log(tmp_path, trimmed=True)
+    assert first > 1
+    with pytest.raises(DamagedFile) as caught:
+        asyncio.run(opened(tmp_path))
+    said = str(caught.value)
+    assert str(tmp_path / "data" / "g" / "state") in said
+    assert "needs entry 1 next" in said
+    assert f"the first entry that the log still has is {first}" in said
+    assert "dledger repair" in said
+    assert exit_code_of(caught.value) == 65
+
+
+def test_a_state_that_is_gone_is_rebuilt_from_a_whole_log(tmp_path: Path) -> None:
+    assert write_log(tmp_path, trimmed=False) == 1
+
+    async def run() -> None:
+        runtime = await opened(tmp_path)
+        await runtime.stop(10.0)
 
     asyncio.run(run())

@@ -5,8 +5,9 @@ import io
 import pytest
 import structlog
 
-from dledger.log.errors import DamagedFile, LogFailed
-from dledger.state.store import DamagedStore, StoreFailed
+from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
+from dledger.state.command import UnknownCommand
+from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 from dledger_broker.config import LogConfig
 from dledger_broker.fetch import DamagedBatch
 from dledger_broker.logs import Quiet, set_up_logs
@@ -20,6 +21,9 @@ from tests.unit.broker.fakes import ManualClock
         (DamagedFile("log/0.log", "cut"), 65),
         (DamagedBatch("log/0.log: the batch at position 5"), 65),
         (DamagedStore("state: data.mdb has 10 bytes, its newest commit needs 4096"), 65),
+        (NewerFormat("identity", "format version 2, this dledger knows 1"), 76),
+        (NewerStore("state: format version 2, this dledger knows 1"), 76),
+        (UnknownCommand("command 99"), 76),
         (StoreFailed("state: a save failed"), 74),
         (LogFailed(OSError(5, "EIO")), 74),
         (OSError(5, "EIO"), 74),

@@ -15,6 +15,8 @@ from dledger.log import (
     HardState,
     LogSettings,
 )
+from dledger.log.errors import NewerFormat
+from dledger.log.framed import frame
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from tests.sim.disk import SECTOR_SIZE, SimFileSystem
@@ -174,6 +176,17 @@ def test_a_damaged_small_file_is_refused_by_name(
         fs.kill()
         if how == "flipped":
             fs.flip(path, offset)
+
+
+@pytest.mark.parametrize("name", ["hard_state", "identity", "checkpoint"])
+def test_a_small_file_of_a_later_version_is_not_called_damaged(name: str) -> None:
+    fs, _ = fresh(close=True)
+    path = f"{PATH}/{name}"
+    content = fs.content(path)
+    newer = frame(content[:4], 2, content[16:])
+    fs.open(path).pwritev([newer], 0)
+    with pytest.raises(NewerFormat, match=f"{path}: format version 2, this dledger knows 1"):
+        Member(fs, PATH)
 
 
 def test_an_index_of_another_life_of_the_segment_is_not_believed() -> None:
