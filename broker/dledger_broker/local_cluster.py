@@ -44,6 +44,10 @@ class FolderInUse(Exception):
         super().__init__(f"the cluster in {folder} is in use by {who}")
 
 
+class BadRecord(Exception):
+    """The folder's `cluster.json` cannot be read; the message says why."""
+
+
 class OtherCluster(Exception):
     """The folder holds a cluster that was made with other settings; the message names them."""
 
@@ -112,10 +116,7 @@ class LocalCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         record = self.folder / "cluster.json"
         if record.exists():
-            known = json.loads(record.read_text())
-            self.cluster, self.group = known["cluster"], known["group"]
-            self.ports = {str(name): int(port) for name, port in known["ports"].items()}
-            self.members = len(self.ports) - 1
+            self._take_over(record)
             if self.base_port and self.base_port != self.ports[NAME_SERVER]:
                 raise OtherCluster(
                     f"the cluster in {self.folder} has its name server on port "
@@ -128,10 +129,26 @@ class LocalCluster:
                 for place, name in enumerate(names)
             }
             known = {"cluster": self.cluster, "group": self.group, "ports": self.ports}
-            record.write_text(json.dumps(known, indent=1) + "\n")
+            # Whole or not at all: the next start must find the same ports.
+            beside = record.with_suffix(".new")
+            beside.write_text(json.dumps(known, indent=1) + "\n")
+            beside.replace(record)
         for name in self.member_names:
             (self.folder / name).mkdir(exist_ok=True)
             (self.folder / name / "config.toml").write_text(self._config(name))
+
+    def _take_over(self, record: Path) -> None:
+        """Become the cluster that an earlier start made."""
+        try:
+            known = json.loads(record.read_text())
+            self.cluster, self.group = str(known["cluster"]), str(known["group"])
+            self.ports = {str(name): int(port) for name, port in known["ports"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise BadRecord(f"{record} is damaged: {what}") from error
+        self.members = len(self.ports) - 1
+        if NAME_SERVER not in self.ports or not self.members:
+            raise BadRecord(f"{record} is damaged: ports of {', '.join(self.ports) or 'nobody'}")
 
     @property
     def member_names(self) -> list[str]:

@@ -5,6 +5,7 @@ the client, and nobody should wait for what he does not use.
 """
 
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
@@ -61,7 +62,16 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in modules:
         module = importlib.import_module(f"dledger_broker.cli.{name}")
         cast("_Module", module).add_to(app)
+    _unwrap_help(app)
     return app
+
+
+def _unwrap_help(app: typer.Typer) -> None:
+    """Take the line ends of the source out of each paragraph: a terminal has a width of its own."""
+    for group in (app, *(each.typer_instance for each in app.registered_groups)):
+        for command in group.registered_commands if group is not None else ():
+            paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+            command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
 def dledger() -> None:
@@ -91,6 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except typer.Exit as ended:
         return ended.exit_code
+    except UnicodeEncodeError as error:
+        print_error(f"an argument is not UTF-8: {error.object!r}")
+        return Exit.BAD_INPUT
+    except BrokenPipeError:  # whoever read the answer has seen enough
+        return Exit.FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print_error(f"{where}{error.strerror or error}")
+        return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
         print_error("interrupted")
         return INTERRUPTED

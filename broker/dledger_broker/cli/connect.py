@@ -42,7 +42,7 @@ NameServers = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, max=3600, help="Seconds for the whole command's call.")
+    float, typer.Option(min=0.1, max=3600, help="Seconds for all calls of the command together.")
 ]
 
 

@@ -1,18 +1,20 @@
 """`dledger demo`: the proof on real input. The work is `dledger_broker.demo`'s."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dledger_broker.cli.output import CommandFailed, console
 
+DEMO_EXIT_CODES: Final = (
+    "Exit codes: 0 nothing lost, doubled or out of order; 1 otherwise; 130 interrupted."
+)
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("demo", epilog="Exit codes: 0 nothing lost, doubled or out of order; 1 otherwise.")(
-        demo
-    )
+    app.command("demo", epilog=DEMO_EXIT_CODES)(demo)
 
 
 def demo(

@@ -39,7 +39,7 @@ class Exit(enum.IntEnum):
 
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 done; 1 it certainly did not happen; 2 bad input; 3 nobody could be reached in "
-    "time, nothing happened; 4 the outcome is unknown, look before repeating."
+    "time, nothing happened; 4 the outcome is unknown, look before repeating; 130 interrupted."
 )
 
 _UNREACHABLE: Final = frozenset(
@@ -64,7 +64,8 @@ _REMEDIES: Final = {
     Code.UNAVAILABLE: "is the cluster running, and is --name-servers right?",
     Code.NO_LEADER: "look at: dledger status",
     Code.NOT_FORMED: "start every configured member once; look at: dledger status",
-    Code.NOT_PROPOSED: "try again, or give it a longer --timeout",
+    Code.NOT_PROPOSED: "is the cluster running, and is --name-servers right? if so, try again, or "
+    "give it a longer --timeout",
     Code.BUSY: "slow down and try again",
     Code.DISK_FULL: "make room on the members' disks; it recovers by itself",
     Code.TOPIC_NOT_FOUND: "see: dledger topic list",

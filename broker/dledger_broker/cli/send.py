@@ -1,6 +1,7 @@
 """`dledger send`: messages from arguments, a file or standard input, one per line."""
 
 import asyncio
+import os
 import sys
 import time
 from collections import Counter
@@ -185,7 +186,8 @@ async def _send_few(
     async with make() as producer:
         for body in bodies:
             try:
-                result = await producer.send(topic, body.encode(), **dressing)
+                # An argument's bytes, also those that are no UTF-8.
+                result = await producer.send(topic, os.fsencode(body), **dressing)
             except ClientError as error:
                 tally.add_error(error)
                 continue

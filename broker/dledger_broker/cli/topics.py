@@ -1,5 +1,6 @@
 """`dledger topic`: create, list, describe, update, delete."""
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -192,6 +193,8 @@ def delete(
     as_json: JsonFlag = False,
 ) -> None:
     """Delete a topic and its messages. A new one of this name is another topic."""
+    if not yes and not sys.stdin.isatty():
+        bad_input(f"topic {name} is not deleted without being asked for", "say --yes")
     if not yes and not typer.confirm(f"Delete topic {name} and all its messages?", err=True):
         raise CommandFailed("nothing was changed")
     request = DeleteTopicRequest(name=name)

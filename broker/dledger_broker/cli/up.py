@@ -32,6 +32,7 @@ from dledger_broker.cli.output import (
 from dledger_broker.local_cluster import (
     NAME_SERVER,
     STOP_SECONDS,
+    BadRecord,
     FolderInUse,
     LocalCluster,
     OtherCluster,
@@ -114,6 +115,10 @@ def up(
         raise typer.Exit(Supervisor(cluster, as_json=as_json).run())
     except OtherCluster as error:
         bad_input(str(error), "start it without this option, or choose another --folder")
+    except BadRecord as error:
+        bad_input(
+            str(error), "write the cluster's names and ports anew, or choose another --folder"
+        )
     except PortTaken as error:
         if new:
             (folder / "cluster.json").unlink()  # nothing was started: the next try may choose anew

@@ -116,6 +116,55 @@ def test_only_what_a_command_needs_is_imported() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def test_help_is_not_broken_where_the_source_is() -> None:
+    shown = dledger("repair", "--help").stdout
+    assert "nothing is deleted. Started again, the member is" in " ".join(shown.split())
+    words = [line.split() for line in shown.splitlines() if line.startswith(" ")]
+    assert not any(len(line) == 2 and line[0] == "empty" for line in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{bad", "JSONDecodeError: "),
+        ('{"cluster": "x"}', "KeyError: 'group'"),
+        ("[]", "TypeError: "),
+        ('{"cluster": "x", "group": "g", "ports": {"n1": 1}}', "ports of n1"),
+    ],
+)
+def test_a_damaged_record_of_a_cluster_is_one_clear_error(
+    tmp_path: Path, text: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    assert main(["up", "--folder", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/cluster.json is damaged: {reason}")
+    assert (tmp_path / "cluster.json").read_text() == text
+
+
+def test_arguments_that_are_no_utf8_and_deletes_nobody_confirms() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "dledger_broker.cli", "send", "t", "x", "--key", b"\xff",
+         "-n", "127.0.0.1:1", "--timeout", "0.2"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode in {2, 3}
+    assert len(ended.stderr.splitlines()) == 1
+    ended = dledger("topic", "delete", "t")
+    assert ended.returncode == 2
+    assert ended.stderr == ("error: topic t is not deleted without being asked for; say --yes\n")
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    for arguments in (["up", "--folder", str(blocked)], ["demo", "--folder", str(blocked / "x")]):
+        ended = dledger(*arguments)
+        assert ended.returncode in {1, 2}, ended.stderr
+        assert ended.stderr.splitlines()[-1].startswith("error: ")
+        assert "Traceback" not in ended.stderr
+
+
 def test_reader_that_goes_away_is_no_error() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "dledger_broker.cli", "config", "keys", "--json"],
