@@ -1,6 +1,7 @@
 """What users write: `submit` once per message, default batching. Beside it: batched append.
 
-Also `send_many`, from as many tasks as the batched append has batches in flight.
+Also `send_many`, from as many tasks as the batched append has batches in flight; and what it costs
+to hear of each message: `submit` with callbacks, `send` awaited by many tasks.
 """
 
 from bench.append import WARM_SECONDS, WINDOWS
@@ -8,10 +9,11 @@ from bench.cluster import running
 from bench.figures import Figure, Rounds, compared
 from bench.native import plain_records, pour_for
 from bench.plan import Plan
-from bench.users import send_many_for, submit_for
+from bench.users import callbacks_for, send_for, send_many_for, submit_for
 from dledger_client import AsyncProducer
 
 TOPIC = "send"
+SEND_TASKS = 1_000
 
 
 async def measure(plan: Plan) -> list[Figure]:
@@ -29,6 +31,9 @@ async def measure(plan: Plan) -> list[Figure]:
                     rate = await send_many_for(producer, TOPIC, size, window.batches, plan.seconds)
                     rounds.add(f"send_many {size}", rate)
                 rounds.add("submit", await submit_for(producer, TOPIC, plan.seconds))
+                rounds.add("callbacks", await callbacks_for(producer, TOPIC, plan.seconds))
+                rate = await send_for(producer, TOPIC, SEND_TASKS, plan.seconds)
+                rounds.add("send", rate)
     figures = [
         compared(
             f"send_to_append_{size}", rounds["submit"], "records/s",
@@ -37,6 +42,13 @@ async def measure(plan: Plan) -> list[Figure]:
         )
         for size in WINDOWS
     ]  # fmt: skip
+    figures += [
+        compared(name, rounds[key], "records/s", "submit", rounds["submit"], note=note)
+        for key, name, note in (
+            ("callbacks", "submit_with_callbacks", "a callback for each message"),
+            ("send", "send_awaited", f"send awaited in {SEND_TASKS} tasks"),
+        )
+    ]
     figures += [
         compared(
             f"send_many_{size}", rounds[f"send_many {size}"], "records/s",

@@ -8,6 +8,8 @@ What is known about a batch is in two flags. `is_outstanding`: a try is on its w
 only a repeat with the same stamp, or a new epoch, can tell. Both false: certainly not stored.
 """
 
+import logging
+from collections import deque
 from collections.abc import Callable
 
 from dledger_client.errors import ClientError
@@ -21,6 +23,7 @@ from dledger_proto.batch import (
     restamp,
 )
 
+_LOG = logging.getLogger("dledger_client")
 BATCH_OVERHEAD_BYTES = 192
 """Upper bound of a batch's header, for sums before it is encoded."""
 
@@ -97,7 +100,7 @@ class Batch:
         self.term = 0
         self.duplicate = False
         self.before_sync = False
-        self._observers: list[Callable[[], None]] = []
+        self._observers: deque[Callable[[], object]] = deque()
 
     def encode(self, stamp: ProducerStamp | None, base_time_ms: int, kind: Compression) -> bytes:
         """Return the batch's bytes under `stamp`; a repeat under the same stamp costs nothing."""
@@ -138,14 +141,28 @@ class Batch:
         self.group = group
         self.encoded = None
 
-    def observe(self, observer: Callable[[], None]) -> None:
-        """Call `observer` when the batch settles, or now. It may be called twice, from two threads.
+    def observe(self, observer: Callable[[], object]) -> None:
+        """Call `observer` once: when the batch settles, or now if it is. Any thread.
 
-        `_futures.py` says why that is enough.
+        This side adds and then looks whether the batch is settled, the other one settles it and
+        then takes the observers: one of them sees the other. Taking is atomic, so no lock is
+        needed for each to be called once.
         """
         self._observers.append(observer)
         if self.is_settled:
-            observer()
+            self._call_observers()
+
+    def _call_observers(self) -> None:
+        observers = self._observers
+        while observers:
+            try:
+                observer = observers.popleft()
+            except IndexError:  # another thread took the last
+                return
+            try:
+                observer()
+            except Exception:  # noqa: BLE001  a user's callback must not end the producer's loop
+                _LOG.exception("a send callback failed")
 
     def settle_stored(
         self, base_offset: int, index: int, term: int, *, duplicate: bool, before_sync: bool
@@ -169,9 +186,7 @@ class Batch:
         self.records = []
         self.encoded = None
         self.is_settled = True
-        for observer in tuple(self._observers):
-            observer()
-        self._observers.clear()
+        self._call_observers()
 
     def result_of(self, position: int) -> SendResult:
         """Return the result of one record of a stored batch."""

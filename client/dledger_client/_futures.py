@@ -3,15 +3,14 @@
 Owns: waiting for a batch from coroutines and threads, callbacks, results built when asked for. Not:
 when a batch settles (`_accumulator.py`).
 
-A future points at (batch, position) once its message is placed. `Batch.settle` runs the observers
-of the batch, which are there only if somebody waits or gave a callback. Batches settle on one
-thread; waiting is allowed on any. The two sides of the race (a waiter registers, a batch settles)
-each write first and look at the other's word second, so one of them sees the other; taking the
-callbacks under a lock makes sure that each runs once.
+A future points at (batch, position) once its message is placed; whoever waits or gives a callback
+is then an observer of the batch, which calls it once (`Batch.observe`). Batches settle on one
+thread; waiting is allowed on any. Until a message is placed its future holds the callbacks. The two
+sides of that race (a callback is added, the message is placed) each write first and look at the
+other's word second, so one of them sees the other; taking from the list is atomic.
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -21,8 +20,8 @@ from dledger_client._batch import Batch
 from dledger_client.errors import ClientError
 from dledger_client.model import SendResult
 
-_LOG = logging.getLogger("dledger_client")
-_callbacks_lock = threading.Lock()
+_unplaced_lock = threading.Lock()
+"""Two threads must not both make a future's list."""
 
 
 class Delivery:
@@ -30,18 +29,22 @@ class Delivery:
 
     __slots__ = ("_callbacks", "batch", "position")
 
-    def __init__(self) -> None:
+    def __init__(self, on_done: Callable[[Self], object] | None = None) -> None:
+        """Begin unplaced. `on_done` is there before the batch can settle: the loop calls it."""
         self.batch: Batch | None = None
         """Where the message lies; None while its topic is being looked up."""
         self.position = 0
-        self._callbacks: list[Callable[[], object]] | None = None
+        self._callbacks: list[Callable[[], object]] | None = (
+            None if on_done is None else [partial(on_done, self)]
+        )
+        """Added before the message was placed."""
 
     def attach(self, batch: Batch, position: int) -> None:
         """Say where the message was placed. Called by the producer's core."""
         self.position = position
         self.batch = batch
         if self._callbacks is not None:
-            batch.observe(self.run_callbacks)
+            self._hand_over(batch, self._callbacks)
 
     def fail(self, topic: str, error: ClientError) -> None:
         """Settle a message that is placed nowhere."""
@@ -89,24 +92,27 @@ class Delivery:
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback()` once the outcome is known; at once if it is."""
-        with _callbacks_lock:
-            if self._callbacks is None:
-                self._callbacks = [callback]
-            else:
-                self._callbacks.append(callback)
         batch = self.batch
         if batch is not None:
-            batch.observe(self.run_callbacks)
+            batch.observe(callback)
+            return
+        with _unplaced_lock:
+            callbacks = self._callbacks
+            if callbacks is None:
+                callbacks = self._callbacks = []
+        callbacks.append(callback)
+        batch = self.batch
+        if batch is not None:
+            self._hand_over(batch, callbacks)
 
-    def run_callbacks(self) -> None:
-        """Run each callback once. An observer of the batch."""
-        with _callbacks_lock:
-            callbacks, self._callbacks = self._callbacks, None
-        for callback in callbacks or ():
+    @staticmethod
+    def _hand_over(batch: Batch, callbacks: list[Callable[[], object]]) -> None:
+        while callbacks:
             try:
-                callback()
-            except Exception:  # noqa: BLE001  a user's callback must not end the producer's loop
-                _LOG.exception("a send callback failed")
+                callback = callbacks.pop(0)
+            except IndexError:  # another thread took the last
+                return
+            batch.observe(callback)
 
 
 class AsyncSendFuture(Delivery):

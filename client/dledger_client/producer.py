@@ -90,11 +90,15 @@ class Producer:
         is full. Interrupting the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
         """
-        self._check_topic(topic)
+        if topic not in self._checked:
+            self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
-        pin = _pin(queue, ordering_key, selector, argument)
+        pin = None
+        if queue is not None or ordering_key is not None or selector is not None:
+            pin = _pin(queue, ordering_key, selector, argument)
         timeout = self._timeout(timeout_ms)
-        self._runner.make_room(self._engine, size, timeout)
+        if self._engine.is_full(size):
+            self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take_from_thread(SendFuture(), topic, record, size, pin, timeout)
         return future.wait()
 
@@ -164,12 +168,9 @@ class Producer:
         pin = None
         if queue is not None or ordering_key is not None or selector is not None:
             pin = _pin(queue, ordering_key, selector, argument)
-        future = SendFuture()
-        if on_done is not None:
-            future.add_done_callback(on_done)
         timeout = self._timeout(timeout_ms)
         self._runner.insist_on_room(self._engine, size, timeout)
-        return self._engine.take_from_thread(future, topic, record, size, pin, timeout)
+        return self._engine.take_from_thread(SendFuture(on_done), topic, record, size, pin, timeout)
 
     def send_one_way(
         self,

@@ -89,11 +89,15 @@ class AsyncProducer:
         is full. Cancelling the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
         """
-        self._check_topic(topic)
+        if topic not in self._checked:
+            self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
-        pin = _pin(queue, ordering_key, selector, argument)
+        pin = None
+        if queue is not None or ordering_key is not None or selector is not None:
+            pin = _pin(queue, ordering_key, selector, argument)
         timeout = self._timeout(timeout_ms)
-        await self._runner.make_room(self._engine, size, timeout)
+        if self._engine.is_full(size):
+            await self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take(AsyncSendFuture(), topic, record, size, pin, timeout)
         return await future.wait()
 
@@ -163,12 +167,9 @@ class AsyncProducer:
         pin = None
         if queue is not None or ordering_key is not None or selector is not None:
             pin = _pin(queue, ordering_key, selector, argument)
-        future = AsyncSendFuture()
-        if on_done is not None:
-            future.add_done_callback(on_done)
         timeout = self._timeout(timeout_ms)
         self._runner.insist_on_room(self._engine, size, timeout)
-        return self._engine.take(future, topic, record, size, pin, timeout)
+        return self._engine.take(AsyncSendFuture(on_done), topic, record, size, pin, timeout)
 
     def send_one_way(
         self,
