@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from dledger.files import File, OsFile, OsFileSystem
 from dledger.log.checkpoint import CHECKPOINT_FILE, Checkpoint, parse_checkpoint
 from dledger.log.folder import IDENTITY_FILE, LOCK_FILE, LOG_FOLDER, STATE_FOLDER
 from dledger.log.framed import CorruptFile
@@ -38,6 +39,17 @@ FOLDER_DEPTH_MAX: Final = 4
 """How far below the given folder a data folder is looked for."""
 
 DAMAGED_MARK: Final = ".damaged-"
+
+
+class ReadOnlyFileSystem(OsFileSystem):
+    """Files that the kernel lets nobody write to: for the product's own reading of a folder."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See `FileSystem.open`."""
+        assert not create, f"{path} is only read"
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
 """Between a folder's name and a number: set aside by `dledger repair`."""
 
 T = TypeVar("T")

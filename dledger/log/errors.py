@@ -11,8 +11,8 @@ from dledger.types import Position
 from dledger_proto.errors import Code, DledgerError
 
 REFILL: Final = (
-    "`dledger repair` sets the data folder aside; the member then returns empty and is refilled by "
-    "its group"
+    "`dledger repair` explains the damage and sets the data folder aside; the member then returns "
+    "empty and is refilled by its group"
 )
 """What to do about a data folder that must not be used, in a sentence."""
 
@@ -35,10 +35,14 @@ class WrongFolder(DledgerError):
 
 
 class DamagedFile(DledgerError):
-    """A file of the data folder is missing or does not hold what was written to it."""
+    """A file of the data folder is missing or does not hold what was written to it.
 
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(Code.STORAGE_FAILED, f"{file}: {reason}")
+    The text says which file, what was found and expected, and what to do; `label` is for us.
+    """
+
+    def __init__(self, file: str, reason: str, *, label: str = "") -> None:
+        suffix = f" [{label}]" if label else ""
+        super().__init__(Code.STORAGE_FAILED, f"{file}: {reason}. {REFILL}.{suffix}")
         self.file = file
         self.reason = reason
 
@@ -68,10 +72,9 @@ class DamagedLog(DamagedFile):
     """
 
     def __init__(self, file: str, position: Position, row: str, reason: str) -> None:
-        super().__init__(file, f"damaged at position {position} [{row}]: {reason}")
+        super().__init__(file, reason, label=row)
         self.position = position
         self.row = row
-        self.why = reason
 
 
 class LogFailed(DledgerError):
@@ -89,8 +92,8 @@ class SpanGone(DledgerError):
         super().__init__(Code.HEAD_TRIMMED, detail)
 
 
-def refusal_of(
-    kind: type[DamagedFile], file: str, error: CorruptFile
-) -> DamagedFile | NewerFormat:
+def refusal_of(kind: type[DamagedFile], file: str, error: CorruptFile) -> DamagedFile | NewerFormat:
     """Return what a file that cannot be used is refused with: damage of a kind, or too new."""
-    return NewerFormat(file, str(error)) if isinstance(error, NewerFile) else kind(file, str(error))
+    if isinstance(error, NewerFile):
+        return NewerFormat(file, str(error))
+    return kind(file, f"the file does not hold what was written to it: {error}")

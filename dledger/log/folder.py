@@ -140,7 +140,9 @@ def _read_identity(fs: FileSystem, path: str) -> Identity | None:
         raise refusal_of(DamagedIdentity, file, error) from error
     segments = [n for n in fs.names(f"{path}/{LOG_FOLDER}") if parse_segment_name(n) is not None]
     if segments:
-        raise DamagedIdentity(file, f"missing, but the folder {path} holds {segments[0]}")
+        raise DamagedIdentity(
+            file, f"the file is missing, but the folder {path} holds the segment {segments[0]}"
+        )
     return None
 
 

@@ -89,7 +89,9 @@ def load_hard_state(fs: FileSystem, folder: str) -> HardState:
     try:
         content = read_file(fs, path)
         if content is None:
-            raise DamagedHardState(path, "missing: term and vote of this member are not known")
+            raise DamagedHardState(
+                path, "the file is missing, so term and vote of this member are not known"
+            )
         return parse_hard_state(content)
     except CorruptFile as error:
         raise refusal_of(DamagedHardState, path, error) from error

@@ -191,7 +191,12 @@ class Lookup:
 
     def _damaged(self, place: int, bad: BadFrame) -> DamagedLog:
         path = self._path(self._state.segments[place].base)
-        return DamagedLog(path, bad.position, READ_ROW, bad.reason)
+        return DamagedLog(
+            path,
+            bad.position,
+            READ_ROW,
+            f"at position {bad.position} a sound entry is expected; found: {bad.reason}",
+        )
 
     def _path(self, base: Position) -> str:
         return f"{self._log_path}/{segment_name(base)}"

@@ -29,6 +29,7 @@ from dledger.log.recovery_table import (
     FoundCheckpoint,
     FoundHeader,
     Place,
+    Row,
     TailFacts,
     decide,
 )
@@ -70,8 +71,19 @@ class Recovered:
 
 
 def recover(folder: DataFolder, pool: FilePool) -> Recovered:
-    """Return the log of a folder; DamagedLog when acknowledged bytes may be lost."""
-    return _Recovery(folder, pool).run()
+    """Return the log of a folder, made durable; DamagedLog when acknowledged bytes may be lost."""
+    recovery = _Recovery(folder, pool)
+    log = recovery.examine()
+    recovery.carry_out(log)
+    return log
+
+
+def examine(folder: DataFolder, pool: FilePool) -> Recovered:
+    """Return what `recover` would, or raise what it would raise; nothing on the disk is changed.
+
+    `notes` tell what it would change.
+    """
+    return _Recovery(folder, pool).examine()
 
 
 class _Recovery:
@@ -81,11 +93,13 @@ class _Recovery:
         self._folder = folder
         self._fs = folder.fs
         self._pool = pool
+        self._checkpoint_problem = ""
         self._unwanted: list[str] = []
         self._cut_size: int | None = None
         """What the last file is to be cut to."""
 
-    def run(self) -> Recovered:
+    def examine(self) -> Recovered:
+        """Make every decision. Only reads."""
         found, checkpoint = self._read_checkpoint()
         names = self._fs.names(self._folder.log_path)
         bases = sorted(b for b in map(parse_segment_name, names) if b is not None)
@@ -105,17 +119,19 @@ class _Recovery:
             # A file without entries would fix a group id that nothing has decided yet.
             self._unwanted += [segment.name for segment in log.segments]
             log.segments.clear()
-        self._clean_up(log, names)
+        return log
+
+    def carry_out(self, log: Recovered) -> None:
+        """Do on the disk what was decided."""
+        self._clean_up(log)
         if log.segments:
             self._make_durable(log)
-        return log
 
     def _decide_folder(self, facts: FolderFacts, checkpoint: Checkpoint) -> None:
         row = decide(FOLDER_ROWS, facts)
         if row.action is Action.REFUSE:
             path = self._folder.checkpoint_path
-            reason = f"the checkpoint is {facts.checkpoint.value}; {row.why}"
-            raise DamagedLog(path, checkpoint.end.position, row.label, reason)
+            raise _refused(row, path, checkpoint.end.position, self._checkpoint_problem)
 
     def _read_checkpoint(self) -> tuple[FoundCheckpoint, Checkpoint]:
         try:
@@ -125,7 +141,8 @@ class _Recovery:
             checkpoint = parse_checkpoint(content)
         except NewerFile as error:
             raise NewerFormat(self._folder.checkpoint_path, str(error)) from error
-        except CorruptFile:
+        except CorruptFile as error:
+            self._checkpoint_problem = str(error)
             return FoundCheckpoint.DAMAGED, Checkpoint()
         found = FoundCheckpoint.COVERS if checkpoint.segments else FoundCheckpoint.EMPTY
         return found, checkpoint
@@ -177,7 +194,7 @@ class _Recovery:
         """Return whether the file is used; remember it when it is to be removed."""
         row = decide(FILE_ROWS, facts)
         if row.action is Action.REFUSE:
-            raise DamagedLog(self._path(base), Position(base), row.label, why or row.why)
+            raise _refused(row, self._path(base), Position(base), why)
         if row.action is Action.REMOVE:
             name = segment_name(base)
             log.notes.append(f"{row.label}: {name} removed: it lies {facts.place.value}; {why}")
@@ -199,9 +216,8 @@ class _Recovery:
             if self._file_end(segment.base) < end:
                 position = self._file_end(segment.base)
                 facts = TailFacts(Ending.NOTHING, segment is log.segments[-1], synced=True)
-                reason = f"the file ends here, its entries at {end}"
-                label = decide(TAIL_ROWS, facts).label
-                raise DamagedLog(self._path(segment.base), position, label, reason)
+                reason = f"the end of the file, its entries reach up to position {end}"
+                raise _refused(decide(TAIL_ROWS, facts), self._path(segment.base), position, reason)
 
     # Entries behind the checkpoint, and the files made since.
 
@@ -255,8 +271,9 @@ class _Recovery:
             proof = max(proof, self._proof_behind(segment, position))
         row = decide(TAIL_ROWS, TailFacts(ending, not later, synced=proof > position))
         if row.action is Action.REFUSE:
-            reason += f"; synced up to {proof}" if proof > position else f"; {row.why}"
-            raise DamagedLog(self._path(segment.base), position, row.label, reason)
+            if proof > position:
+                reason += f" (synced is everything up to position {proof})"
+            raise _refused(row, self._path(segment.base), position, reason)
         if row.action is Action.CUT:
             size = self._file_end(segment.base) - position
             log.notes.append(f"{row.label}: {size} bytes cut at position {position}: {reason}")
@@ -291,10 +308,10 @@ class _Recovery:
 
     # Changes on the disk.
 
-    def _clean_up(self, log: Recovered, names: list[str]) -> None:
+    def _clean_up(self, log: Recovered) -> None:
         """Remove unwanted segments, and indexes and temporary files that belong to nothing."""
         kept = {index_name(segment.base) for segment in log.segments}
-        for name in names:
+        for name in self._fs.names(self._folder.log_path):
             orphan = name.endswith(INDEX_SUFFIX) and name not in kept
             if name in self._unwanted or orphan or name.endswith(TEMPORARY_SUFFIX):
                 path = f"{self._folder.log_path}/{name}"
@@ -351,8 +368,19 @@ class _Recovery:
             position = Position(position + SEARCH_CHUNK)
 
 
+def _refused(row: Row, path: str, position: Position, found: str) -> DamagedLog:
+    return DamagedLog(path, position, row.label, row.says.format(position=position, found=found))
+
+
 def _unchained(end: Chain, header: SegmentHeader) -> str:
     """Say why a segment does not follow the log's end; empty when it does."""
     said = (header.base_position, header.base_index, header.previous_term, header.previous_crc)
     known = (end.position, end.index + 1, end.term, end.crc)
-    return f"it follows {said}, the entries before end at {known}" if said != known else ""
+    return (
+        (
+            f"its header says that (position, index, term, crc) before it are {said}, the entries "
+            f"before it end with {known}"
+        )
+        if said != known
+        else ""
+    )

@@ -3,7 +3,7 @@
 Owns: the decisions. Not: how the facts are found (`recovery`). Each row says which facts it is
 for (a fact that is not named may be anything), what is done, and why that loses nothing that was
 acknowledged. Exactly one row of a table fits any combination of facts; a test proves it, and the
-look-up asserts it. Labels appear in `DamagedLog`, in logs and in tests.
+look-up asserts it. Labels appear behind a `DamagedLog`'s sentence, in notes and in tests.
 
 What the tables lean on, because write rounds keep to it (`write_round`):
 - the checkpoint never claims more than is synced, and is lowered before a suffix is cut;
@@ -109,6 +109,8 @@ class Row:
     facts: Mapping[str, object]
     action: Action
     why: str
+    says: str = ""
+    """Of a refusal: what the user reads behind the file's name; with {position} and {found}."""
 
 
 FOLDER_ROWS: Final[Sequence[Row]] = (
@@ -116,10 +118,14 @@ FOLDER_ROWS: Final[Sequence[Row]] = (
         "The checkpoint is made with the folder, before any entry, and only replaced by rename. "
         "Without it files were lost. Entries could be scanned from the first file on, but how far "
         "the log was synced, and whether its newest files are still there, nobody would know: "
-        "an acknowledged suffix could be missing without a trace, and this member would vote."),
+        "an acknowledged suffix could be missing without a trace, and this member would vote.",
+        says="the file is missing. A data folder has one from its making on, so files were "
+        "taken from it"),
     Row("F2", {"checkpoint": FoundCheckpoint.DAMAGED}, Action.REFUSE,
         "The file is synced before it is renamed into place, so it is never torn by a power cut: "
-        "this is damage, and the same as F1."),
+        "this is damage, and how far the log was synced is not known, as in F1.",
+        says="the file cannot be read: {found}. It is only ever replaced as a whole, so a "
+        "power cut does not leave it like this"),
     Row("F3", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": False},
         Action.START_EMPTY,
         "Nothing was synced yet, or all of it was cut durably."),
@@ -127,14 +133,18 @@ FOLDER_ROWS: Final[Sequence[Row]] = (
         "Entries were written since the folder was made, before the first checkpoint; or a cut of "
         "the whole log had not reached the files."),
     Row("F5", {"checkpoint": FoundCheckpoint.COVERS, "segments": False}, Action.REFUSE,
-        "Synced entries existed and their files are gone."),
+        "Synced entries existed and their files are gone.",
+        says="the checkpoint says that the log reaches position {position}, and the folder "
+        "has no segment file"),
     Row("F6", {"checkpoint": FoundCheckpoint.COVERS, "segments": True}, Action.RECOVER,
         "The ordinary start: the head of the files is checked, the entries behind the checkpoint "
         "are read."),
     Row("F7", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": True},
         Action.REFUSE,
         "The identity proves that the genesis entry was durable, and no file holds it. The same "
-        "when the files there are hold no entry."),
+        "when the files there are hold no entry.",
+        says="the identity file says that this member has entries of its group, and no "
+        "segment file holds one"),
 )  # fmt: skip
 
 FILE_ROWS: Final[Sequence[Row]] = (
@@ -142,20 +152,30 @@ FILE_ROWS: Final[Sequence[Row]] = (
         "The head was moved durably; the power failed before this file was removed."),
     Row("S2", {"place": Place.STRAY}, Action.REFUSE,
         "The checkpoint lists every file below its position. One that it does not know is not part "
-        "of this log; something else wrote into the folder."),
+        "of this log; something else wrote into the folder.",
+        says="at position {position} a segment file begins that the checkpoint does not "
+        "know, between files that it does: something else has put it here"),
     Row("S3", {"place": Place.COVERED, "header": FoundHeader.SOUND}, Action.USE,
         "The ordinary case. Its entries are not read now; damage is found on reading (I15)."),
     Row("S4", {"place": Place.COVERED, "header": FoundHeader.FOREIGN}, Action.REFUSE,
-        "The file was replaced by one that belongs elsewhere: its entries are lost."),
+        "The file was replaced by one that belongs elsewhere: its entries are lost.",
+        says="at position {position} a segment file is expected that follows the one before "
+        "it, and this one belongs elsewhere: {found}"),
     Row("S5", {"place": Place.COVERED, "header": FoundHeader.BAD}, Action.REFUSE,
         "The header was synced before the first entry, so this is damage. The salt is lost with "
-        "it, and the stamps of its entries prove nothing any more."),
+        "it, and the stamps of its entries prove nothing any more.",
+        says="at position {position} the segment file's header is damaged: {found}. It was "
+        "synced before the first entry"),
     Row("S6", {"place": Place.COVERED, "header": FoundHeader.MISSING}, Action.REFUSE,
-        "A file whose entries were synced is gone."),
+        "A file whose entries were synced is gone.",
+        says="at position {position} a segment file begins that the checkpoint lists, and "
+        "the file is missing"),
     Row("S7", {"place": Place.LATER, "header": FoundHeader.SOUND}, Action.USE,
         "It was made since the checkpoint and follows what was read: its entries come next."),
     Row("S8", {"place": Place.LATER, "header": FoundHeader.FOREIGN}, Action.REFUSE,
-        "It does not follow what was read so far: a file between is missing or was exchanged."),
+        "It does not follow what was read so far: a file between is missing or was exchanged.",
+        says="at position {position} a segment file is expected that follows the entries "
+        "before it, and this one does not: {found}"),
     Row("S9", {"place": Place.LATER, "header": FoundHeader.BAD, "last": True, "written": False},
         Action.REMOVE,
         "The power failed while the file was made. Header and name are synced before its first "
@@ -163,27 +183,36 @@ FILE_ROWS: Final[Sequence[Row]] = (
         "the file before is sealed."),
     Row("S10", {"place": Place.LATER, "header": FoundHeader.BAD, "last": True, "written": True},
         Action.REFUSE,
-        "Something was written behind the header, so the header was synced: this is damage."),
+        "Something was written behind the header, so the header was synced: this is damage.",
+        says="at position {position} the segment file's header is damaged although "
+        "something was written behind it: {found}"),
     Row("S11", {"place": Place.LATER, "header": FoundHeader.BAD, "last": False}, Action.REFUSE,
-        "A later file exists, so this one was sealed and its header synced: this is damage."),
+        "A later file exists, so this one was sealed and its header synced: this is damage.",
+        says="at position {position} the segment file's header is damaged although later "
+        "files exist: {found}"),
     Row("S12", {"place": Place.LATER, "header": FoundHeader.MISSING}, Action.REFUSE,
         "Only listed files can be found missing by name; a gap behind them shows as S8 or T2. "
-        "The row makes the table total."),
+        "The row makes the table total.",
+        says="at position {position} a segment file is expected, and it is missing"),
 )  # fmt: skip
 
 TAIL_ROWS: Final[Sequence[Row]] = (
     Row("T1", {"synced": True}, Action.REFUSE,
         "Bytes at or behind this place were synced, and perhaps acknowledged. Cutting them would "
         "lose entries without a trace; the operator sets the folder aside and the group refills "
-        "this member."),
+        "this member.",
+        says="at position {position} a sound entry is expected that was synced here, and "
+        "perhaps acknowledged; found: {found}"),
     Row("T2", {"synced": False, "last": False}, Action.REFUSE,
-        "A later file exists, so this one was sealed and synced to its end: this is damage."),
+        "A later file exists, so this one was sealed and synced to its end: this is damage.",
+        says="at position {position} a sound entry is expected, because a later file shows "
+        "that this one was complete; found: {found}"),
     Row("T3", {"synced": False, "last": True, "ending": Ending.NOTHING}, Action.KEEP,
         "The clean end of the log: preallocated zeros, or the end of the file."),
     Row("T4", {"synced": False, "last": True, "ending": Ending.TORN}, Action.CUT,
-        "A torn tail: the power failed before the sync of the last round ended, so nothing in it "
-        "was promised. Entries behind the tear may be sound; they belong to the same round and "
-        "may not be kept without what is before them."),
+        "A torn tail: the power failed before a sync of this place ended, so nothing here was "
+        "promised to survive it. Entries behind the tear may be sound, of the same round or, with "
+        "`flush: async`, of a later one; they may not be kept without what is before them."),
     Row("T5", {"synced": False, "last": True, "ending": Ending.STALE}, Action.CUT,
         "Bytes from before a truncation of the suffix, or of a misdirected write, that nothing "
         "says were synced in this place: the log ends before them."),

@@ -70,10 +70,20 @@ class SpanReader:
         try:
             data = self._pool.pread(path, size, file_offset(base, position))
         except FileNotFoundError as error:
-            raise DamagedLog(path, position, "READ", "the file is missing") from error
+            raise DamagedLog(
+                path,
+                position,
+                "READ",
+                f"at position {position} the log has entries, and the file is missing",
+            ) from error
         if len(data) != size:
             end = Position(position + len(data))
-            raise DamagedLog(path, end, "READ", f"the file ends here, {size} bytes were wanted")
+            raise DamagedLog(
+                path,
+                end,
+                "READ",
+                f"at position {end} more of the log is expected, and the file ends",
+            )
         return data
 
 

@@ -6,7 +6,7 @@ belong together, trimming of the head. Does not own the machine nor what its res
 
 from typing import Final
 
-from dledger.log.errors import REFILL, DamagedFile
+from dledger.log.errors import DamagedFile
 from dledger.raft.context import Context
 from dledger.raft.ports import RaftLog
 from dledger.raft.proposals import Proposals
@@ -28,14 +28,14 @@ def check_state(place: str, applied: LogIndex, log: RaftLog) -> None:
         raise DamagedFile(
             place,
             f"the state has applied entry {applied}, but the log ends at entry {log.last_index}: "
-            f"the log's newest entries are gone, or the state is not this log's. {REFILL}",
+            f"the log's newest entries are gone, or the state is not this log's",
         )
     if applied + 1 < log.first_index:
         raise DamagedFile(
             place,
             f"the state has applied entry {applied} and needs entry {applied + 1} next, but the "
             f"first entry that the log still has is {log.first_index}: the state was removed, "
-            f"emptied or replaced by an older one. {REFILL}",
+            f"emptied or replaced by an older one",
         )
 
 

@@ -97,7 +97,10 @@ class Parts:
             now=context.now,
         )
         if engine.term != state.term:  # acknowledged entries of a term that was never promised
-            raise DamagedFile("hard state", f"term is {state.term}, the log has {engine.term}")
+            raise DamagedFile(
+                f"hard state of member {context.member}",
+                f"it says term {state.term}, and the log has entries of term {engine.term}",
+            )
         context.set_core(engine, journal)
         self.elections.begin()
         if state.quarantined:

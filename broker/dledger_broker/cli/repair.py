@@ -13,7 +13,12 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from dledger.log.checkpoint import Checkpoint
+from dledger.log.errors import DamagedLog, NewerFormat
+from dledger.log.file_pool import FilePool
+from dledger.log.folder import DataFolder
+from dledger.log.identity import INCARNATION_SIZE, Identity
+from dledger.log.recovery import examine
+from dledger.types import MemberId
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
     CommandFailed,
@@ -28,9 +33,9 @@ from dledger_broker.offline import (
     Damage,
     EntryFound,
     Found,
+    ReadOnlyFileSystem,
     SegmentStart,
     is_running,
-    read_checkpoint,
     read_hard_state,
     read_identity,
     segment_files,
@@ -42,6 +47,8 @@ from dledger_broker.offline_state import open_state
 T = TypeVar("T")
 
 ASIDE_MAX: Final = 1_000
+_UNKNOWN: Final = Identity("", "", MemberId(""), bytes(INCARNATION_SIZE))
+"""Stands for an identity that cannot be read: it names no group, so none is compared."""
 UP_RECORD: Final = "cluster.json"
 UP_DEPTH: Final = 3
 """`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
@@ -115,13 +122,13 @@ def _how_to_start(folder: Path) -> str:
 def find_damage(folder: Path) -> Iterator[str]:
     """Yield a sentence for each thing that keeps a member from using the folder.
 
-    A torn end behind what the checkpoint covers is no damage: the next start cuts it.
+    What a start would refuse is decided by recovery itself; a torn end, which it would cut, is no
+    damage. What a start does not read, the entries below the checkpoint, is read as well.
     """
-    yield from _problem(read_identity(folder))
+    identity = read_identity(folder)
+    yield from _problem(identity)
     yield from _problem(read_hard_state(folder))
-    checkpoint = read_checkpoint(folder)
-    yield from _problem(checkpoint)
-    yield from _log_damage(folder, checkpoint.value)
+    yield from _log_damage(folder, identity.value or _UNKNOWN)
     yield from _state_damage(state_folder(folder))
 
 
@@ -150,32 +157,36 @@ def _problem(found: Found[T]) -> Iterator[str]:
         yield f"{found.path}: {found.problem}"
 
 
-def _log_damage(folder: Path, checkpoint: Checkpoint | None) -> Iterator[str]:
+def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
+    """Yield what recovery refuses, and damaged entries that it would not look at."""
+    pool = FilePool(ReadOnlyFileSystem())
+    refused: DamagedLog | None = None
+    try:
+        end = examine(DataFolder(pool.fs, str(folder), identity, None), pool).end.position
+    except DamagedLog as damage:
+        refused, end = damage, damage.position
+        yield f"{damage.file}: {damage.reason}"
+    except NewerFormat as newer:
+        yield newer.detail
+        return
+    finally:
+        pool.close()
     files = segment_files(folder)
-    if checkpoint is not None:
-        there = {path.name for path in files}
-        for position, _ in checkpoint.segments:
-            if f"{position:020}.log" not in there:
-                yield f"{folder}/log/{position:020}.log: missing, the checkpoint lists it"
-    synced = checkpoint.end.position if checkpoint is not None else 0
-    end = checkpoint.first_position if checkpoint is not None else 0
     with progress_bar("checking segments", len(files), show=True) as advance:
         for piece in walk_segments(folder):
             match piece:
-                case SegmentStart(path, position, _, _, problem):
+                case SegmentStart():
                     advance(1)
-                    if problem and (position < synced or path != files[-1]):
-                        yield f"{path}: {problem}"
                 case EntryFound(path, entry, problem):
-                    if not problem:
-                        end = entry.header.end_position
-                    elif entry.header.position < synced:
-                        yield f"{path}: position {entry.header.position}: {problem}"
-                case Damage(path, position, reason, resumed_at, later_files):
-                    if position < synced or later_files or resumed_at is not None:
-                        yield f"{path}: position {position}: {reason}"
-    if end < synced:
-        yield f"{folder}/log: ends at position {end}, the checkpoint says {synced}"
+                    if problem and entry.header.position < end:
+                        yield f"{path}: at position {entry.header.position}: {problem}"
+                case Damage(path, position, reason):
+                    known = refused is not None and (refused.file, refused.position) == (
+                        str(path),
+                        position,
+                    )
+                    if position < end and not known:
+                        yield f"{path}: at position {position}: {reason}"
 
 
 def _state_damage(folder: Path) -> Iterator[str]:

@@ -310,12 +310,12 @@ def break_identity(folder: Path) -> str:
 
 def break_checkpoint(folder: Path) -> str:
     (folder / "checkpoint").unlink()
-    return f"{folder}/checkpoint: No such file"
+    return f"{folder}/checkpoint: the file is missing. A data folder has one"
 
 
 def break_early_entry(folder: Path) -> str:
     flip(logs(folder)[0], 400)
-    return f"{logs(folder)[0]}: position "
+    return f"{logs(folder)[0]}: at position "
 
 
 def break_segment_header(folder: Path) -> str:
@@ -326,13 +326,13 @@ def break_segment_header(folder: Path) -> str:
 def lose_segment(folder: Path) -> str:
     lost = logs(folder)[1]
     lost.unlink()
-    return f"{folder}/log/{lost.name}: missing"
+    return f"{lost}: at position {int(lost.stem)} a segment file begins that the checkpoint lists"
 
 
 def lose_synced_end(folder: Path) -> str:
     last = [piece for piece in walk_segments(folder) if isinstance(piece, EntryFound)][-1]
     os.truncate(last.path, 128 + last.entry.header.position - int(last.path.stem))
-    return f"{folder}/log: ends at position {last.entry.header.position}"
+    return f"{last.path}: at position {last.entry.header.position} a sound entry is expected"
 
 
 def break_state(folder: Path) -> str:
@@ -370,6 +370,22 @@ def test_damage_is_explained_and_set_aside(
     renamed = json.loads(capsys.readouterr().out)["renamed_to"]
     assert renamed == f"{folder}.damaged-1"
     assert not folder.exists()
+
+
+def test_check_writes_nothing(folder: Path) -> None:
+    """Recovery's own code decides, but what it would change on the disk is not changed."""
+    last = logs(folder)[-1]
+    with last.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(b"torn")
+    (folder / "log" / "left.tmp").write_bytes(b"a crash leaves this")
+    for path in folder.rglob("*"):
+        os.utime(path, (1, 1))
+    before = {path: path.read_bytes() for path in (folder / "log").iterdir()}
+    assert main(["repair", str(folder), "--check"]) == 0
+    assert {path: path.read_bytes() for path in (folder / "log").iterdir()} == before
+    written = [path for path in folder.rglob("*") if path.stat().st_mtime != 1]
+    assert not [path for path in written if path.parent.name != "state"], written
 
 
 @pytest.mark.parametrize("is_under_up", [False, True])

@@ -15,7 +15,7 @@ from dledger.log import (
     HardState,
     LogSettings,
 )
-from dledger.log.errors import NewerFormat
+from dledger.log.errors import REFILL, NewerFormat
 from dledger.log.framed import frame
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
@@ -59,8 +59,20 @@ def damage_of(action: Callable[[], object]) -> DamagedLog | None:
     try:
         action()
     except DamagedLog as damaged:
+        check_text(damaged)
         return damaged
     return None
+
+
+def check_text(damaged: DamagedFile) -> None:
+    """What the user reads names the file, is a sentence, and says what to do."""
+    said = damaged.detail
+    assert said.startswith(f"{damaged.file}: ")
+    assert f". {REFILL}." in said
+    if isinstance(damaged, DamagedLog):
+        assert said.endswith(f". [{damaged.row}]")
+        if not damaged.file.endswith("checkpoint"):
+            assert f": at position {damaged.position} " in said
 
 
 def read_all(fs: SimFileSystem, entries: list[Written], settings: LogSettings = SMALL) -> None:
@@ -128,7 +140,7 @@ def test_damage_is_found_on_reading_even_when_the_start_reads_nothing() -> None:
     assert member.log.last_index == len(entries)
     check = member.log.entries(LogIndex(1), LogIndex(3), 1 << 20)
     assert [entry.ref for entry in check] == [entry.ref for entry in entries[:3]]
-    with pytest.raises(DamagedLog, match=r"READ.*crc") as caught:
+    with pytest.raises(DamagedLog, match=r"crc.*READ") as caught:
         member.log.entries(LogIndex(4), LogIndex(9), 1 << 20)
     assert (caught.value.file, caught.value.position) == (path, wanted.ref.position)
 
@@ -173,6 +185,7 @@ def test_a_damaged_small_file_is_refused_by_name(
         with pytest.raises(error) as caught:
             Member(fs, PATH)
         assert caught.value.file == path
+        check_text(caught.value)
         fs.kill()
         if how == "flipped":
             fs.flip(path, offset)
@@ -275,6 +288,7 @@ def test_lost_and_exchanged_files_are_refused(harm: Callable[[SimFileSystem], st
     with pytest.raises(DamagedLog) as caught:
         Member(fs, PATH)
     assert caught.value.row == row
+    check_text(caught.value)
     assert {path: fs.content(path) for path in files(fs, "")} == before
 
 

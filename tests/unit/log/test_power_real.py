@@ -5,13 +5,9 @@ full of zeros, a renamed file empty. A child process writes, cuts and rolls, and
 round what is durable; that must be there afterwards.
 """
 
-import fcntl
 import os
-import shutil
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -19,9 +15,9 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.types import LogIndex
+from tests.integration.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
 from tests.unit.log.support import SMALL, Member
 
-EXT4_IOC_SHUTDOWN = 0x8004587D
 ROUNDS_BEFORE_CUT = 60
 
 WRITER = """
@@ -51,46 +47,7 @@ while True:
     print(kept, ref.crc if ref else 0, term, flush=True)
 """
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts a loop device"),
-    pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="needs mkfs.ext4"),
-]
-
-
-class LoopDisk:
-    """An ext4 file system in a file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.image = folder / "image"
-        self.mounted_at = folder / "mounted"
-        self.mounted_at.mkdir()
-        with self.image.open("wb") as file:
-            file.truncate(64 << 20)
-        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
-
-    def mount(self) -> bool:
-        command = ["mount", "-o", "loop", str(self.image), str(self.mounted_at)]
-        return subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-    def cut_power(self, flag: int) -> None:
-        fd = os.open(self.mounted_at, os.O_RDONLY)
-        try:
-            fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", flag))
-        finally:
-            os.close(fd)
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", self.mounted_at], check=False, capture_output=True)
-
-
-@pytest.fixture
-def loop_disk(tmp_path: Path) -> Iterator[LoopDisk]:
-    disk = LoopDisk(tmp_path)
-    if not disk.mount():
-        pytest.skip("loop devices cannot be mounted here")
-    yield disk
-    disk.unmount()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 def write_until_cut(disk: LoopDisk, path: str, flag: int, seed: int) -> tuple[int, int, int]:
@@ -112,18 +69,18 @@ def write_until_cut(disk: LoopDisk, path: str, flag: int, seed: int) -> tuple[in
     return index, crc, term
 
 
-@pytest.mark.parametrize("flag", [1, 2])
-def test_what_a_finished_round_promised_survives(loop_disk: LoopDisk, flag: int) -> None:
-    path = f"{loop_disk.mounted_at}/data"
-    for seed in range(4):
-        index, crc, term = write_until_cut(loop_disk, path, flag, seed)
-        loop_disk.unmount()
-        assert loop_disk.mount()
-        member = Member(OsFileSystem(), path, SMALL, seed=Random(seed).randrange(100))
-        assert member.log.last_index >= index
-        if index:
-            assert member.log.ref(LogIndex(index)).crc == crc
-        assert member.folder.load_hard_state().term >= term
-        last = member.log.last_index
-        assert member.log.entries(LogIndex(last), last, 1)
-        member.close()
+@pytest.mark.parametrize("flag", [FLUSH_JOURNAL, DROP_JOURNAL])
+def test_what_a_finished_round_promised_survives(tmp_path: Path, flag: int) -> None:
+    with LoopDisk(tmp_path / "image", tmp_path / "mounted", 64 << 20) as disk:
+        path = f"{disk.mount}/data"
+        for seed in range(4):
+            index, crc, term = write_until_cut(disk, path, flag, seed)
+            disk.power_on()
+            member = Member(OsFileSystem(), path, SMALL, seed=Random(seed).randrange(100))
+            assert member.log.last_index >= index
+            if index:
+                assert member.log.ref(LogIndex(index)).crc == crc
+            assert member.folder.load_hard_state().term >= term
+            last = member.log.last_index
+            assert member.log.entries(LogIndex(last), last, 1)
+            member.close()

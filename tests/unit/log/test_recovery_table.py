@@ -2,6 +2,7 @@
 
 import enum
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import cast, get_type_hints
@@ -54,6 +55,15 @@ def test_labels_are_unique_and_every_row_says_why() -> None:
     rows = [row for table, _ in TABLES for row in table]
     assert len({row.label for row in rows}) == len(rows)
     assert all(len(row.why) > 40 for row in rows)
+
+
+def test_every_refusal_can_be_read_without_this_table() -> None:
+    for row in (row for table, _ in TABLES for row in table):
+        assert bool(row.says) == (row.action is Action.REFUSE), row.label
+        said = row.says.format(position=4711, found="magic is b'what'")
+        assert not re.search(r"\b[FST]\d", said), f"{row.label} speaks of another row: {said}"
+        if said and row.label[0] in "ST":
+            assert said.startswith("at position 4711 "), row.label
 
 
 def test_a_hole_or_an_overlap_in_a_table_is_noticed() -> None:
