@@ -26,6 +26,10 @@ class InvariantBroken(AssertionError):
     """The member found itself about to break Raft; it stops at once (F15, I7)."""
 
 
+class CommittedConflict(InvariantBroken):
+    """A leader's entries contradict what this member holds for committed (I7)."""
+
+
 class Run:
     """Consecutive entries of one append message, as frames of the log."""
 
@@ -172,7 +176,7 @@ class Journal:
         first = run.headers[fresh][0].index
         if first <= last:
             if first <= self.commit_index:
-                raise InvariantBroken(f"conflict at {first}, committed up to {self.commit_index}")
+                raise CommittedConflict(f"conflict at {first}, committed up to {self.commit_index}")
             log.truncate_from(LogIndex(first), LogIndex(self.commit_index))
             self._on_truncated(first, last)
         log.append_frames(run.frames, run.headers[fresh:] if fresh else run.headers)

@@ -18,7 +18,7 @@ from dledger.raft.clocks import ClockWatch
 from dledger.raft.context import Context
 from dledger.raft.election import Elections
 from dledger.raft.following import Following
-from dledger.raft.journal import Journal
+from dledger.raft.journal import CommittedConflict, Journal
 from dledger.raft.kinds import (
     AppendAnswer,
     AppendRequest,
@@ -36,7 +36,7 @@ from dledger.raft.membership import Hooks, Membership, Quarantine
 from dledger.raft.proposals import Proposals
 from dledger.raft.replication import Replication
 from dledger.raft.transfer import Transfer
-from dledger.types import LogIndex, MemberId
+from dledger.types import Durability, LogIndex, MemberId
 from dledger_proto.entry import CorruptEntry
 
 GENESIS_INDEX: Final = LogIndex(1)
@@ -181,6 +181,14 @@ class Parts:
             # As if it had been lost on the way: nothing of it was kept, the leader sends it again.
             what = message.describe()
             self._context.trace.event("dropped", sender=sender, message=what, reason=str(damaged))
+        except CommittedConflict as conflict:
+            if self._context.settings.durability is Durability.SYNC:
+                raise
+            raise DamagedFile(
+                f"log of member {self._context.member}",
+                f"{conflict}: with `flush: async` a power cut took from a majority of the group "
+                f"what this member still has",
+            ) from conflict
         self.elections.clock_is_off = self.clocks.is_off
 
     def tick(self, *, paused: bool) -> None:

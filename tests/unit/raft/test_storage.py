@@ -4,13 +4,14 @@ import math
 
 import pytest
 
+from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
 from dledger.raft.api import WriteRound
 from dledger.raft.message import VoteAnswer
 from dledger.raft.storage import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
 from dledger.types import Durability, MemberId, Term
 from dledger_proto.errors import Outcome
-from tests.unit.raft.harness import World
+from tests.unit.raft.harness import Call, ListMachine, World
 
 
 class Round:
@@ -258,3 +259,46 @@ def test_async_loses_no_acknowledgement_when_every_process_is_killed() -> None:
     world.run(3.0)
     assert all(member.machine.values == leader.machine.values for member in world.alive)
     assert {call.value for call in calls} <= set(leader.machine.values)
+
+
+def unsynced_then_cut(world: World, names: str) -> list[Call]:
+    """Acknowledge entries that nobody has synced, then cut the power of some members."""
+    leader = world.elect("a")
+    world.run(1.0)
+    calls = [leader.put(bytes(3_000)) for _ in range(4)]
+    world.run(0.1)
+    assert {call.outcome for call in calls} == {Outcome.STORED}
+    for member in list(world.alive):
+        assert member.log.durable_index < member.log.last_index - 2
+        member.kill(power_cut=member.name in names)
+        if member.name in names:
+            member.machine = ListMachine()  # its state was saved up to the synced part at most
+    return calls
+
+
+def test_async_loses_in_a_power_cut_of_all_and_the_group_goes_on() -> None:
+    world = World(durability=Durability.ASYNC)
+    calls = unsynced_then_cut(world, "abc")
+    for member in world.members.values():
+        member.start()
+    world.run(3.0)
+    (leader,) = world.leaders
+    assert len(leader.machine.values) < len(calls), "nothing was lost: the test proves nothing"
+    call = leader.put(b"new")
+    world.run(0.5)
+    assert call.outcome is Outcome.STORED
+    world.assert_equal_logs()
+
+
+def test_async_a_member_that_kept_what_the_others_lost_asks_for_repair() -> None:
+    """It has applied entries that the group has replaced: no bug of ours, and nothing to go on."""
+    world = World(durability=Durability.ASYNC)
+    unsynced_then_cut(world, "bc")
+    world["b"].start()
+    world["c"].start()
+    world.run(3.0)
+    world.leaders[0].put(b"new")
+    world.run(0.5)
+    world["a"].start()
+    with pytest.raises(DamagedFile, match=r"flush: async.*dledger repair"):
+        world.run(3.0)
