@@ -111,7 +111,7 @@ Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 
 
 class FlushMode(enum.StrEnum):
-    """When an acknowledgement may leave (D4): after fdatasync, or before it."""
+    """When an acknowledgement may leave (D4): after fdatasync, or once it is written."""
 
     SYNC = "sync"
     ASYNC = "async"
