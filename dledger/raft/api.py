@@ -51,6 +51,8 @@ class GroupSettings:
     durability: Durability = Durability.SYNC
     flush_interval: float = 0.5
     """With `Durability.ASYNC`: how long what was written may stay unsynced. RocketMQ's default."""
+    gather_bytes: int = 64 << 10
+    """A smaller entry waits for the commit of the one before it; with 0 none does."""
     inflight_bytes_max: int = 16 << 20
     """Append bytes on the way to one follower."""
     uncommitted_bytes_max: int = 64 << 20
@@ -79,6 +81,8 @@ class GroupSettings:
             raise _invalid(f"flush_interval {self.flush_interval} s: must be above 0")
         if min(self.inflight_bytes_max, self.uncommitted_bytes_max, self.waiting_bytes_max) <= 0:
             raise _invalid("inflight, uncommitted and waiting bytes: must be above 0")
+        if self.gather_bytes < 0:
+            raise _invalid(f"gather_bytes {self.gather_bytes}: must be 0 or above")
 
 
 def _invalid(detail: str) -> DledgerError:

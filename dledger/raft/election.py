@@ -27,6 +27,8 @@ CLOCK_OFF_TIMEOUTS: Final = 2
 """A member with a clock that is off lets so many longest timeouts pass before it campaigns."""
 GUARD_SHARE: Final = 0.5
 """A member that did not run for this share of the shortest timeout was paused (L2)."""
+LOOK_SHARE: Final = 0.5
+"""Of that: a member without any input looks at the clock so often, to know that it runs."""
 
 
 class Elections:
@@ -74,6 +76,10 @@ class Elections:
         self._quick_round = True
         self._deadline = context.now + context.random.uniform(0.0, context.settings.campaign_jitter)
 
+    @property
+    def _paused_after(self) -> float:
+        return self._context.settings.election_timeout_min * GUARD_SHARE
+
     def guard_pause(self) -> bool:
         """Note an input; True when this process did not run for too long before it (L2).
 
@@ -83,7 +89,7 @@ class Elections:
         context = self._context
         gap = context.now - self._last_input
         self._last_input = context.now
-        if gap <= context.settings.election_timeout_min * GUARD_SHARE:
+        if gap <= self._paused_after:
             return False
         context.trace.event("paused", gap_seconds=gap)
         if self._lost_at is None:
@@ -94,9 +100,9 @@ class Elections:
 
     def next_deadline(self) -> float:
         """Return when `tick` has something to do."""
+        guard = self._last_input + self._paused_after * LOOK_SHARE
         if self._context.engine.is_leader:
-            return math.inf
-        guard = self._last_input + self._context.settings.election_timeout_min * GUARD_SHARE * 0.9
+            return guard
         lost = math.inf if self._lost_at is None else self._lost_at
         return min(self._deadline, self._resend_at, lost, guard)
 

@@ -310,15 +310,29 @@ class Group:
         with self._guard:
             if not self._stopped:
                 if context.formed:
-                    self._cut(everything=not context.storage.round_in_flight)
+                    self._cut(everything=self._may_cut())
                     self._parts.replication.pump()
                 write = context.storage.take_round(context.now)
                 self._release()
         ready = not self._stopped and context.formed and self._parts.applying.ready
         return Outputs(list(context.outbox.take()), write, ready)
 
+    def _may_cut(self) -> bool:
+        """Tell whether what waits becomes an entry now, full or not.
+
+        An entry costs every member a message, a round and an apply, so small ones gather while
+        another is on its way to a majority (as TCP does: RFC 896). No clock is involved: a lone
+        proposal leaves at once, the next ones with the commit of the one before.
+        """
+        context = self._context
+        if context.storage.round_in_flight:
+            return False
+        is_all_committed = context.engine.commit_index >= context.log.last_index
+        waiting_bytes = self._parts.proposals.waiting_bytes
+        return is_all_committed or waiting_bytes >= context.settings.gather_bytes
+
     def _cut(self, *, everything: bool) -> None:
-        """Make entries of waiting proposals (group commit): never artificially delayed."""
+        """Make entries of waiting proposals (group commit)."""
         parts = self._parts
         waits = parts.proposals.are_waiting and not parts.transfer.active
         if waits and self._context.engine.is_leader:

@@ -36,7 +36,7 @@ class Progress:
     """One follower. Invariants: match < next; inflight_bytes is the sum over `inflight`."""
 
     __slots__ = (
-        "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
+        "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
         "inflight_bytes", "match", "match_number", "member", "next", "number", "pace", "probe_open",
         "quarantined",
     )  # fmt: skip
@@ -45,6 +45,8 @@ class Progress:
         self.member = member
         self.number = 0
         """Of the newest request sent; grows for the life of the process."""
+        self.answered = 0
+        """The newest request that was answered, with whatever."""
         self.match = 0
         self.match_number = 0
         """Of the request whose answer moved `match`: what answers a later one knows of it."""

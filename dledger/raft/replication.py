@@ -19,6 +19,9 @@ from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
 """Of a heartbeat: so long a new commit index waits for an append message to travel with."""
+QUIET_HEARTBEAT_SHARE: Final = 0.5
+"""Of the shortest election timeout: the period of heartbeats while there is nothing else to say.
+What an idle group costs are its wakes; an elector misses two of these before it stirs."""
 
 
 class Replication:
@@ -29,6 +32,7 @@ class Replication:
         self.peers = {peer: Progress(peer) for peer in context.peers}
         self._heartbeat_at = math.inf
         self._notice_at = math.inf
+        self._beaten_at = -math.inf
         self._floor = 0
         self._median_ms = 0
         """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
@@ -72,13 +76,29 @@ class Replication:
 
     def heartbeat(self) -> None:
         """Send everybody a request now; entries if a probe or the window allows, else none."""
-        self._heartbeat_at = self._context.now + self._context.settings.heartbeat
+        settings = self._context.settings
+        self._beaten_at = self._context.now
+        period = settings.heartbeat
+        if self._is_quiet():
+            period = max(period, QUIET_HEARTBEAT_SHARE * settings.election_timeout_min)
+        self._heartbeat_at = self._beaten_at + period
         self._floor = self.trim_floor()
         self._median_ms = self._median_offset_ms()
         for progress in self.peers.values():
             progress.retry_probe()
             if not self._pump(progress):
                 self._send(progress, None)
+
+    def _is_quiet(self) -> bool:
+        """Tell whether every follower with a link answered, has everything, knows it committed."""
+        context = self._context
+        last_index = context.log.last_index
+        return context.engine.commit_index == last_index and all(
+            progress.match == progress.commit_sent == last_index
+            and progress.answered == progress.number
+            for progress in self.peers.values()
+            if progress.member in context.outbox.up
+        )
 
     def commit_moved(self) -> None:
         """Let followers know soon; with the next entries, or by a notice."""
@@ -97,6 +117,10 @@ class Replication:
             for progress in self.peers.values():
                 if progress.next <= last_index:
                     self._pump(progress)
+            if last_index > context.engine.commit_index:
+                # Not quiet any more.
+                next_at = self._beaten_at + context.settings.heartbeat
+                self._heartbeat_at = min(self._heartbeat_at, max(next_at, context.now))
 
     def _pump(self, progress: Progress) -> bool:
         """Send entries while the window allows; True when something left."""
@@ -156,6 +180,7 @@ class Replication:
         if message.number > progress.number or message.match_index > context.log.last_index:
             context.trace.event("dropped", sender=sender, message="append-answer", reason="unasked")
             return False
+        progress.answered = max(progress.answered, message.number)
         progress.quarantined = message.quarantined
         progress.disk_hangs = message.disk_hangs
         progress.clock_offset_ms = message.wall_ms - context.clock.wall_ms()

@@ -140,7 +140,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{RAFT}.election:Elections.guard_pause",
-                "if gap <= context.settings.election_timeout_min * GUARD_SHARE:",
+                "if gap <= self._paused_after:",
                 "if True:",
             ),
         ],

@@ -387,6 +387,7 @@ def _still(plan: Plan, names: str, log: LogSettings) -> Plan:
         producers=0,
         consumers=0,
         trims=False,
+        gather_bytes=0,  # each put becomes an entry of its own
     )
 
 

@@ -46,6 +46,7 @@ class Plan:
     """Records that a trim leaves."""
     topic_id: bytes
     queues: tuple[QueueKey, ...]
+    gather_bytes: int
     durability: Durability = Durability.SYNC
     """Scripts only: with `ASYNC` what was written counts as on disk, and no power may be cut."""
 
@@ -59,6 +60,7 @@ class Plan:
             heartbeat=self.heartbeat,
             election_timeout_min=self.election_timeout[0],
             election_timeout_max=self.election_timeout[1],
+            gather_bytes=self.gather_bytes,
             durability=self.durability,
         )
 
@@ -71,6 +73,7 @@ class Plan:
                 ("tail", self.log.tail_cache_bytes),
                 ("checkpoints", self.log.checkpoint_bytes),
                 ("allocation", self.log.allocate_bytes),
+                ("entries gather", self.gather_bytes),
             )
         )
         trims = f"{self.trim_interval:.1f} s, keeping {self.trim_keep}" if self.trims else "none"
@@ -122,6 +125,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         trim_keep=random.choice((0, 10, 100)),
         topic_id=topic_id,
         queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES)),
+        gather_bytes=random.choice((0, 2, 64)) * KIB,
     )
 
 

@@ -224,7 +224,7 @@ class World:
     ) -> None:
         self.seed = seed
         self.now = 100.0
-        self.settings = settings
+        self.settings = {"gather_bytes": 0, **settings}  # a proposal is an entry unless asked
         self.names = [MemberId(name) for name in names]
         self.queues: dict[tuple[str, str], deque[bytes]] = {}
         self.up: set[frozenset[str]] = set()
