@@ -106,11 +106,12 @@ class ConsumerEngine:
         located = {place: await self.queries.located(place) for place in starts}
         await self._check_prefer({group for _, group in located.values()})
         offsets = await self._offsets_of(starts)
+        located = {place: await self.queries.located(place) for place in starts}
         for place in self.core.places():
             if place not in starts:
                 self.core.unassign(place)
         for place, offset in offsets.items():
-            route, group = located[place]
+            route, group = located[place]  # as of now: the offsets may have shown a topic anew
             self.core.assign(place, route.id, group, offset)
         self._advance()
 

@@ -116,8 +116,16 @@ class FetchCore:
         """Note that a queue cannot be read on; `take` raises it until a seek."""
         read = self._reads.get(place)
         if read is not None:
-            read.error = error
+            self._note_error(read, error)
             self._renew(read.group)
+
+    def _note_error(self, read: QueueRead, error: ClientError) -> None:
+        """Keep the error for `take`; a topic that is gone is looked up anew next time."""
+        read.error = error
+        topic = read.place[0]
+        route = self._routes.topic(topic)
+        if error.code is Code.TOPIC_NOT_FOUND and route is not None and route.id == read.topic_id:
+            self._routes.drop_topic(topic, RouteChange())
 
     def pause(self, place: Place) -> None:
         """Hand out and fetch nothing of a queue until `resume`; its buffer and position stay."""
@@ -383,7 +391,7 @@ class FetchCore:
             self._actions.append(RefreshRoutes())
             self._retry_later(source.group, now)
         else:
-            read.error = error
+            self._note_error(read, error)
 
     def _lose(self, read: QueueRead, detail: str) -> None:
         if not read.is_lost:

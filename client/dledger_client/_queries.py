@@ -10,8 +10,8 @@ from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
 from dledger_client._fetch_state import Place
 from dledger_client._message import check_group, check_topic
-from dledger_client._routes import TopicRoute
-from dledger_client.errors import code_of, error_of
+from dledger_client._routes import RouteChange, TopicRoute
+from dledger_client.errors import TopicNotFound, code_of, error_of
 from dledger_client.model import QueueBounds
 from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
@@ -88,7 +88,7 @@ class Queries:
             for (place, _), row in zip(asked, reply.rows, strict=True):
                 found[place] = QueueBounds(row.minimum, row.maximum)
 
-        await _all(ask, await self._by_group(places))
+        await self._ask_again_if_gone(ask, list(places))
         return found
 
     async def offset_by_time(self, place: Place, time_ms: int) -> int:
@@ -113,8 +113,20 @@ class Queries:
                 if row.offset >= 0:
                     found[place] = row.offset
 
-        await _all(ask, await self._by_group(places))
+        await self._ask_again_if_gone(ask, list(places))
         return found
+
+    async def _ask_again_if_gone(self, ask: _Ask, places: Sequence[Place]) -> None:
+        """Ask about queues; of topics that are gone once more, by what is now under their names.
+
+        The word that a topic was deleted and made anew may have been missed.
+        """
+        try:
+            await _all(ask, await self._by_group(places))
+        except TopicNotFound:
+            for topic in {topic for topic, _ in places}:
+                self._cluster.routes.drop_topic(topic, RouteChange())
+            await _all(ask, await self._by_group(places))
 
     async def commit(
         self,

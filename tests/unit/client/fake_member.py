@@ -287,6 +287,11 @@ class FakeMember:
     async def _fetch(self, data: bytes, context: RawContext) -> None:
         request = pb.FetchRequest.FromString(data)
         self.fetches.append(request)
+        try:
+            for assignment in request.assignments:
+                self._check_known(assignment.queue.topic_id)
+        except DledgerError as error:
+            await abort(context, error)
         if self.hang_fetch:
             await asyncio.Event().wait()
         offsets = [assignment.offset for assignment in request.assignments]
@@ -361,7 +366,12 @@ class FakeMember:
 
     def _bounds(self, ref: pb.QueueRef) -> tuple[int, int]:
         key = (ref.topic_id, ref.queue)
+        self._check_known(ref.topic_id)
         return self.cluster.minimums.get(key, 0), len(self.group.queues.get(key, []))
+
+    def _check_known(self, wanted: bytes) -> None:
+        if wanted not in {topic_id(name) for name in self.cluster.topics}:
+            raise DledgerError(Code.TOPIC_NOT_FOUND, f"no topic has the id {wanted.hex()}")
 
     async def _queue_offsets(self, data: bytes) -> Message:
         request = pb.QueueOffsetsRequest.FromString(data)

@@ -19,10 +19,11 @@ from dledger_client import (
     StartAt,
     TopicNotFound,
 )
+from dledger_client._routes import RouteChange
 from dledger_proto.limits import KIB
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import eventually, run
-from tests.unit.client.model_cluster import topic_id
+from tests.unit.client.model_cluster import topic_id, topic_message
 
 FAST = ConnectionConfig(try_timeout_ms=300, connect_timeout_ms=500, call_timeout_ms=3_000)
 
@@ -200,6 +201,35 @@ def test_an_unknown_preferred_member_is_refused_and_not_the_leader_read() -> Non
                 "prefer: 'nobody', must be one of leader, follower, a0, a1, a2"
             )
             assert consumer.assignment() == []
+
+    run(body())
+
+
+def test_a_topic_that_was_made_anew_is_found_without_a_push() -> None:
+    """What the client knows by the name is an older topic, whose end it has not been told."""
+
+    async def stale(consumer: AsyncConsumer) -> None:
+        old = topic_message("t", [("a", 2)])
+        old.id = b"o" * 16
+        cluster = consumer._engine.cluster
+        await cluster.wait_loaded(5)
+        cluster.routes.drop_topic("t", RouteChange())
+        cluster.apply_topic(old)
+
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncConsumer(cluster.bootstrap, config()) as consumer:
+            await fill(cluster, 0, 0, 20)
+            await stale(consumer)
+            assert (await consumer.offsets("t"))[0] == QueueBounds(0, 20)
+            await stale(consumer)
+            await consumer.assign([("t", 0)])  # asks for the bounds, and learns of it
+            check_run(await read(consumer, 20), 0)
+            await stale(consumer)
+            await consumer.assign({("t", 0): 5})  # asks nobody
+            with pytest.raises(TopicNotFound):
+                await read(consumer, 1)
+            await consumer.assign({("t", 0): 5})
+            check_run(await read(consumer, 15), 5)
 
     run(body())
 
