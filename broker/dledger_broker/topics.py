@@ -254,6 +254,7 @@ class TopicFollower:
 
     async def _pull(self) -> None:
         place = self._view.place(self._control_group)
+        term = self._messaging.served.host.leadership.term
         request = pb.ListTopicsRequest(
             since_control_index=self._complete_up_to, with_deleted=True
         ).SerializeToString()
@@ -270,5 +271,6 @@ class TopicFollower:
                     )
             except (grpc.aio.AioRpcError, DledgerError, DecodeError):
                 continue  # the next address, or the next round
-            self._complete_up_to = max(self._complete_up_to, reply.control_index)
+            if term == self._messaging.served.host.leadership.term:
+                self._complete_up_to = max(self._complete_up_to, reply.control_index)
             return

@@ -1,0 +1,153 @@
+"""A group that missed the control group's decisions fetches them itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import grpc.aio
+import pytest
+
+from dledger.raft.api import Role
+from dledger.state import command as commands
+from dledger.state.results import TopicChanged
+from dledger_broker import topics
+from dledger_broker.cluster_view import ClusterView
+from dledger_broker.forward import Channels
+from dledger_broker.local_cluster import free_port
+from dledger_broker.messaging import Messaging
+from dledger_broker.served import ServedGroup
+from dledger_broker.topics import TopicFollower
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.raw import RawContext, UnaryMethod, raw_handlers
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import routes_pb2
+from tests.unit.broker.fakes import ME, OTHER, FakeHost
+from tests.waiting import until
+
+Answer = Callable[[pb.ListTopicsRequest], bytes]
+
+
+class Commands:
+    """Takes commands; refuses as a test says."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.refusals: list[DledgerError] = []
+
+    async def propose(self, command: commands.Command) -> object:
+        assert isinstance(command, commands.ImportTopic)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.taken.append(command.topic.name)
+        return TopicChanged(command.topic)
+
+
+class Follower:
+    """A group's leader that follows the control group at some address."""
+
+    def __init__(self, port: int) -> None:
+        self.host = FakeHost()
+        self.commands = Commands()
+        self.served = cast("ServedGroup", self)
+        view = ClusterView("c", {})
+        member = routes_pb2.MemberRoute(member="x", address=f"127.0.0.1:{port}")
+        route = routes_pb2.GroupRoute(group="control", term=1, leader="x", members=[member])
+        view.merge(routes_pb2.RoutesReply(cluster="c", groups=[route]))
+        self.channels = Channels()
+        self.follower = TopicFollower(cast("Messaging", self), "control", view, self.channels)
+
+    @property
+    def leads(self) -> bool:
+        return self.host.leadership.role is Role.LEADER
+
+
+@asynccontextmanager
+async def control_group(port: int, answers: list[Answer]) -> AsyncGenerator[list[int], None]:
+    """Serve ListTopics by the answers in turn, the last one for good; yields what was asked."""
+    asked: list[int] = []
+
+    async def list_topics(data: bytes, _context: RawContext) -> bytes:
+        request = pb.ListTopicsRequest.FromString(data)
+        asked.append(request.since_control_index)
+        return (answers.pop(0) if len(answers) > 1 else answers[0])(request)
+
+    server = grpc.aio.server()  # pyright: ignore[reportUnknownMemberType]
+    handlers = raw_handlers("dledger.v1.Admin", {"ListTopics": UnaryMethod(list_topics)})
+    server.add_generic_rpc_handlers((handlers,))  # pyright: ignore[reportUnknownMemberType]
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield asked
+    finally:
+        await server.stop(None)
+
+
+def all_topics(request: pb.ListTopicsRequest) -> bytes:
+    known = [
+        pb.Topic(
+            id=bytes([number]) * 16, name=f"t{number}", layout_version=1, read_queues=1,
+            permission=6, control_index=number, layout=[pb.LayoutPart(group="g", write_queues=1)],
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    newer = [each for each in known if each.control_index > request.since_control_index]
+    return pb.ListTopicsReply(topics=newer, control_index=2).SerializeToString()
+
+
+def garbage(_request: pb.ListTopicsRequest) -> bytes:
+    return b"\xff\xff\xff"
+
+
+def broken(_request: pb.ListTopicsRequest) -> bytes:
+    raise ZeroDivisionError
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "PULL_SECONDS", 0.01)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(40):
+            await scenario()
+
+    asyncio.run(whole())
+
+
+def test_what_was_missed_is_fetched_through_errors_and_once() -> None:
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.commands.refusals = [DledgerError(Code.NO_LEADER)] * 2
+        group.follower.start()
+        async with control_group(port, [broken, garbage, all_topics]) as asked:
+            await until(lambda: 2 in asked, "what is known is not fetched again")
+            assert sorted(group.commands.taken) == ["t1", "t2"]
+            assert set(asked[: asked.index(2)]) == {0}
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
+def test_a_new_leader_begins_at_the_beginning() -> None:
+    """What the old leader had fetched may not have been committed."""
+
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.host.become(Role.FOLLOWER, OTHER)
+        group.follower.start()
+        async with control_group(port, [all_topics]) as asked:
+            group.host.become(Role.LEADER, ME)
+            await until(lambda: 2 in asked, "everything")
+            before = len(asked)
+            group.host.become(Role.FOLLOWER, OTHER)
+            group.host.become(Role.LEADER, ME)
+            await until(lambda: 0 in asked[before:], "everything, again")
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
