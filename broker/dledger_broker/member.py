@@ -203,12 +203,14 @@ class Member:
         )
         served = {name: runtime.served for name, runtime in self._groups.items()}
         routes = RoutesService(calls, served)
-        broker_pb2_grpc.add_BrokerServicer_to_server(native, self._server)
-        broker_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
-        routes_pb2_grpc.add_RoutesServicer_to_server(routes, self._server)
+        # Asked in this order at each call, so what is called most comes first.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
             (native.raw_service(), self._listener.handlers())
         )
+        server = raw.generic_only(self._server)
+        broker_pb2_grpc.add_BrokerServicer_to_server(native, server)
+        broker_pb2_grpc.add_AdminServicer_to_server(admin, server)
+        routes_pb2_grpc.add_RoutesServicer_to_server(routes, server)
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
             if name != config.control_group:

@@ -34,6 +34,7 @@ from dledger.raft.storage import Storage
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Term
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import ENTRY_SIZE_TARGET
 
 IDLE_SECONDS_MAX: Final = 60.0
 """A group without anything to do is ticked so often nevertheless."""
@@ -316,6 +317,15 @@ class Group:
                 self._release()
         ready = not self._stopped and context.formed and self._parts.applying.ready
         return Outputs(list(context.outbox.take()), write, ready)
+
+    @property
+    def cuts_now(self) -> bool:
+        """Tell whether `outputs` would make an entry of what waits; if not, a later input lets it.
+
+        A driver need not drain `outputs` after a proposal that only gathers.
+        """
+        waiting_bytes = self._parts.proposals.waiting_bytes
+        return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
 
     def _may_cut(self) -> bool:
         """Tell whether what waits becomes an entry now, full or not.

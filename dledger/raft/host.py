@@ -28,7 +28,6 @@ from dledger.raft.worker import Worker
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
-from dledger_proto.limits import ENTRY_SIZE_TARGET
 
 APPLY_SLICE_SECONDS: Final = 0.003
 """How long apply may hold the loop before messages and timers get a turn."""
@@ -103,7 +102,6 @@ class GroupHost:
         self._timer_at = 0.0
         self._tick_due = False
         self._writing = False
-        self._gathered_bytes = 0
         self._apply_waits = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopped = False
@@ -155,12 +153,9 @@ class GroupHost:
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise
-        if self._writing:
-            # It gathers until the round in flight is done, which pumps; unless an entry is full.
-            self._gathered_bytes += sum(map(len, payloads))
-            if self._gathered_bytes < ENTRY_SIZE_TARGET:
-                return
-        self._due()
+        if self.group.cuts_now:
+            self._due()
+        # Else it gathers: the end of the round, or the commit, that it waits for pumps.
 
     async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
         """Propose and wait; the outcome is in the result, nothing raises for it."""
@@ -296,7 +291,6 @@ class GroupHost:
     def _pump(self) -> None:
         group = self.group
         now = self._clock.monotonic()
-        self._gathered_bytes = 0
         if self._tick_due:
             self._tick_due = False
             group.tick(now)

@@ -1,6 +1,7 @@
 """Raw gRPC methods: byte strings in, byte strings out, registered by hand (D12).
 
-Owns: the names of these methods, the identity serializers, the types around `grpc.aio` and `grpc`.
+Owns: the names of these methods, the identity serializers, the types around `grpc.aio` and `grpc`,
+how services are registered.
 Not: what the bytes mean (`frames.py`, the peers' own messages). The service of a raw method may
 also have generated methods; gRPC asks all registered handlers in turn.
 """
@@ -250,6 +251,27 @@ class StreamMethod:
 
 
 RawMethod = UnaryMethod | ReadMethod | StreamMethod
+
+
+class _GenericOnly:
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[RawService]) -> None:
+        self._server.add_generic_rpc_handlers(handlers)  # pyright: ignore[reportUnknownMemberType]
+
+    def add_registered_method_handlers(self, _service: str, _handlers: object) -> None:
+        """Leave out."""
+
+
+def generic_only(server: grpc.aio.Server) -> grpc.aio.Server:
+    """Return what to give to generated `add_..._to_server` functions instead of `server`.
+
+    They register every method twice. For each of the second kind `grpc.aio` keeps a future, and
+    puts all of them into one `asyncio.wait` at every call: with our forty methods a tenth of what
+    a unary call costs a member. Generic handlers do without.
+    """
+    return cast("grpc.aio.Server", _GenericOnly(server))
 
 
 def raw_handlers(service: str, methods: Mapping[str, RawMethod]) -> RawService:

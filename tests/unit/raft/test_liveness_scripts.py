@@ -465,6 +465,43 @@ def test_group_commit_gathers_what_waits_for_a_sync() -> None:
     assert later[0].settled[0].results == [f"{before + 2}:50"]
 
 
+def test_small_entries_gather_until_the_one_before_is_committed() -> None:
+    world = World(gather_bytes=100)
+    leader = world.elect("a")
+    world.run(0.3)
+    world.isolate("a")  # nothing is committed
+    before = leader.log.last_index
+    first = leader.propose(b"first")
+    assert leader.log.last_index == before + 1, "a lone one leaves at once"
+    for number in range(4):
+        leader.propose(b"%d" % number)
+    assert not leader.group.cuts_now
+    assert leader.log.last_index == before + 1
+    leader.propose(b"x" * 80)
+    assert leader.log.last_index == before + 2, "enough waits for an entry of its own"
+    small = leader.propose(b"last")
+    assert leader.log.last_index == before + 2
+    world.heal()
+    world.run(0.5)
+    assert leader.log.last_index == before + 3
+    values = [b"first", *(b"%d" % number for number in range(4)), b"x" * 80, b"last"]
+    assert leader.machine.values == values, "order is kept"
+    assert first[0].outcome is small[0].outcome is Outcome.STORED
+
+
+def test_heartbeats_are_quick_again_when_somebody_does_not_answer() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(2.0)
+    world.cut |= {("b", "a"), ("c", "a")}
+    world.run(0.5)  # the first that nobody answers, and the one that finds it so
+    world.sent.clear()
+    world.run(0.35)
+    beats = [sent for sent in world.sent if sent[:2] == ("a", "b")]
+    assert len(beats) >= 3, "at most a tenth of a second apart"
+    assert leader.role is Role.LEADER
+
+
 def test_l7_what_was_cut_is_told_when_its_member_leads_again_at_once() -> None:
     """Nothing more may ever come to the indexes that it had used, in an idle group."""
     world = World()
