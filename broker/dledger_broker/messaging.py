@@ -233,7 +233,7 @@ class Messaging:
     async def lookup_key(
         self, topic_id: bytes, key: bytes, begin_ms: int, end_ms: int, limit: int
     ) -> list[Found]:
-        """Return records of a topic with this key, stored in a time range, oldest first.
+        """Return records of a topic with this key, stored in a time range, newest batch first.
 
         The index knows hashes of keys; the key itself is compared in the batches found.
         """
@@ -246,11 +246,13 @@ class Messaging:
         for hit in hits:
             batch = await self._read(hit.span)
             view = BatchView(batch)
+            queue = Queue(topic_id, hit.queue)
+            minimum, _ = await self.bounds(queue)
+            trimmed = max(minimum - hit.span.base_offset, 0)
             last = min(hit.span.first_record + hit.span.record_count, view.header.record_count)
-            for record in range(hit.span.first_record, last):
+            for record in range(hit.span.first_record + trimmed, last):
                 if hashed in view.key_hashes(record) and text in view.record(record).keys:
                     offset = hit.span.base_offset + record - hit.span.first_record
-                    queue = Queue(topic_id, hit.queue)
                     found.append(Found(queue, offset, record, hit.span.store_time_ms, batch))
             if len(found) >= wanted:
                 break

@@ -24,7 +24,7 @@ members, a crash in the middle of a merge needs no care of its own, and no apply
 bounded amount of it. A merge under way has a cursor: entries below it are in the run it writes,
 entries at or above it still in the runs it reads, whose blocks go as the cursor passes them.
 
-A merge leaves out entries below their queue's minimum; a run that lies wholly below the topic's
+A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly below the topic's
 oldest needed position is dropped whole.
 """
 
@@ -278,13 +278,14 @@ class KeyIndex:
         return len(entries) // ENTRY_SIZE
 
     def _without_trimmed(self, topic_id: bytes, entries: bytes) -> bytes:
-        minimums = {queue.id[1]: queue.minimum for queue in self._queues.of_topic(topic_id)}
-        if not any(minimums.values()):
+        queues = self._queues.of_topic(topic_id)
+        if not any(queue.minimum for queue in queues):
             return entries
+        firsts = {queue.id[1]: queue.first_position for queue in queues}
         kept: list[bytes] = []
         for entry in split(entries):
             place = place_of(entry)
-            if place.base_offset >= minimums.get(place.queue, 0):
+            if place.position >= firsts.get(place.queue, 0):
                 kept.append(entry)
         return b"".join(kept)
 

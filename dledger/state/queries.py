@@ -131,7 +131,8 @@ class Queries:
         """Return up to `limit` batches of a topic that hold a key's hash, newest first.
 
         All queues that this group holds. Store times from `begin_ms` to `end_ms`, inclusive; 0:
-        no end. Hashes collide, so the caller compares the keys in the batch.
+        no end. Hashes collide, so the caller compares the keys in the batch; and of a batch that
+        was trimmed in its middle the first records are gone.
         """
         self._topics.live(topic_id)
         end_ms = end_ms or TIME_MS_MAX
@@ -142,9 +143,9 @@ class Queries:
             if len(hits) >= wanted:
                 break
             queue = self._queues.find((topic_id, place.queue))
-            if place.base_offset < queue.minimum:
-                continue
-            span = self._queues.row_at(queue, place.base_offset)
+            if place.position < queue.first_position:
+                continue  # trimmed as a whole
+            span = self._queues.row_at(queue, max(place.base_offset, queue.minimum))
             if begin_ms <= span.store_time_ms <= end_ms:
                 hits.append(KeyHit(place.queue, span))
         return hits

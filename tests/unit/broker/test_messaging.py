@@ -9,11 +9,13 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.state.machine import QueueSpan, StateMachine
-from dledger.types import Span
+from dledger.state.values import KeyHit
+from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
 from dledger_broker.served import Commands, GroupNames, ServedGroup
 from dledger_broker.topic_watch import TopicWatch
+from dledger_proto.batch import Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.fakes import ME, TOPIC, FakeHost, ManualClock, batch
 
@@ -26,6 +28,12 @@ class Host(FakeHost):
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
 
+    async def read_barrier(self) -> LogIndex:
+        return LogIndex(0)
+
+    async def wait_applied(self, index: LogIndex) -> None:
+        return
+
 
 class Machine(StateMachine):
     def __init__(self, span: QueueSpan) -> None:
@@ -33,6 +41,18 @@ class Machine(StateMachine):
 
     def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
         return self.span
+
+
+class KeyedMachine(Machine):
+    """A batch whose first record is trimmed."""
+
+    def lookup_key(
+        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
+    ) -> list[KeyHit]:
+        return [KeyHit(0, self.span)]
+
+    def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
+        return self.span.base_offset + 1, self.span.base_offset + self.span.record_count
 
 
 class Log:
@@ -48,12 +68,14 @@ class Log:
         return f"log/{position}"
 
 
-def messaging(host: Host, found: bytes | OSError, size: int) -> Messaging:
+def messaging(
+    host: Host, found: bytes | OSError, size: int, machine: Machine | None = None
+) -> Messaging:
     return Messaging(
         ServedGroup(
             GroupNames("c", "g", ME, {}, is_control=True),
             host,
-            Machine(QueueSpan(0, 0, 0, 1, size, 1)),
+            machine or Machine(QueueSpan(0, 0, 0, 1, size, 1)),
             cast("TopicWatch", None),
             cast("CommitLog", Log(found)),
             ThreadPoolExecutor(1),
@@ -83,6 +105,22 @@ def test_a_lookup_returns_the_checked_batch() -> None:
         host, stored = Host(), batch(b"a")
         found = await messaging(host, stored, len(stored)).lookup_offset(Queue(TOPIC, 0), 0)
         assert (found.offset, found.batch, host.failures) == (0, stored, [])
+
+    asyncio.run(run())
+
+
+def test_a_lookup_by_key_leaves_out_the_records_that_are_trimmed() -> None:
+    """The batch is still found by the records behind them."""
+    stored = encode_batch(
+        [Record(b"", keys=("k",)), Record(b"", keys=("k",)), Record(b"", keys=("other",))],
+        topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1,
+    )  # fmt: skip
+
+    async def run() -> None:
+        machine = KeyedMachine(QueueSpan(7, 0, 0, 3, len(stored), 1))
+        core = messaging(Host(), stored, len(stored), machine)
+        found = await core.lookup_key(TOPIC, b"k", 0, 0, 10)
+        assert [(each.offset, each.record) for each in found] == [(8, 1)]
 
     asyncio.run(run())
 
