@@ -24,8 +24,8 @@ members, a crash in the middle of a merge needs no care of its own, and no apply
 bounded amount of it. A merge under way has a cursor: entries below it are in the run it writes,
 entries at or above it still in the runs it reads, whose blocks go as the cursor passes them.
 
-A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly below the topic's
-oldest needed position is dropped whole.
+A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly
+below the topic's oldest needed position is dropped whole.
 """
 
 import heapq
