@@ -103,6 +103,7 @@ class GroupHost:
         self._tick_due = False
         self._writing = False
         self._apply_waits = False
+        self._follow_up_due = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopped = False
         self._failure: BaseException | None = None
@@ -287,6 +288,10 @@ class GroupHost:
             return
         with self._or_fail:
             self._pump()
+        if not self._follow_up_due:
+            # Behind the tasks that the pump woke: what leaves the member leaves first.
+            self._follow_up_due = True
+            self._loop.call_soon(self._follow_up)
 
     def _pump(self) -> None:
         group = self.group
@@ -310,9 +315,20 @@ class GroupHost:
                 break
             self._apply_waits = group.apply_slice(now)
             now = self._clock.monotonic()
-        self._after_pump(now)
 
-    def _after_pump(self, now: float) -> None:
+    def _follow_up(self) -> None:
+        """What concerns this member alone: who leads, who waits for apply, saving, the timer."""
+        self._follow_up_due = False
+        if self._stopped:
+            return
+        with self._or_fail:
+            self._note_leadership()
+            self._applied_waiters.wake(self._machine.applied_index)
+            now = self._clock.monotonic()
+            self._saving.consider(now)
+            self._arm(now)
+
+    def _note_leadership(self) -> None:
         group = self.group
         if (group.role, group.term, group.leader) != (
             self._leadership.role,
@@ -328,9 +344,6 @@ class GroupHost:
             )
             for watcher in list(self._leadership_watchers):
                 watcher(self._leadership)
-        self._applied_waiters.wake(self._machine.applied_index)
-        self._saving.consider(now)
-        self._arm(now)
 
     def _arm(self, now: float) -> None:
         """Set the timer to the next deadline; a timer that is set earlier is left to fire."""
