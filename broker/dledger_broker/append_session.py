@@ -110,10 +110,12 @@ class AppendSession:
     async def take_one(self, frame: bytes) -> bytes:
         """Serve a unary append: one frame in, its answers out."""
         await self._take(frame)
-        while any(item.row is None for item in self._waiting):
+        rows = self._take_rows()
+        while self._waiting:
             self._wake.clear()
             await self._wake.wait()
-        return encode_answers(self._take_rows())
+            rows += self._take_rows()
+        return encode_answers(rows)
 
     async def _take(self, frame: bytes) -> None:
         """Check the batches of a frame and submit them."""

@@ -298,6 +298,24 @@ def test_unary_append_answers_all_batches_of_its_frame() -> None:
     run(scenario)
 
 
+def test_unary_append_hears_of_each_answer_whenever_it_comes() -> None:
+    """The first batch's answer came in a turn of its own: the second one's woke nobody, ever."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        frame = encode_append([batch(b"a"), batch(b"b", TOPIC, 1)], 5, 1_000)
+        call = asyncio.get_running_loop().create_task(stage.session.take_one(frame))
+        await stage.settled(lambda: len(stage.router.items) == 2)
+        for item in stage.router.items:
+            answer(item)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await stage.settled(call.done)
+        assert [row.number for row in parse_answers(await call)] == [5, 6]
+
+    run(scenario)
+
+
 # Faults at each await: nobody is stranded, nothing is answered twice, all room is given back.
 
 
