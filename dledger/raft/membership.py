@@ -127,12 +127,13 @@ class Membership:
             return
         if session.session == hello.session and session.admit(hello) is not Admission.FRESH:
             return
+        if hello.forgotten and hello.recorded == self.incarnation:
+            # Whoever says so: an old copy may know the sender by an earlier life, and refuse it.
+            self._begin_anew(sender)
         if not self._may_begin(sender, hello):
             return
         if session.session != hello.session:
             session.begin(hello.session, hello.sequence)
-        if hello.forgotten and hello.recorded == self.incarnation:
-            self._begin_anew(sender)
         self._learn(sender, hello)
 
     def _refuse(self, sender: MemberId, why: str) -> None:

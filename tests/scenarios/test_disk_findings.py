@@ -183,6 +183,28 @@ def test_an_old_copy_forgets_no_vote_of_the_present_term() -> None:
     stage.finish()
 
 
+def test_an_old_copy_heeds_who_began_a_new_life_since() -> None:
+    """b's copy knows c by the life before c's disk was lost, so it refuses c: but what c says of b
+    is true whoever c is. Else b and a, who was restarted and knows of nothing, would be a majority.
+    """
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("b")
+    stage.members["c"].power_cut()
+    stage.wipe("c")
+    stage.start_member("c")
+    stage.run_until(lambda: _trusted(stage, "c"), 15.0, "c is trusted in a new life")
+    stage.elect("c")
+    stage.join()
+    stage.settle()
+    stage.put_back("b", old)
+    stage.cut("a", "b")
+    stage.start_member("b")
+    stage.run_until(lambda: stage.members["b"].role is Role.QUARANTINED, 2.0, "c tells b")
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "b"), 15.0, "b is trusted again")
+    stage.finish()
+
+
 def test_a_copy_from_before_the_group_formed_is_not_adopted_as_new() -> None:
     """It has the life that the first entry lists, and no data: an honest newcomer looks alike."""
     stage = Stage("abc", start="ab")
