@@ -1,0 +1,134 @@
+"""The members' disk fills up: writes are refused, reads go on, and it recovers by itself.
+
+The data lie on one loop-mounted ext4 that somebody else fills: first below the low-water mark,
+then to the last block.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from dledger_broker.local_cluster import LocalCluster
+from dledger_client import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    ConsumerConfig,
+    Overloaded,
+    ProducerConfig,
+    StartAt,
+)
+from dledger_proto.errors import Code
+from tests.integration.cluster import eventually
+from tests.integration.loop_disk import LoopDisk, why_not
+
+MIB = 1 << 20
+TOPIC = "full"
+SETTINGS = {
+    "storage.segment_size_bytes": 32 * MIB,
+    "storage.disk_low_water_bytes": 48 * MIB,
+    "storage.disk_reserve_bytes": 8 * MIB,
+}
+DISK_BYTES = 512 * MIB
+BLOCK_BYTES = 4096
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def _fill(disk: LoopDisk, left_bytes: int) -> None:
+    """Leave so much free space; less than a block if 0, but for what the file system keeps."""
+    step = 16 * MIB
+    with (disk.mount / "ballast").open("ab") as ballast:
+        while step >= BLOCK_BYTES and (left := _free(disk) - left_bytes) > 0:
+            size = min(step, max(left, BLOCK_BYTES))
+            try:
+                os.posix_fallocate(ballast.fileno(), ballast.seek(0, os.SEEK_END), size)
+            except OSError:
+                step //= 2
+
+
+def _free(disk: LoopDisk) -> int:
+    found = os.statvfs(disk.mount)
+    return found.f_bfree * found.f_frsize
+
+
+async def _bodies(bootstrap: str) -> list[bytes]:
+    found: list[bytes] = []
+    async with AsyncConsumer(bootstrap, ConsumerConfig(start_at=StartAt.FIRST)) as consumer:
+        await consumer.assign(TOPIC, StartAt.FIRST)
+        left = sum(bounds.maximum for bounds in (await consumer.offsets(TOPIC)).values())
+        while left > 0:
+            records = await consumer.poll(timeout_ms=5_000)
+            assert records, f"{left} records never came"
+            found += [bytes(record.body) for record in records]
+            left -= len(records)
+    return found
+
+
+async def _refused(producer: AsyncProducer) -> bool:
+    """Tell whether a send is refused for want of room; it is then certainly not stored."""
+    try:
+        await producer.send(TOPIC, b"refused?")
+    except Overloaded as error:
+        return error.code is Code.DISK_FULL
+    return False
+
+
+async def _story(cluster: LocalCluster, disk: LoopDisk) -> None:
+    stored: list[bytes] = []
+    config = ProducerConfig(timeout_ms=1_500)
+    async with (
+        AsyncAdmin(cluster.name_server) as admin,
+        AsyncProducer(cluster.name_server, config) as producer,
+    ):
+
+        async def led() -> bool:
+            return any(group.has_leader for group in await admin.groups())
+
+        await eventually(led, "a leader", 60)
+        await admin.create_topic(TOPIC, queues_per_group=1)
+
+        async def send(body: bytes) -> bool:
+            try:
+                await producer.send(TOPIC, body)
+            except Overloaded:
+                return False
+            stored.append(body)
+            return True
+
+        assert await send(b"before")
+        for left_bytes in (32 * MIB, 0):
+            _fill(disk, left_bytes)
+            await eventually(lambda: _refused(producer), f"refusals with {left_bytes} bytes", 30)
+            there = await _bodies(cluster.name_server)
+            assert [body for body in there if body != b"refused?"] == stored, "reads go on"
+            assert all(cluster.is_running(name) for name in cluster.member_names)
+            assert await led()
+            (disk.mount / "ballast").unlink()
+            name = b"after %d" % left_bytes
+
+            async def works_again(name: bytes = name) -> bool:
+                return await send(name)
+
+            await eventually(works_again, "sends that are taken again", 30)
+    there = await _bodies(cluster.name_server)
+    assert [body for body in there if body != b"refused?"] == stored
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path) -> None:
+    """I16, with real members on a real file system."""
+    cluster = LocalCluster(tmp_path / "cluster", settings=SETTINGS)
+    with LoopDisk(tmp_path / "image", tmp_path / "disk", DISK_BYTES) as disk:
+        cluster.prepare()
+        for name in cluster.member_names:
+            (disk.mount / name).mkdir()
+            (cluster.folder / name / "data").symlink_to(disk.mount / name)
+        try:
+            cluster.start_all()
+            asyncio.run(_story(cluster, disk))
+        finally:
+            for name in cluster.names:
+                if cluster.is_running(name):
+                    cluster.kill(name)
