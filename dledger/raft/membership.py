@@ -192,7 +192,8 @@ class Membership:
         incarnation = context.random.randbytes(INCARNATION_SIZE)
         context.trace.event("life_renewed", told_by=teller, incarnation=incarnation.hex())
         if not context.formed:
-            self._first_life = incarnation
+            self._forming = None
+            context.storage.begin_life({context.member: incarnation}, quarantined=True)
             self.announce()
             return
         context.gate.clear()
@@ -285,7 +286,7 @@ class Membership:
                 context.settings.cluster,
                 context.settings.group,
                 context.member,
-                self._life_in(durable),
+                self._life_in(durable) if context.formed else self.incarnation,
                 self._state_number,
                 durable.term if context.formed else 0,
                 group_id=self.group_id,

@@ -228,6 +228,45 @@ def test_a_copy_from_before_the_group_formed_is_not_adopted_as_new() -> None:
     stage.finish()
 
 
+def test_a_copy_from_before_the_group_formed_is_told_while_it_is_being_adopted() -> None:
+    """b, who was restarted, takes it for new, and its disk is slow; then a says what it promised.
+    It took part in its old life until a had said so once more: it could have voted.
+    """
+    stage = Stage("abc", start="ab")
+    stage.start_member("c")
+    stage.run_until(lambda: stage.members["c"].running, 1.0, "c starts")
+    old = stage.copy_disk("c")
+    life = _life(stage, "c")
+    stage.formed()
+    stage.put("a", "v")
+    stage.settle()
+    stage.put_back("c", old)
+    stage.members["b"].kill()
+    stage.start_member("b")
+    stage.settle()
+    stage.cut("a", "c")
+    stage.members["c"].disk.hang()
+    stage.start_member("c")
+    stage.settle()
+    stage.join_pair("a", "c")
+    stage.run_until(lambda: stage.counts["event forgotten"] > 0, 2.0, "a notices")
+    stage.settle()
+    stage.members["c"].disk.quick()
+    roles = set[Role]()
+
+    def noted() -> bool:
+        roles.add(stage.members["c"].role)
+        return Role.QUARANTINED in roles
+
+    stage.run_until(noted, 2.0, "c takes part, in quarantine")
+    assert Role.FOLLOWER not in roles
+    assert stage.counts["event life_renewed"] == 1
+    assert _life(stage, "c") != life
+    stage.join()
+    stage.run_until(lambda: _trusted(stage, "c"), 15.0, "c is trusted in a new life")
+    stage.finish()
+
+
 def test_a_renewed_life_is_on_disk_and_the_one_before_is_refused() -> None:
     """A restart goes on with the new life; the copy put back once more is of an earlier one."""
     stage = Stage("abc").formed()
