@@ -157,8 +157,12 @@ class CommitLog:
 
     @property
     def checkpoint_is_behind(self) -> bool:
-        """True: the checkpoint does not cover all that is synced, so damage there reads as torn."""
-        return self._state.checkpoint_position != self._state.durable.position
+        """True: the checkpoint does not cover all that is synced, so damage there reads as torn.
+
+        Not while the disk is low: what nobody waits for takes nothing from the reserve.
+        """
+        state = self._state
+        return state.checkpoint_position != state.durable.position and not self._space.low
 
     @property
     def durable_position(self) -> Position:

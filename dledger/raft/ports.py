@@ -53,7 +53,7 @@ class RaftLog(Protocol):
 
     @property
     def checkpoint_is_behind(self) -> bool:
-        """A checkpoint would cover more than the newest does."""
+        """A checkpoint would cover more than the newest does, and there is room for it."""
         ...
 
     @property

@@ -10,7 +10,7 @@ from dledger.log import DamagedLog
 from dledger.log.scan import walk_entries
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk import BLOCK_SIZE, SimFileSystem
 from tests.unit.log.support import SMALL, Disk, Member, Written, check_holds
 
 PATH = "/disk/data"
@@ -168,3 +168,21 @@ def test_a_checkpoint_of_unsynced_entries_syncs_them_first(sim: SimFileSystem) -
     sim.power_cut(Random(3))
     member.reopen(close=False)
     check_holds(member.log, entries)
+
+
+def test_an_idle_log_leaves_a_full_disk_alone() -> None:
+    """A checkpoint that nothing needs took from the reserve, and past it ended the member, again
+    1 s after each start: with reads that it could have served.
+    """
+    fs = SimFileSystem(Random(1), budget_bytes=1 << 20)
+    member = Member(fs, PATH, replace(ONE_SEGMENT, reserve_bytes=4096))
+    member.genesis()
+    member.sync()
+    write(member, 300, sync=True)
+    ballast = fs.open("/disk/ballast", create=True)
+    ballast.allocate(0, fs.free_bytes(PATH) // BLOCK_SIZE * BLOCK_SIZE)
+    assert member.log.check_disk()
+    assert not member.log.checkpoint_is_behind
+    ballast.truncate(0)
+    assert not member.log.check_disk()
+    assert member.log.checkpoint_is_behind
