@@ -1,0 +1,92 @@
+"""Known bugs about disks that do not hold what they held: damage met late, old copies (D18)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import DISK, Mutant
+from tests.mutants.rewrite import Edit
+
+RAFT = "dledger.raft"
+
+DISK_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "refill-sends-unchecked-bytes",
+        "entries are read from disk and sent as they are, damaged or not (I15)",
+        [Edit(f"{RAFT}.message:load", "_check_entries(data, payload)", "pass")],
+        [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
+    ),
+    Mutant(
+        "damage-taken-for-a-cut",
+        "entries that cannot be read for a follower are taken for cut or trimmed (I15)",
+        [Edit(f"{RAFT}.message:check_held", "while index <= payload.last:", "while False:")],
+        [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
+    ),
+    Mutant(
+        "forgotten-acknowledgement-not-noticed",
+        "a follower that lost what it acknowledged is waited for, for ever (D18)",
+        [Edit(f"{RAFT}.progress:Progress.forgets", "hint < self.match", "False")],
+        [f"{DISK}.test_an_old_copy_under_a_steady_leader_begins_a_new_life:0"],
+    ),
+    Mutant(
+        "forgotten-term-not-noticed",
+        "a member that knows an earlier term than it promised is taken as it is (D18)",
+        [Edit(f"{RAFT}.formation:forgotten_by", "hello.term >= promised", "True")],
+        [f"{DISK}.test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_one"],
+    ),
+    Mutant(
+        "old-copy-still-matches",
+        "what an old copy acknowledged before is still counted (D18)",
+        [Edit(f"{RAFT}.membership:Membership.forget_life", "self._hooks.new_life(peer)", "pass")],
+        [f"{DISK}.test_a_member_of_an_old_copy_counts_no_more_and_says_why"],
+    ),
+    Mutant(
+        "old-copy-still-heard",
+        "an old copy is refilled and counted before it has begun a new life (D18)",
+        [Edit(f"{RAFT}.membership:Membership.admit", "or sender in self._forgetful", "")],
+        [f"{DISK}.test_a_member_of_an_old_copy_counts_no_more_and_says_why"],
+    ),
+    Mutant(
+        "renewed-life-is-not-quarantined",
+        "a member that is told that it has forgotten goes on as one that is trusted (D18)",
+        [Edit(f"{RAFT}.storage:Storage.renew_life", "True, lifted=False", "False, lifted=True")],
+        [f"{DISK}.test_an_old_copy_elects_nobody_who_misses_its_commits"],
+    ),
+    Mutant(
+        "renewed-life-in-memory-only",
+        "a new life is not written: a restart goes on with the one that forgot (D18)",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership._life_in",
+                "return state.incarnations.get(self._context.member, self._first_life)",
+                "return self._first_life",
+            )
+        ],
+        [f"{DISK}.test_a_renewed_life_is_on_disk_and_the_one_before_is_refused"],
+    ),
+    Mutant(
+        "old-copy-heeds-only-whom-it-knows",
+        "an old copy is deaf to a member that began a new life since (D18)",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership.on_hello",
+                "if hello.forgotten and",
+                "if hello.forgotten and hello.incarnation == self.recorded(sender) and",
+            )
+        ],
+        [f"{DISK}.test_an_old_copy_heeds_who_began_a_new_life_since"],
+    ),
+    Mutant(
+        "renewal-while-adopting-is-lost",
+        "a member that is told of forgotten promises goes on being adopted as a new one (D18)",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership._begin_anew",
+                "context.storage.begin_life({context.member: incarnation}, quarantined=True)",
+                "self._first_life = incarnation",
+            )
+        ],
+        [
+            f"{DISK}.test_a_copy_from_before_the_group_formed_is_told_while_it_is_being_adopted",
+        ],
+    ),
+)
