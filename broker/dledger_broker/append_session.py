@@ -96,6 +96,9 @@ class AppendSession:
     async def _read(self, receive: Receive) -> None:
         while isinstance(frame := await receive(), bytes):
             await self._take(frame)
+            while self._is_full():
+                self._room.clear()
+                await self._room.wait()
         self._read_all = True
         self._wake.set()
 
@@ -132,9 +135,6 @@ class AppendSession:
             self._waiting += items
             self._unanswered_bytes += sum(item.size for item in items)
         await self._judge(deque(items), refusal)
-        while self._is_full():
-            self._room.clear()
-            await self._room.wait()
 
     async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
         """Submit or refuse each item. Of what the stream's end leaves over nothing is proposed."""

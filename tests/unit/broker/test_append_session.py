@@ -298,11 +298,14 @@ def test_unary_append_answers_all_batches_of_its_frame() -> None:
     run(scenario)
 
 
-def test_unary_append_hears_of_each_answer_whenever_it_comes() -> None:
-    """The first batch's answer came in a turn of its own: the second one's woke nobody, ever."""
+@pytest.mark.parametrize("bounds", [{}, {"stream_bytes_max": 1}])
+def test_unary_append_hears_of_each_answer_whenever_it_comes(bounds: dict[str, int]) -> None:
+    """The first batch's answer came in a turn of its own: the second one's woke nobody, ever. Nor
+    in a frame above a stream's bound: a unary call has no frame after it that could wait.
+    """
 
     async def scenario() -> None:
-        stage = Stage()
+        stage = Stage(**bounds)
         frame = encode_append([batch(b"a"), batch(b"b", TOPIC, 1)], 5, 1_000)
         call = asyncio.get_running_loop().create_task(stage.session.take_one(frame))
         await stage.settled(lambda: len(stage.router.items) == 2)
