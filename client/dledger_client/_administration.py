@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import grpc.aio
 
 from dledger_client import _calls as calls
+from dledger_client._arguments import UINT32_MAX, check_integer
 from dledger_client._cluster import Cluster
 from dledger_client._fetch_state import Place
 from dledger_client._queries import Queries
@@ -102,12 +103,15 @@ class Administration:
 
     async def trim(self, place: Place, offset: int) -> int:
         """Move a queue's minimum up to `offset`; return the minimum."""
+        check_integer("offset", offset)
         ref, group = await self._reference(place)
         request = pb.TrimRequest(queue=ref, offset=offset)
         return (await self.cluster.call(calls.TRIM, request, group=group)).minimum
 
     async def hold(self, owner: str, place: Place, offset: int, ttl_ms: int) -> int:
         """Keep everything from `offset` on for `ttl_ms` (0: release); return until when."""
+        check_integer("offset", offset)
+        check_integer("ttl_ms", ttl_ms)
         ref, group = await self._reference(place)
         request = pb.HoldRequest(owner=owner, queue=ref, offset=offset, ttl_ms=ttl_ms)
         return (await self.cluster.call(calls.HOLD, request, group=group)).until_ms
@@ -163,6 +167,7 @@ class Administration:
 
     async def log_entries(self, address: str, group: str, from_index: int) -> list[EntryMark]:
         """Return a mark for every entry of one member's committed log from an index on."""
+        check_integer("from_index", from_index)
         request = pb.LogEntriesRequest(from_index=from_index).SerializeToString()
         stream = raw_read(self.cluster.channels.to(address), calls.LOG_ENTRIES)(
             request, metadata=group_metadata(group)
@@ -190,6 +195,9 @@ class Administration:
         self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int
     ) -> list[FoundRecord]:
         """Return records with a key, from every group that holds a part of the topic."""
+        check_integer("begin_ms", begin_ms)
+        check_integer("end_ms", end_ms)
+        check_integer("limit", limit, UINT32_MAX)
         route = await self.queries.topic(topic)
         request = pb.LookupKeyRequest(
             queue=pb.QueueRef(topic_id=route.id),
@@ -226,6 +234,7 @@ class Administration:
 
     async def lookup_offset(self, place: Place, offset: int) -> list[FoundRecord]:
         """Return the record at an offset."""
+        check_integer("offset", offset)
         ref, group = await self._reference(place)
         request = pb.LookupOffsetRequest(queue=ref, offset=offset)
         return self._found(

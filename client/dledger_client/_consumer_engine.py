@@ -15,6 +15,7 @@ from functools import partial
 import grpc.aio
 
 from dledger_client import _fetch_state as fetch
+from dledger_client._arguments import check_integer
 from dledger_client._cluster import Cluster
 from dledger_client._fetch import FetchCore
 from dledger_client._fetch_state import Place
@@ -26,7 +27,6 @@ from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import parse_fetch
-from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -137,15 +137,12 @@ class ConsumerEngine:
 
     async def _offsets_of(self, starts: Mapping[Place, Start | None]) -> dict[Place, int]:
         """Return where each queue begins (S103)."""
-        offsets: dict[Place, int] = {
-            place: start for place, start in starts.items() if isinstance(start, int)
-        }
-        for place, offset in offsets.items():
-            if not 0 <= offset <= OFFSET_MAX:
-                raise error_of(
-                    Code.INVALID_ARGUMENT,
-                    f"{place[0]}/{place[1]}: offset {offset}, must be 0 to {OFFSET_MAX}",
-                )
+        offsets: dict[Place, int] = {}
+        for place, start in starts.items():
+            if start is None or isinstance(start, StartAt):
+                continue
+            check_integer(f"{place[0]}/{place[1]}: offset", start)
+            offsets[place] = start
         unset = [place for place, start in starts.items() if start is None]
         if unset and self.config.group:
             offsets |= await self.queries.committed(self.config.group, unset)

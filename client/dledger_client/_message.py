@@ -4,7 +4,7 @@ Owns: the choice between a fast path that accepts what is certainly fine, and th
 is asked about everything else: it owns the rules, and refuses with field, value and limit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from dledger_client.errors import InvalidRequest, MessageIllegal, MessageTooLarge, client_error
@@ -64,14 +64,45 @@ def make_record(
         )
     if not tag and key is None and not keys and not properties:
         return Record(body), len(body) + COLUMN_BYTES
-    if isinstance(keys, str):
-        raise MessageIllegal(Code.MESSAGE_ILLEGAL, "keys: str, must be a sequence of str")
+    if isinstance(keys, str) or not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"keys: {type(keys).__name__}, must be a sequence of str"
+        )
     all_keys = tuple(keys) if key is None else (key, *keys)
-    return sized(Record(body, tag, all_keys, properties or _NO_PROPERTIES))
+    return _sized(Record(body, tag, all_keys, _copied(properties) or _NO_PROPERTIES))
 
 
-def sized(record: Record) -> tuple[Record, int]:
-    """Return a record that was checked, and an upper bound of its bytes in a batch."""
+def taken_over(message: object) -> tuple[Record, int]:
+    """Return one of many messages as `make_record` does: checked, and no longer the caller's."""
+    if not isinstance(message, Record):
+        if isinstance(message, bytes | bytearray | memoryview):
+            return make_record(_body_of(cast("object", message)))
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"message: {type(message).__name__}, must be bytes or Message"
+        )
+    body, tag, keys, properties, time_ms = message
+    if isinstance(time_ms, bool) or not isinstance(time_ms, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"time_ms: {time_ms!r}, must be milliseconds since 1970, an int"
+        )
+    record, size = make_record(body, tag, None, keys, properties)
+    return record._replace(time_ms=time_ms), size
+
+
+def _copied(properties: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return a copy: the caller may change its own while the message waits to be encoded."""
+    if not properties:
+        return None
+    try:
+        return dict(properties)
+    except (TypeError, ValueError):
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL,
+            f"properties: {type(properties).__name__}, must be a mapping of str to str",
+        ) from None
+
+
+def _sized(record: Record) -> tuple[Record, int]:
     try:
         size = _plain_size(record)
     except (AttributeError, TypeError):
@@ -116,16 +147,26 @@ def _plain_size(record: Record) -> int:
 
 def _exact_size(record: Record) -> int:
     """Return the bytes of a record, from the codec, which raises what is wrong with it."""
-    base_time_ms = record.time_ms if isinstance(record.time_ms, int) else 0  # pyright: ignore[reportUnnecessaryIsInstance]
     try:
         encoded = encode_batch(
-            [record], topic_id=b"?" * 16, queue=0, stamp=None, base_number=0,
-            base_time_ms=base_time_ms,
-        )  # fmt: skip
+            [record], topic_id=b"?" * 16, queue=0, stamp=None, base_number=0, base_time_ms=0
+        )
     except DledgerError as error:
         raise client_error(error) from None
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidRequest(
-            Code.INVALID_ARGUMENT, f"message: a field has the wrong type: {error}"
+            Code.INVALID_ARGUMENT, f"message: {_wrong_type(record) or error}"
         ) from error
     return len(encoded) - BATCH_HEADER_SIZE
+
+
+def _wrong_type(record: Record) -> str:
+    """Return which text of a record is none; empty when all are."""
+    texts: list[tuple[str, object]] = [("tag", record.tag)]
+    texts += [("keys", key) for key in record.keys]
+    for name, value in record.properties.items():
+        texts += [("name of a property", name), (f"property {name!r}", value)]
+    for field, text in texts:
+        if not isinstance(text, str):
+            return f"{field}: {text!r}, must be str"
+    return ""

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from dledger_client import _calls as calls
+from dledger_client._arguments import check_integer
 from dledger_client._cluster import Cluster
 from dledger_client._fetch_state import Place
 from dledger_client._message import check_group, check_topic
@@ -93,6 +94,7 @@ class Queries:
 
     async def offset_by_time(self, place: Place, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum if there is none."""
+        check_integer("time_ms", time_ms)
         route, group = await self.located(place)
         request = pb.OffsetByTimeRequest(
             queue=pb.QueueRef(topic_id=route.id, queue=place[1]), time_ms=time_ms
@@ -141,6 +143,8 @@ class Queries:
         All others are stored nevertheless. With `reset` an offset may go back.
         """
         check_group(consumer_group)
+        for (topic, queue), offset in offsets.items():
+            check_integer(f"{topic}/{queue}: offset", offset)
         refused: list[tuple[Place, int, int]] = []
 
         async def ask(group: str, asked: _Portion) -> None:

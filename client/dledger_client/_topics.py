@@ -177,4 +177,9 @@ def _selected(
         raise
     except Exception as error:
         raise error_of(Code.INVALID_ARGUMENT, f"selector: it raised {error!r}") from error
-    return chosen.queue if isinstance(chosen, TopicQueue) else chosen
+    queue = chosen.queue if isinstance(chosen, TopicQueue) else chosen
+    if not isinstance(queue, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise error_of(
+            Code.INVALID_ARGUMENT, f"selector: it returned {queue!r}, must be a queue or its number"
+        )
+    return queue

@@ -9,14 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._administration import Administration
+from dledger_client._arguments import UINT32_MAX, check_integer
 from dledger_client._fetch_state import Place
 from dledger_client._message import check_topic
 from dledger_client._routes import GroupRoute, TopicRoute
 from dledger_client._runner import SyncRunner
 from dledger_client._wire import parse_addresses
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError
+from dledger_client.errors import ClientError, error_of
 from dledger_client.model import EntryMark, FoundRecord, MemberStatus, QueueBounds, TopicKind
+from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
 
 
@@ -79,6 +81,9 @@ class Admin:
         when it exists with another configuration. Groups that could not be reached take it later.
         """
         check_topic(name)
+        check_integer("queues_per_group", queues_per_group, UINT32_MAX)
+        check_integer("read_queues", read_queues, UINT32_MAX)
+        check_integer("permission", permission, UINT32_MAX)
         request = pb.CreateTopicRequest(
             name=name,
             type=pb.TopicType.ValueType(kind.value),
@@ -102,6 +107,10 @@ class Admin:
 
         `layout` lists (group, write queues) in the order in which the queues are numbered.
         """
+        check_integer("read_queues", read_queues, UINT32_MAX)
+        check_integer("permission", permission, UINT32_MAX)
+        for group, queues in layout:
+            check_integer(f"layout: queues of {group}", queues, UINT32_MAX)
         request = pb.UpdateTopicRequest(
             name=name,
             permission=permission,
@@ -213,7 +222,12 @@ class Admin:
     def lookup_message(self, message_id: bytes | str) -> list[FoundRecord]:
         """Return the record with an id (24 bytes, or 48 hex digits); [] if there is none."""
         if isinstance(message_id, str):
-            message_id = bytes.fromhex(message_id)
+            try:
+                message_id = bytes.fromhex(message_id)
+            except ValueError:
+                raise error_of(
+                    Code.INVALID_ARGUMENT, f"message_id: {message_id!r}, must be 48 hex digits"
+                ) from None
         return self._runner.run(self._administration.lookup_message(message_id))
 
     def lookup_offset(self, topic: str, queue: int, offset: int) -> list[FoundRecord]:

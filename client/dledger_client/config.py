@@ -5,6 +5,7 @@ Owns: the values and their limits. Not: bounds both ends agree on (`dledger_prot
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
 
 from dledger_client.latency import TABLE_5X, LatencyTable
 from dledger_proto.batch import Compression
@@ -17,10 +18,20 @@ from dledger_proto.limits import (
     PRODUCER_BATCHES_IN_FLIGHT_MAX,
 )
 
+TIMEOUT_MS_MAX: Final = 86_400_000
+"""Of any one call: a day."""
 
-def _check(field_name: str, value: float, minimum: float, maximum: float) -> None:
-    if not minimum <= value <= maximum:
-        raise ValueError(f"{field_name}: {value}, must be {minimum} to {maximum}")
+
+def _check(field_name: str, value: object, minimum: int, maximum: int) -> None:
+    """Raise ValueError unless `value` is an integer within limits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise ValueError(f"{field_name}: {value!r}, must be an integer from {minimum} to {maximum}")
+
+
+def _check_type(field_name: str, value: object, kind: type[object]) -> None:
+    if not isinstance(value, kind):
+        # A ValueError as for every other wrong setting: one thing to catch.
+        raise ValueError(f"{field_name}: {value!r}, must be a {kind.__name__}")  # noqa: TRY004
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +94,18 @@ class ProducerConfig:
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
 
     def __post_init__(self) -> None:
+        for field_name, kind in (
+            ("name", str),
+            ("compression", Compression),
+            ("latency_table", LatencyTable),
+            ("connection", ConnectionConfig),
+        ):
+            _check_type(field_name, getattr(self, field_name), kind)
         if len(self.name.encode()) > 1_024:
             raise ValueError(f"name: {len(self.name.encode())} bytes, at most 1024")
         for name, least, most in (
-            ("timeout_ms", 1, 86_400_000),
+            ("timeout_ms", 1, TIMEOUT_MS_MAX),
             ("tries_max", 0, 1_000_000),
-            ("linger_ms", 0, 60_000),
             ("batch_bytes", 1, BODY_SIZE_MAX),
             ("batch_records", 1, BATCH_RECORDS_MAX),
             ("batches_in_flight", 1, PRODUCER_BATCHES_IN_FLIGHT_MAX),
@@ -96,6 +113,8 @@ class ProducerConfig:
             ("buffer_bytes", 2 * BODY_SIZE_MAX, 64 * 1_024 * MIB),
         ):
             _check(name, getattr(self, name), least, most)
+        if not isinstance(self.linger_ms, int | float) or not 0 <= self.linger_ms <= 60_000:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"linger_ms: {self.linger_ms!r}, must be a number from 0 to 60000")
         if self.name and not self.idempotent:
             raise ValueError(
                 f"name: {self.name!r} given with idempotent=False; only ids have names"
@@ -141,5 +160,12 @@ class ConsumerConfig:
             ("wait_ms", 10, 30_000),
         ):
             _check(name, getattr(self, name), least, most)
+        for field_name, kind in (
+            ("group", str),
+            ("start_at", StartAt),
+            ("prefer", str),
+            ("connection", ConnectionConfig),
+        ):
+            _check_type(field_name, getattr(self, field_name), kind)
         if not self.prefer:
             raise ValueError('prefer: empty, must be "leader", "follower" or a member id')

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self, cast
 
+from dledger_client._arguments import check_integer, checked_timeout
 from dledger_client._consumer_engine import ConsumerEngine, Start
 from dledger_client._fetch_state import Place
 from dledger_client._runner import AsyncRunner
@@ -151,11 +152,8 @@ class AsyncConsumer:
         self, max_records: int = 10_000, timeout_ms: float | None = 1_000
     ) -> list[RecordBatch]:
         """Return records as runs of producers' batches, without unpacking them; else as `poll`."""
-        if not 1 <= max_records <= RECORDS_MAX:
-            raise InvalidRequest(
-                Code.INVALID_ARGUMENT, f"max_records: {max_records}, must be 1 to {RECORDS_MAX}"
-            )
-        timeout = None if timeout_ms is None else timeout_ms / 1_000
+        check_integer("max_records", max_records, RECORDS_MAX, 1)
+        timeout = None if timeout_ms is None else checked_timeout(timeout_ms)
         return await self._runner.run(self._engine.poll(max_records, timeout))
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from dledger_client._arguments import checked_timeout
 from dledger_client._futures import AsyncSendFuture
-from dledger_client._message import check_topic, make_record, sized
+from dledger_client._message import check_topic, make_record, taken_over
 from dledger_client._producer_engine import ProducerEngine
 from dledger_client._runner import AsyncRunner
 from dledger_client._topics import Pin
@@ -120,9 +121,7 @@ class AsyncProducer:
         records: list[Message] = []
         size = 0
         for message in messages:
-            record, record_size = (
-                make_record(message) if isinstance(message, bytes) else sized(message)
-            )
+            record, record_size = taken_over(message)
             records.append(record)
             size += record_size
         if not records:
@@ -206,7 +205,7 @@ class AsyncProducer:
         Raises TimeoutError after `timeout_ms`; the sends go on.
         """
         await self._runner.run(
-            self._engine.flush(None if timeout_ms is None else timeout_ms / 1_000)
+            self._engine.flush(None if timeout_ms is None else checked_timeout(timeout_ms))
         )
 
     async def close(self, timeout_ms: float | None = None) -> None:
@@ -222,7 +221,9 @@ class AsyncProducer:
 
     def _timeout(self, timeout_ms: float | None) -> float:
         """Return a budget in seconds."""
-        return (self._config.timeout_ms if timeout_ms is None else timeout_ms) / 1_000
+        if timeout_ms is None:
+            return self._config.timeout_ms / 1_000
+        return checked_timeout(timeout_ms)
 
     def _check_topic(self, topic: str) -> None:
         if topic not in self._checked:
@@ -244,8 +245,12 @@ def _pin(
         raise MessageIllegal(
             Code.MESSAGE_ILLEGAL, f"queue, ordering_key, selector: {given} given, at most one"
         )
-    if queue is not None and queue < 0:
-        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"queue: {queue}, must not be negative")
+    if queue is not None and (type(queue) is not int or queue < 0):
+        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"queue: {queue!r}, must be an integer from 0")
     if isinstance(ordering_key, str):
         ordering_key = ordering_key.encode()
+    elif ordering_key is not None and not isinstance(ordering_key, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise MessageIllegal(
+            Code.MESSAGE_ILLEGAL, f"ordering_key: {ordering_key!r}, must be str or bytes"
+        )
     return Pin(queue, ordering_key, selector, argument)

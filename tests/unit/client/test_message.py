@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_client._message import check_group, check_topic, make_record, sized
+from dledger_client._message import check_group, check_topic, make_record, taken_over
 from dledger_client.errors import ClientError, MessageIllegal, MessageTooLarge
 from dledger_proto.batch import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
@@ -26,7 +26,7 @@ def test_body_limit() -> None:
     assert e.value.code is Code.MESSAGE_TOO_LARGE
     assert e.value.definite
     with pytest.raises(MessageTooLarge):
-        sized(Record(bytes(BODY_SIZE_MAX + 1)))
+        taken_over(Record(bytes(BODY_SIZE_MAX + 1)))
 
 
 def test_properties_limit() -> None:

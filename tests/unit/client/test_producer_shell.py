@@ -288,7 +288,7 @@ def test_bad_arguments_of_a_producer() -> None:
             AsyncProducer(addresses)
     with pytest.raises(ValueError, match="linger_ms: -1"):
         ProducerConfig(linger_ms=-1)
-    with pytest.raises(ValueError, match="batches_in_flight: 257, must be 1 to 256"):
+    with pytest.raises(ValueError, match=r"batches_in_flight: 257, must be .* 1 to 256"):
         ProducerConfig(batches_in_flight=257)
     with pytest.raises(ValueError, match="idempotent"):
         ProducerConfig(name="x", idempotent=False)
