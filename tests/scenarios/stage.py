@@ -25,10 +25,11 @@ from dledger_proto.batch import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
 from tests.sim.damage import FOLDER
 from tests.sim.disk import _Folder
-from tests.sim.durable import durable_copy, put_back
+from tests.sim.durable import durable_copy
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.liveness import check_contents
-from tests.sim.memory_store import MemoryDisk, MemoryStore
+from tests.sim.memory_store import MemoryDisk
+from tests.sim.old_copy import restore
 from tests.sim.plan import KIB, Plan, draw_plan
 from tests.sim.requests import CreateTopic
 from tests.sim.world import World
@@ -200,13 +201,7 @@ class Stage(World):
 
     def put_back(self, name: str, old: DiskCopy) -> None:
         """End a member and put an older copy of its disk back, which is used up."""
-        member = self.members[name]
-        member.kill()
-        member.wipe()
-        put_back(member.fs, FOLDER, old.folder)
-        member.store = MemoryStore(old.store)
-        self.observer.wiped(name)
-        self.restored.add(name)
+        restore(self, self.members[name], old.folder, old.store)
 
     # Leadership.
 

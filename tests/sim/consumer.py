@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from dledger.state.results import Trimmed
 from dledger_proto.batch import check_batch
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler
 from tests.sim.invariants.queue_contents import QueueKey, batch_key
 from tests.sim.invariants.violation import Property, Violation
+from tests.sim.lookups import Looked, Lookup, LookupOffset
 from tests.sim.oracle import Oracle
 from tests.sim.producer import Router
 from tests.sim.requests import (
@@ -22,12 +24,18 @@ from tests.sim.requests import (
     Fetch,
     Fetched,
     FetchedBatch,
+    HoldQueue,
     ReadBounds,
     ReadOffset,
     TrimQueue,
 )
 
 TRY_TIMEOUT = 3.0
+HOLD_SHARE = 0.3
+"""Of an administrator's commands."""
+HURRY_INTERVAL = 0.005
+WAIT = 2.0
+"""How long a fetch may wait for more, virtual seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class ConsumerPlan:
     queues: tuple[QueueKey, ...]
     resets: bool
     """Whether it ever goes back with an explicit reset."""
+    keys: int
+    """How many keys the records have; it looks them up."""
 
 
 def check_fetched(
@@ -95,6 +105,10 @@ class Consumer:
         self._router = router
         self._oracle = oracle
         self._positions = dict.fromkeys(plan.queues, 0)
+        self.furthest = dict.fromkeys(plan.queues, 0)
+        """How far it has read."""
+        self._fetch_interval = plan.interval
+        self._wait_longest = WAIT
         self._group_busy = False
         self._committed: dict[QueueKey, int] = {}
         self.running = True
@@ -104,6 +118,12 @@ class Consumer:
         self._scheduler.after(self._random.uniform(0, self.plan.interval), self._fetch)
         self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._group_turn)
         self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._read_bounds)
+        self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._look_up)
+
+    def hurry(self) -> None:
+        """Fetch as fast as it goes, and go on where it is."""
+        self._fetch_interval = HURRY_INTERVAL
+        self._wait_longest = 0.0
 
     def stop(self) -> None:
         """Read no more."""
@@ -125,12 +145,14 @@ class Consumer:
         member = self._random.choice(self._router.members)
         self._call(
             member,
-            Fetch(queue, position, self.plan.max_bytes),
+            Fetch(
+                queue, position, self.plan.max_bytes, self._random.choice((0.0, self._wait_longest))
+            ),
             lambda answer: self._fetched(member, queue, position, answer),
         )
 
     def _fetched(self, member: str, queue: QueueKey, position: int, answer: Answer) -> None:
-        self._scheduler.after(self._random.expovariate(1 / self.plan.interval), self._fetch)
+        self._scheduler.after(self._random.expovariate(1 / self._fetch_interval), self._fetch)
         if answer.code is Code.OFFSET_OUT_OF_RANGE and isinstance(answer.value, Fetched):
             minimum = answer.value.minimum
             asked = self._oracle.minimums.get(queue, 0)
@@ -146,8 +168,10 @@ class Consumer:
             return
         assert isinstance(answer.value, Fetched)
         who = f"{self.plan.name} at {member}"
-        self._positions[queue] = check_fetched(who, self._oracle, queue, position, answer.value)
-        if self._random.random() < 0.01:
+        reached = check_fetched(who, self._oracle, queue, position, answer.value)
+        self._positions[queue] = reached
+        self.furthest[queue] = max(reached, self.furthest[queue])
+        if self._wait_longest and self._random.random() < 0.01:
             self._positions[queue] = self._oracle.minimums.get(queue, 0)  # read it all again
 
     # The group's offsets: one operation at a time, so that the register has a simple history.
@@ -188,6 +212,9 @@ class Consumer:
             self._oracle.commit_ok(self.plan.name, queue, offset, reset=reset)
         elif not MEANINGS[answer.code].definite:
             self._oracle.commit_unknown(self.plan.name, queue, offset, reset=reset)
+        elif answer.code is Code.OFFSET_BEHIND:
+            assert isinstance(answer.value, int)
+            self._oracle.commit_behind(self.plan.name, queue, offset, answer.value)
 
     def _offset_read(self, queue: QueueKey, answer: Answer) -> None:
         self._group_busy = False
@@ -215,9 +242,32 @@ class Consumer:
             assert isinstance(answer.value, tuple)
             self._oracle.read_end(f"{self.plan.name} at {member}", queue, floor, answer.value[1])
 
+    # Lookups.
+
+    def _look_up(self) -> None:
+        if not self.running:
+            return
+        self._scheduler.after(self._random.expovariate(1 / (2 * self.plan.interval)), self._look_up)
+        wanted = self._oracle.judge.draw(self._random, self.plan.queues, self.plan.keys)
+        if wanted is not None:
+            member = self._random.choice(self._router.members)
+            self._call(member, wanted, lambda answer: self._looked(member, wanted, answer))
+
+    def _looked(self, member: str, wanted: Lookup, answer: Answer) -> None:
+        if answer.code is Code.OK:
+            assert isinstance(answer.value, Looked)
+            self._oracle.counts[f"looked up by {type(wanted).__name__[6:].lower()}"] += 1
+            self._oracle.judge.check(f"{self.plan.name} at {member}", wanted, answer.value)
+        elif answer.code is Code.OFFSET_OUT_OF_RANGE:
+            assert isinstance(wanted, LookupOffset)
+            if wanted.offset >= self._oracle.minimums.get(wanted.queue, 0):
+                raise Violation(
+                    Property.LOOKUP, f"{self.plan.name} at {member}: {wanted}: {answer.detail}"
+                )
+
 
 class Trimmer:
-    """An administrator that moves queues' minimums, far behind the readers."""
+    """An administrator that moves queues' minimums, far behind the readers, and holds them."""
 
     def __init__(
         self,
@@ -239,27 +289,50 @@ class Trimmer:
         self._router = router
         self._oracle = oracle
         self.running = True
-        self.trimmed = 0
+        self.trimmed: dict[QueueKey, int] = {}
+        """Minimums that were acknowledged."""
 
     def start(self) -> None:
         """Begin to trim."""
-        self._scheduler.after(self._random.expovariate(1 / self._interval), self._trim)
+        self._scheduler.after(self._random.expovariate(1 / self._interval), self._turn)
 
     def stop(self) -> None:
         """Trim no more."""
         self.running = False
 
-    def _trim(self) -> None:
+    def _turn(self) -> None:
         if not self.running:
             return
-        self._scheduler.after(self._random.expovariate(1 / self._interval), self._trim)
+        self._scheduler.after(self._random.expovariate(1 / self._interval), self._turn)
         queue = self._random.choice(self._queues)
-        offset = self._oracle.acknowledged_ends.get(queue, 0) - self._keep
-        if offset <= self._oracle.minimums.get(queue, 0):
-            return
-        self._oracle.minimums[queue] = offset
-        leader = self._router.leader("admin")[1] or self._random.choice(self._router.members)
-        self._calls.call("admin", leader, TrimQueue(queue, offset), TRY_TIMEOUT, self._done)
+        if self._random.random() < HOLD_SHARE:
+            self._hold(queue)
+        else:
+            self._trim(queue)
 
-    def _done(self, answer: Answer) -> None:
-        self.trimmed += answer.code is Code.OK
+    def _call(self, request: object, done: Callable[[Answer], None]) -> None:
+        leader = self._router.leader("admin")[1] or self._random.choice(self._router.members)
+        self._calls.call("admin", leader, request, TRY_TIMEOUT, done)
+
+    def _trim(self, queue: QueueKey) -> None:
+        offset = self._oracle.acknowledged_ends.get(queue, 0) - self._keep
+        if offset > self._oracle.minimums.get(queue, 0):
+            self._oracle.minimums[queue] = offset
+            self._call(TrimQueue(queue, offset), lambda answer: self._trimmed(queue, answer))
+
+    def _trimmed(self, queue: QueueKey, answer: Answer) -> None:
+        if answer.code is Code.OK and isinstance(answer.value, Trimmed):
+            self._oracle.counts["trims"] += 1
+            self._oracle.counts["trims held"] += bool(answer.value.held_by)
+            self.trimmed[queue] = max(answer.value.minimum, self.trimmed.get(queue, 0))
+        self._oracle.counts["trims held"] += answer.code is Code.HELD
+
+    def _hold(self, queue: QueueKey) -> None:
+        """Hold what is there now; while an acknowledged hold lasts no trim may pass it."""
+        floor = self._oracle.minimums.get(queue, 0)
+        end = self._oracle.acknowledged_ends.get(queue, 0)
+        if end <= floor:
+            return
+        seconds = self._random.choice((0.0, 1.0, 5.0, 20.0))
+        offset = self._random.randint(floor, end)
+        self._call(HoldQueue("sim", queue, offset, seconds), lambda answer: None)

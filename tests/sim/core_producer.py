@@ -17,7 +17,7 @@ from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import UnknownOutcome, error_of
-from dledger_proto.batch import Record, parse_message_id
+from dledger_proto.batch import parse_message_id
 from dledger_proto.errors import Code
 from dledger_proto.frames import parse_answers
 from dledger_proto.v1 import broker_pb2, routes_pb2
@@ -25,7 +25,7 @@ from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler, Timer
 from tests.sim.invariants.queue_contents import QueueKey
 from tests.sim.oracle import Oracle, Send
-from tests.sim.producer import ProducerPlan, Router
+from tests.sim.producer import ProducerPlan, Router, marked_record
 from tests.sim.requests import Register, Registered
 from tests.sim.streams import Stream, Streams
 
@@ -162,7 +162,8 @@ class CoreProducer:
         pin = Pin(queue=queue[1]) if pinned else None
         deadline = now + TIMEOUT_MS / 1_000
         self._oracle.bodies.add(body)
-        self._core.place(future, TOPIC, Record(body), len(body) + 20, pin, deadline, now)
+        record = marked_record(self._random, body, self.plan.keys)
+        self._core.place(future, TOPIC, record, len(body) + 100, pin, deadline, now)
 
     def _settled(self, life: int, count: int, future: Delivery, pinned: bool) -> None:
         if life != self._life:

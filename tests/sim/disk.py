@@ -283,6 +283,8 @@ class SimFileSystem:
         """Calls that change or sync something, so far."""
         self.read_bytes = 0
         """Bytes that were read from files, so far."""
+        self.torn_files = 0
+        """Files that power cuts left other than processes saw them, so far."""
         self._root = _Folder()
         self._locks: dict[str, weakref.ref[_Lock]] = {}
 
@@ -362,6 +364,7 @@ class SimFileSystem:
         """Lose or tear everything unsynced; every open file and lock of this life is dead."""
         for inode in self._inodes():
             inode.lose(random)
+            self.torn_files += inode.durable.data != inode.seen.data
         for folder in list(self._folders(self._root)):
             folder.lose(random)
         for inode in self._inodes():

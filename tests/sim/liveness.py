@@ -1,22 +1,29 @@
 """The second phase: all faults off. The group must converge, serve, and still hold everything.
 
-Owns: what "converged" means (one leader, every member trusted, equal logs, all applied), the bound
-for it, and the final comparison of every member's contents with the truth. Bounds are virtual
+Owns: what "converged" means (one leader, every member trusted, equal logs, all applied), what
+"serves" means (each producer's sends are acknowledged, each member confirms reads, each consumer
+reaches the end), the bounds for both, and the final comparison of every member's contents with the
+truth: every batch, offset, key and number. Bounds are virtual
 seconds and generous: the slowest link takes 30 ms, back-offs end below 2 s, a wiped member is
 refilled from the first entry.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
 from dledger.state.machine import QueueSpan
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.batch import BatchView
+from dledger_proto.errors import Code
+from tests.sim.calls import Answer
 from tests.sim.consumer import check_fetched
 from tests.sim.invariants.queue_contents import BatchKey, QueueKey
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.requests import Fetched, FetchedBatch
+from tests.sim.requests import Fetched, FetchedBatch, ReadBounds
 
 if TYPE_CHECKING:
     from tests.sim.member import Process
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 CONVERGE_MAX: Final = 30.0
 DRAIN_MAX: Final = 40.0
 """For the producers' last sends: a send's own deadline is 25 s."""
+FRESH_MAX: Final = 15.0
 STEP: Final = 0.25
 
 
@@ -35,6 +43,7 @@ def heal_and_converge(world: "World") -> float:
     world.counts["acknowledged before the end of faults"] = world.oracle.counts["send ok"]
     took = _wait(world, CONVERGE_MAX, lambda: _why_not_converged(world)) - began
     _serve_fresh(world)
+    _serve_everywhere(world)
     for actor in (*world.producers, *world.consumers):
         actor.stop()
     if world.trimmer is not None:
@@ -105,11 +114,50 @@ def _why_not_converged(world: "World") -> str:
 
 def _serve_fresh(world: "World") -> None:
     """Every producer's sends must be acknowledged again."""
-    before = world.oracle.counts["send ok"]
+    before = Counter(world.oracle.acknowledged_by)
     _wait(
         world,
-        10.0,
-        lambda: "" if world.oracle.counts["send ok"] >= before + 3 else "no fresh acknowledgements",
+        FRESH_MAX,
+        lambda: ", ".join(
+            f"nothing of {producer.plan.name} is acknowledged"
+            for producer in world.producers
+            if world.oracle.acknowledged_by[producer.plan.name] == before[producer.plan.name]
+        ),
+    )
+
+
+def _serve_everywhere(world: "World") -> None:
+    """Every member confirms a read, and every consumer reads to the end of every queue."""
+    silent = {(name, queue) for name in world.names for queue in world.plan.queues}
+
+    def read(name: str, queue: QueueKey, floor: int, answer: Answer) -> None:
+        if answer.code is Code.OK and isinstance(answer.value, tuple):
+            silent.discard((name, queue))
+            world.oracle.read_end(f"the end at {name}", queue, floor, answer.value[1])
+
+    def ask() -> str:
+        for name, queue in sorted(silent):
+            floor = world.oracle.acknowledged_ends.get(queue, 0)
+            done = partial(read, name, queue, floor)
+            world.calls.call("admin", name, ReadBounds(queue), FRESH_MAX, done)
+        return f"no read is confirmed at {sorted(silent)}" if silent else ""
+
+    _wait(world, FRESH_MAX, ask)
+    ends = dict(world.oracle.acknowledged_ends)
+    for consumer in world.consumers:
+        consumer.hurry()
+    _wait(
+        world,
+        DRAIN_MAX,
+        lambda: next(
+            (
+                f"{consumer.plan.name} has read {queue} to {consumer.furthest[queue]} of {end}"
+                for consumer in world.consumers
+                for queue, end in ends.items()
+                if consumer.furthest[queue] < end
+            ),
+            "",
+        ),
     )
 
 
@@ -148,6 +196,9 @@ def check_contents(world: "World") -> None:
                 )
         for queue in sorted(contents.queues):
             _check_queue(world, member.name, queue)
+        _check_offsets(world, process)
+        world.oracle.judge.check_everything(process, Random(f"end/{world.plan.seed}"))
+        world.counts["key index merges"] += _merged_runs(process)
     for index, term in world.refused:
         stored = world.facts.committed.get(index)
         if stored is not None and stored.term == term:
@@ -168,8 +219,13 @@ def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
             Property.ACKNOWLEDGED_LOST,
             f"{name}: {queue} ends at {maximum}, truth is {world.oracle.contents.ends[queue]}",
         )
-    if minimum > world.oracle.minimums.get(queue, 0):
-        raise Violation(Property.ACKNOWLEDGED_LOST, f"{name}: {queue} begins at {minimum}")
+    due = world.invariants.trims.minimums.get(queue, 0)
+    if minimum != due or minimum > world.oracle.minimums.get(queue, 0):
+        raise Violation(
+            Property.ACKNOWLEDGED_LOST, f"{name}: {queue} begins at {minimum}, not at {due}"
+        )
+    if world.trimmer is not None and minimum < world.trimmer.trimmed.get(queue, 0):
+        raise Violation(Property.TRIMS, f"{name}: {queue} begins at {minimum}: a trim is undone")
     position = int(minimum)
     while position < maximum:
         spans = machine.spans(queue[0], queue[1], position, 100_000)
@@ -188,6 +244,23 @@ def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
             )
         fetched = Fetched(int(minimum), int(maximum), batches)
         position = check_fetched(f"the end at {name}", world.oracle, queue, position, fetched)
+
+
+def _check_offsets(world: "World", process: "Process") -> None:
+    """Compare what a member holds of consumer groups with what was answered."""
+    for (group, topic_id, queue), offset in world.invariants.offsets.stored.items():
+        stored = process.machine.real.read_group_offset(group, topic_id, queue)
+        if stored is None or stored.offset != offset:
+            raise Violation(
+                Property.OFFSETS_NEVER_BACK,
+                f"{process.name} holds {stored} for {group} in {queue}, answered was {offset}",
+            )
+
+
+def _merged_runs(process: "Process") -> int:
+    """Return how many runs of a member's key index are merged ones."""
+    topics = process.machine.real._keys._topics.values()
+    return sum(run.level > 1 for topic in topics for run in topic.directory.runs)
 
 
 def _check_sends(world: "World") -> None:

@@ -18,9 +18,10 @@ from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.group import Group
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import Durability, MemberId
+from dledger_broker.fetch import DamagedBatch
 from tests.sim.calls import Respond
 from tests.sim.clock import MemberClock, Timer
-from tests.sim.damage import FOLDER
+from tests.sim.damage import FOLDER, is_bad_sector
 from tests.sim.disk import PowerCut, SimFileSystem
 from tests.sim.drive import SimDrive
 from tests.sim.durable import DurableView
@@ -82,7 +83,11 @@ class Process:
             return
         try:
             action()
-        except DamagedFile as error:
+        except (DamagedFile, DamagedBatch) as error:
+            self.member.found_damage(error)
+        except OSError as error:
+            if not is_bad_sector(self.member, error):
+                raise
             self.member.found_damage(error)
 
 
@@ -106,6 +111,8 @@ class SimMember:
         """What the nemesis damaged; empty: nothing, so nothing may be found damaged."""
         self.expected_stop: tuple[type[Exception], ...] = ()
         """Exceptions that a script provokes; any other one that leaves the group is a finding."""
+        self.in_next_round: Callable[[], None] | None = None
+        """A fault that waits for a write to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
 
     # What network and clients see.
@@ -173,6 +180,10 @@ class SimMember:
             self.found_damage(error)
             return
         except OSError as error:  # the disk still fails or is full: an operator tries again
+            if is_bad_sector(self, error):
+                self._release_files()
+                self.found_damage(error)
+                return
             self.world.trace(f"start {self.name} refused {error.errno}")
             self._release_files()
             self.world.scheduler.after(self.random.uniform(0.2, 1.0), self._start_again)
@@ -222,7 +233,9 @@ class SimMember:
         self._lose_power()
 
     def _lose_power(self) -> None:
+        torn_before = self.fs.torn_files
         self.fs.power_cut(self.random)
+        self.world.counts["power cuts that took something"] += self.fs.torn_files > torn_before
         self.store = self.store.power_cut(self.random.random() < 0.3)
 
     def stop(self) -> None:
@@ -249,7 +262,7 @@ class SimMember:
         self.paused = False
         self._deferred.clear()
         if process.writing is not None and self.random.random() < 0.8:
-            self.disk.stop_after(self.random.randrange(12))
+            self.disk.stop_after(self.random.choice((0, 1, 1, 2, 3, self.random.randrange(12))))
             with contextlib.suppress(PowerCut, OSError):
                 process.writing.execute()
         self.world.network.process_ended(self.name, silent=silent)
@@ -344,6 +357,10 @@ class SimMember:
             if not process.ended:
                 self._drain(process)
         except DamagedFile as error:
+            self.found_damage(error)
+        except OSError as error:
+            if not is_bad_sector(self, error):
+                raise
             self.found_damage(error)
         except self.expected_stop as error:  # as the driver does: the process ends
             self.world.trace(f"stopped {self.name} {error}")
@@ -444,6 +461,9 @@ class SimMember:
         length = self.disk.round_time()
         reached = self.random.random() * length
         self.world.scheduler.after(reached, self._execute, process, write, length - reached)
+        if self.in_next_round is not None:
+            self.world.scheduler.after(self.random.random() * reached, self.in_next_round)
+            self.in_next_round = None
 
     def _execute(self, process: Process, write: WriteRound, rest: float) -> None:
         if process.ended:

@@ -13,7 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
-from tests.sim.damage import damage_hard_state, damage_log
+from dledger.types import Durability
+from tests.sim import power
+from tests.sim.damage import break_sector, damage_hard_state, damage_log
+from tests.sim.old_copy import OLD_COPY, old_copy
 
 if TYPE_CHECKING:
     from tests.sim.member import SimMember
@@ -37,8 +40,12 @@ class Nemesis:
         if world.plan.trims:
             # A member without data is refilled from the first entry; bulk transfer comes later.
             kinds = {kind: weight for kind, weight in kinds.items() if kind not in LOSING}
+        if world.plan.durability is Durability.ASYNC:
+            kinds = {kind: weight for kind, weight in kinds.items() if kind not in POWER}
         wanted = random.randint(max(4, len(kinds) // 3), len(kinds))
-        chosen = random.sample(sorted(kinds), wanted)
+        chosen = set(random.sample(sorted(kinds), wanted))
+        if OLD_COPY in chosen:  # one lost disk is what the group bears, and this may become one
+            chosen -= {OLD_COPY} if random.random() < 0.6 else LOSING - {OLD_COPY}
         self.kinds = {kind: kinds[kind] for kind in sorted(chosen)}
         """The subset of this seed, with weights."""
 
@@ -119,38 +126,6 @@ def _crash_all(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     return ",".join(names) or None
 
 
-def _power_cut(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    member = nemesis.target()
-    if member is None:
-        return None
-    member.power_cut()
-    nemesis.later(0.05, 4.0, world.start_member, member.name)
-    return member.name
-
-
-def _power_cut_all(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    for member in world.members.values():
-        member.power_cut()
-        nemesis.later(0.05, 2.0, world.start_member, member.name)
-    return "all"
-
-
-def _cut_then_choose(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    """Pause some, cut the power of one, then let only a chosen majority run (NATS 7567)."""
-    names = list(world.names)
-    random.shuffle(names)
-    victim, *others = names
-    for name in others[: len(others) // 2]:
-        world.members[name].pause()
-        nemesis.later(1.0, 2.0, world.members[name].resume)
-    world.members[victim].power_cut()
-    nemesis.later(0.05, 0.5, world.start_member, victim)
-    for name in others[len(others) // 2 :]:
-        world.scheduler.after(1.0, world.members[name].pause)
-        nemesis.later(2.0, 4.0, world.members[name].resume)
-    return victim
-
-
 def _pause(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     member = nemesis.target()
     if member is None or member.paused:
@@ -203,11 +178,11 @@ def _one_way(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     if member is None:
         return None
     deaf = random.random() < 0.5
-    for other in world.names:
-        if other != member.name and random.random() < 0.8:
-            pair = (other, member.name) if deaf else (member.name, other)
-            world.network.cut(*pair)
-            nemesis.later(0.5, 6.0, world.network.heal, *pair)
+    others = [name for name in world.names if name != member.name]
+    for other in random.sample(others, random.randint((len(others) + 1) // 2, len(others))):
+        pair = (other, member.name) if deaf else (member.name, other)
+        world.network.cut(*pair)
+        nemesis.later(0.5, 6.0, world.network.heal, *pair)
     return f"{member.name} {'deaf' if deaf else 'mute'}"
 
 
@@ -245,9 +220,10 @@ def _hold_link(nemesis: Nemesis, world: "World", random: Random) -> str | None:
 
 def _noise(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     for link in world.network.links.values():
-        link.loss = random.choice((0.0, 0.02, 0.1, 0.3))
-        link.repeat = random.choice((0.0, 0.05, 0.2))
-        link.reorder = random.choice((0.0, 0.05, 0.2))
+        while not (link.loss or link.repeat or link.reorder):
+            link.loss = random.choice((0.0, 0.02, 0.1, 0.3))
+            link.repeat = random.choice((0.0, 0.05, 0.2))
+            link.reorder = random.choice((0.0, 0.05, 0.2))
     nemesis.later(0.5, 6.0, world.network.quiet)
     return "all links"
 
@@ -306,6 +282,10 @@ def _damage_hard_state(nemesis: Nemesis, world: "World", random: Random) -> str 
     return _damage(nemesis, world, random, lambda member: damage_hard_state(member, random))
 
 
+def _bad_sector(nemesis: Nemesis, world: "World", random: Random) -> str | None:
+    return _damage(nemesis, world, random, lambda member: break_sector(member, random))
+
+
 def _damage(
     nemesis: Nemesis, world: "World", random: Random, damage: "Callable[[SimMember], str]"
 ) -> str | None:
@@ -323,9 +303,8 @@ def _damage(
 
 def _clock_jump(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     member = random.choice(list(world.members.values()))
-    member.clock.wall_offset_ms = random.choice(
-        (-3_600_000, -5_000, -700, 0, 800, 5_000, 86_400_000)
-    )
+    jumps = {-3_600_000, -5_000, -700, 0, 800, 5_000, 86_400_000} - {member.clock.wall_offset_ms}
+    member.clock.wall_offset_ms = random.choice(sorted(jumps))
     return f"{member.name} {member.clock.wall_offset_ms} ms"
 
 
@@ -342,7 +321,8 @@ def _transfer(nemesis: Nemesis, world: "World", random: Random) -> str | None:
 
 def _cut_clients(nemesis: Nemesis, world: "World", random: Random, member: str = "") -> str:
     chosen = member or random.choice(list(world.names))
-    pairs = [(client, chosen) for client in world.client_names if random.random() < 0.7]
+    clients = random.sample(world.client_names, random.randint(1, len(world.client_names)))
+    pairs = [(client, chosen) for client in clients]
     world.calls.cut.update(pairs)
     nemesis.later(0.3, 5.0, world.calls.cut.difference_update, pairs)
     return chosen
@@ -379,20 +359,6 @@ def _stop(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     return member.name
 
 
-def _crash_loop(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    member = nemesis.target()
-    if member is None:
-        return None
-    delay = 0.0
-    for _ in range(random.randint(2, 6)):
-        stop = member.kill if random.random() < 0.6 else member.power_cut
-        world.scheduler.after(delay, stop)
-        delay += random.uniform(0.005, 0.1)
-        world.scheduler.after(delay, world.start_member, member.name)
-        delay += random.uniform(0.005, 0.5)
-    return member.name
-
-
 def _slow_apply(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     member = random.choice(list(world.members.values()))
     member.apply_delay = random.uniform(0.01, 0.3)
@@ -405,9 +371,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "crash": _crash,
     "absence": _absence,
     "crash-all": _crash_all,
-    "power-cut": _power_cut,
-    "power-cut-all": _power_cut_all,
-    "cut-then-choose": _cut_then_choose,
+    "power-cut": power.power_cut,
+    "power-cut-all": power.power_cut_all,
+    "cut-then-choose": power.cut_then_choose,
     "pause": _pause,
     "stall": _stall,
     "wipe": _wipe,
@@ -424,13 +390,15 @@ FAULTS: Final[dict[str, Fault]] = {
     "full-disk": _full_disk,
     "damage-log": _damage_log,
     "damage-hard-state": _damage_hard_state,
+    "bad-sector": _bad_sector,
+    OLD_COPY: old_copy,
     "clock-jump": _clock_jump,
     "transfer": _transfer,
     "client-cut": _client_cut,
     "producer-crash": _producer_crash,
     "rolling-restart": _rolling_restart,
     "stop": _stop,
-    "crash-loop": _crash_loop,
+    "crash-loop": power.crash_loop,
     "slow-apply": _slow_apply,
 }
 """Every kind, by the name that seeds print."""
@@ -444,9 +412,17 @@ KINDS: Final[dict[str, float]] = dict.fromkeys(FAULTS, 1.0) | {
     "power-cut-all": 0.7,
     "rolling-restart": 0.5,
     "absence": 0.5,
+    OLD_COPY: 3.0,
+    "bad-sector": 2.0,
+    "damage-log": 2.0,
 }
-LOSING: Final = {"wipe", "damage-log", "damage-hard-state"}
+LOSING: Final = {"wipe", "damage-log", "damage-hard-state", "bad-sector", OLD_COPY}
 """Kinds that take a whole disk."""
+POWER: Final = {
+    "power-cut", "power-cut-all", "cut-then-choose", "damage-log", "damage-hard-state",
+    "bad-sector", OLD_COPY,
+}  # fmt: skip
+"""Kinds with which `flush: async` may lose what it acknowledged."""
 ALONE: Final = {
     "crash",
     "power-cut",

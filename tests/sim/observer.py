@@ -32,6 +32,7 @@ class Observer:
     def __init__(self, facts: Facts, invariants: Sequence[Invariant]) -> None:
         self.facts = facts
         self.counts: Counter[str] = Counter()
+        self._has_led = False
         self._start = _overriding(invariants, "on_start")
         self._role = _overriding(invariants, "on_role")
         self._log = _overriding(invariants, "on_log")
@@ -85,7 +86,9 @@ class Observer:
         role, term = group.role, int(group.term)
         if role is not facts.role or term != facts.term:
             if role is Role.LEADER and (facts.role is not Role.LEADER or term != facts.term):
-                self.counts["leader changes"] += 1
+                # A group's first leader changes nothing.
+                self.counts["leader changes"] += self._has_led
+                self._has_led = True
             if facts.role is Role.QUARANTINED:
                 self._trust(facts)
             facts.role = role

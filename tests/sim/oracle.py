@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from dledger_proto.errors import Code
 from tests.sim.invariants.queue_contents import BatchKey, QueueContents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
+from tests.sim.lookups import Judge
 
 
 @dataclass(slots=True)
@@ -41,8 +42,12 @@ class GroupOffset:
 
     floor: int = -1
     """A confirmed read returns at least this."""
+    known: int = -1
+    """What was acknowledged, or read, last."""
+    pending: set[int] = field(default_factory=set[int])
+    """Commits of unknown outcome: each may take effect at any later time."""
     reset_pending: int = 1 << 62
-    """Lowest explicit reset of unknown outcome: it may take effect at any later time."""
+    """Lowest explicit reset of unknown outcome, of the same kind."""
 
 
 class Oracle:
@@ -50,6 +55,7 @@ class Oracle:
 
     def __init__(self, contents: QueueContents) -> None:
         self.contents = contents
+        self.judge = Judge(contents)
         self.sends: list[Send] = []
         self.by_key: dict[BatchKey, Send] = {}
         self.counts: Counter[str] = Counter()
@@ -60,6 +66,10 @@ class Oracle:
         """Producer ids of the product's own cores: their messages are known by number and body."""
         self.bodies: set[bytes] = set()
         """Every body that such a core was given."""
+        self.acknowledged_by: Counter[str] = Counter()
+        """Sends of each client."""
+        self.acknowledged: set[tuple[QueueKey, int]] = set()
+        """Where each acknowledged batch begins: a core's messages share them."""
         self.offsets: dict[tuple[str, QueueKey], GroupOffset] = {}
 
     # Sends.
@@ -84,6 +94,7 @@ class Oracle:
         places = [place for key in send.keys for place in self.contents.places.get(key, ())]
         if not places:
             raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
+        self.acknowledged.add(places[0])
         if offset < 0:
             return
         send.offset = offset
@@ -102,8 +113,10 @@ class Oracle:
         """Take an acknowledgement of one message of a core; `offset` as in `ok_send`."""
         self._settle(send, "ok")
         place = self.place_of(send)
-        if place is None:
+        if place is None or send.message is None:
             raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
+        row = self.contents.rows[send.message]
+        self.acknowledged.add((row.queue, row.base_offset))
         if offset < 0:
             return
         send.offset = offset
@@ -157,6 +170,7 @@ class Oracle:
         assert send.state == "invoked", f"settled twice: {send}"
         send.state = state
         self.counts[f"send {state}"] += 1
+        self.acknowledged_by[send.client] += state == "ok"
 
     # Reads.
 
@@ -184,6 +198,10 @@ class Oracle:
                 Property.REAL_TIME_READS,
                 f"{who} was told that {queue} ends at {end}, {floor} was acknowledged before",
             )
+        if end > self.contents.ends.get(queue, 0):
+            raise Violation(Property.COMMITTED_READS, f"{who}: {queue} ends at {end}, nothing does")
+        # Who asks from now on must see what this reader saw.
+        self.acknowledged_ends[queue] = max(end, self.acknowledged_ends.get(queue, 0))
 
     # Group offsets. One client owns a group: its operations follow each other.
 
@@ -196,24 +214,37 @@ class Oracle:
                 Property.OFFSETS_NEVER_BACK,
                 f"{group} went from {known.floor} back to {offset} in {queue} without a reset",
             )
+        known.known = offset
         known.floor = min(offset, known.reset_pending)
 
-    def commit_unknown(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
-        """Take a commit of unknown outcome: an explicit reset may yet take effect."""
+    def commit_behind(self, group: str, queue: QueueKey, offset: int, stored: int) -> None:
+        """Take a refusal: something at or above the offset was stored."""
+        self.counts["commits refused as behind"] += 1
         known = self._offset(group, queue)
+        if not known.known > offset and not any(other > offset for other in known.pending):
+            raise Violation(
+                Property.OFFSETS_NEVER_BACK,
+                f"{group}: {offset} is behind {stored} in {queue}, as if: {known}",
+            )
+
+    def commit_unknown(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
+        """Take a commit of unknown outcome: it may yet take effect."""
+        known = self._offset(group, queue)
+        known.pending.add(offset)
         if reset:
             known.reset_pending = min(known.reset_pending, offset)
             known.floor = min(known.floor, offset)
 
     def read_group_offset(self, who: str, group: str, queue: QueueKey, offset: int) -> None:
-        """Compare a confirmed read of a group's offset."""
+        """Compare a confirmed read of a group's offset: what was written last, or may have been."""
         self.counts["offsets read"] += 1
-        floor = self._offset(group, queue).floor
-        if offset < floor:
+        known = self._offset(group, queue)
+        if offset < known.floor or (offset != known.known and offset not in known.pending):
             raise Violation(
-                Property.OFFSETS_NEVER_BACK,
-                f"{who} read {offset} for {group} in {queue}, acknowledged was {floor}",
+                Property.OFFSETS_NEVER_BACK, f"{who} read {offset} for {group} in {queue}: {known}"
             )
+        known.known = offset
+        known.floor = min(offset, known.reset_pending)
 
     def _offset(self, group: str, queue: QueueKey) -> GroupOffset:
         return self.offsets.setdefault((group, queue), GroupOffset())

@@ -15,6 +15,8 @@ from tests.sim.invariants.queue_contents import QueueKey
 SAFETY_SECONDS_MIN = 60.0
 SAFETY_SECONDS_MAX = 75.0
 TOPIC_QUEUES = 2
+SMALL_TABLES_SHARE = 0.75
+ASYNC_SHARE = 0.12
 KIB = 1024
 
 
@@ -47,8 +49,12 @@ class Plan:
     topic_id: bytes
     queues: tuple[QueueKey, ...]
     gather_bytes: int
+    keys: int = 1
+    """How many different keys the records have."""
+    small_tables: bool = False
+    """See `small_tables.py`."""
     durability: Durability = Durability.SYNC
-    """Scripts only: with `ASYNC` what was written counts as on disk, and no power may be cut."""
+    """With `ASYNC` what was written counts as on disk, and no power is cut."""
 
     def group_settings(self, member: str) -> GroupSettings:
         """Return what a member is configured with."""
@@ -84,7 +90,8 @@ class Plan:
             f"({self.stamped_share:.0%} stamped, each {1e3 * self.send_interval:.0f} ms, "
             f"<= {self.records_max} records of <= {self.body_max} B, window {self.window}), "
             f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}), "
-            f"trims: {trims}"
+            f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
+            f"flush {self.durability.value}"
         )
 
 
@@ -126,6 +133,9 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         topic_id=topic_id,
         queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES)),
         gather_bytes=random.choice((0, 2, 64)) * KIB,
+        keys=random.choice((5, 50, 1_000)),
+        small_tables=random.random() < SMALL_TABLES_SHARE,
+        durability=Durability.ASYNC if random.random() < ASYNC_SHARE else Durability.SYNC,
     )
 
 

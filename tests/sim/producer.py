@@ -18,6 +18,7 @@ from dledger_proto.errors import MEANINGS, Code
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler
 from tests.sim.invariants.queue_contents import QueueKey, batch_key
+from tests.sim.lookups import key_of
 from tests.sim.oracle import Oracle, Send
 from tests.sim.requests import Append, Register, Registered
 
@@ -25,6 +26,9 @@ TRY_TIMEOUT = 3.0
 SEND_DEADLINE = 25.0
 RETRY_MIN = 0.05
 RETRY_MAX = 0.5
+OLD_BATCHES_MAX = 60
+REPEAT_SHARE = 0.15
+"""Of the turns: an old batch is sent again, as by a life that does not know it is over."""
 PENDING_MAX = 40
 """Batches that wait or fly per queue; beyond it the producer pauses (I17)."""
 
@@ -50,6 +54,8 @@ class ProducerPlan:
     body_max: int
     window: int
     queues: tuple[QueueKey, ...]
+    keys: int
+    """How many different keys the records have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +80,14 @@ class Lane:
     jobs: deque[Job] = field(default_factory=deque)
     next_sequence: int = 0
     retry_at: float = 0.0
+
+
+def marked_record(random: Random, body: bytes, keys: int) -> Record:
+    """Return a record with a body, perhaps a tag, up to three keys, perhaps a property."""
+    tag = random.choice(("", "paid", "shipped"))
+    chosen = {key_of(random, keys): None for _ in range(random.choice((0, 1, 1, 3)))}
+    properties = {"region": "eu-west"} if random.random() < 0.5 else {}
+    return Record(body, tag=tag, keys=tuple(chosen), properties=properties)
 
 
 class Producer:
@@ -106,6 +120,8 @@ class Producer:
         self._target = random.choice(router.members)
         self._target_term = 0
         self._lanes = {queue: Lane(queue) for queue in plan.queues}
+        self._old: deque[tuple[Send, bytes]] = deque(maxlen=OLD_BATCHES_MAX)
+        """Stamped batches that were answered, or given up with their life."""
         self.registrations = 0
 
     def start(self) -> None:
@@ -128,6 +144,7 @@ class Producer:
             for job in lane.jobs:
                 if job.unknown or job.flying:
                     self._oracle.info_send(job.send)
+                    self._old.append((job.send, job.batch))
                 else:
                     self._oracle.fail_send(job.send, Code.NOT_PROPOSED)
         self._lanes = {queue: Lane(queue) for queue in self.plan.queues}
@@ -147,6 +164,8 @@ class Producer:
         if self.plan.stamped and self._epoch == 0:
             self._register()
             return
+        if self.plan.stamped and self._random.random() < REPEAT_SHARE:
+            self._repeat_old()
         lane = self._lanes[self._random.choice(self.plan.queues)]
         if len(lane.jobs) >= PENDING_MAX:
             return
@@ -156,7 +175,7 @@ class Producer:
         size = self._random.randint(1, self.plan.body_max)
         body = f"{self.plan.name}-{self._life}-{number}".encode().ljust(size, b".")
         batch = encode_batch(
-            [Record(body, tag="t", keys=(f"k{number % 50}",))] * count,
+            [marked_record(self._random, body, self.plan.keys) for _ in range(count)],
             topic_id=lane.queue[0],
             queue=lane.queue[1],
             stamp=self._stamp(lane),
@@ -170,6 +189,14 @@ class Producer:
         lane.next_sequence += count
         lane.jobs.append(Job(send, batch))
         self._pump(lane)
+
+    def _repeat_old(self) -> None:
+        """Send an old batch again: it is a repeat, or fenced, and stored no second time."""
+        if self._old:
+            send, batch = self._random.choice(self._old)
+            send.open_attempts += 1
+            aim = self._random.choice((self._aim(), self._random.choice(self._router.members)))
+            self._calls.call(self.plan.name, aim, Append(batch), TRY_TIMEOUT, lambda answer: None)
 
     def _stamp(self, lane: Lane) -> ProducerStamp | None:
         if not self.plan.stamped:
@@ -268,6 +295,7 @@ class Producer:
             offset = answer.value if isinstance(answer.value, int) else -1
             lane.jobs.remove(job)
             self._oracle.ok_send(job.send, offset)
+            self._old.append((job.send, job.batch))
             self._pump(lane)
             return
         if MEANINGS[answer.code].definite:

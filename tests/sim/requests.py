@@ -47,6 +47,8 @@ class Fetch:
     queue: QueueKey
     offset: int
     max_bytes: int
+    wait: float = 0.0
+    """At the end of the queue: so many virtual seconds for more to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class CreateTopic:
     name: str
     topic_id: bytes
     queues: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldQueue:
+    """Keep a queue from an offset on for a while; 0 s ends it. The value is when it ends."""
+
+    owner: str
+    queue: QueueKey
+    offset: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

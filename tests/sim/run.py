@@ -36,7 +36,38 @@ FLOORS: Final = {
     "acknowledged batches": 200_000,
 }
 FLOOR_PER_FAULT: Final = 100
-"""Floors for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""
+EFFECTS: Final = (
+    "network lost",
+    "network repeated",
+    "network reordered",
+    "network cut",
+    "network held",
+    "network broken",
+    "power cuts that took something",
+    "crashes in recovery",
+    "storage failures",
+    "state failures",
+    "state saves refused",
+    "refused DISK_FULL",
+    "event disk_hangs",
+    "damage found",
+    "sectors found unreadable",
+    "event quarantine_ended",
+    "event forgotten",
+    "batches fenced",
+    "batches repeated",
+    "batches too old to know",
+    "commits refused as behind",
+    "long polls woken",
+    "trims held",
+    "key index merges",
+    "looked up by key",
+    "looked up by id",
+    "looked up by time",
+    "looked up by offset",
+)
+"""What faults and clients must have brought about, not only attempted: each as often as a fault."""
+"""Floors are for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""
 FLOORS_FROM: Final = 100
 FAILURES: Final = Path("out/sim-failures")
 
@@ -126,6 +157,11 @@ def missed_floors(results: Sequence[Result]) -> list[str]:
         f"fault {kind}: {faults[kind]} times, at least {int(FLOOR_PER_FAULT * share)}"
         for kind in KINDS
         if faults[kind] < int(FLOOR_PER_FAULT * share)
+    ]
+    missed += [
+        f"{name}: {counts[name]}, at least {int(FLOOR_PER_FAULT * share)}"
+        for name in EFFECTS
+        if counts[name] < int(FLOOR_PER_FAULT * share)
     ]
     return missed
 

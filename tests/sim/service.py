@@ -6,6 +6,7 @@ first. Forwarding is left out; clients follow the hint themselves.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
@@ -14,9 +15,12 @@ from dledger.state.machine import StateMachine
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
 from dledger_broker.fetch import DamagedBatch, read_batches
+from dledger_broker.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.frames import AnswerRow, parse_append
 from tests.sim.calls import Answer, Respond
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.lookups import LookupId, LookupKey, LookupOffset, LookupTime, look_up
 from tests.sim.requests import (
     Append,
     AppendFrame,
@@ -25,6 +29,7 @@ from tests.sim.requests import (
     Fetch,
     Fetched,
     FetchedBatch,
+    HoldQueue,
     ReadBounds,
     ReadOffset,
     Register,
@@ -48,6 +53,8 @@ class Service:
         self._process = process
         self._world = process.member.world
         self._machine: StateMachine = process.machine.real
+        self._polls = LongPoll()
+        self._machine.on_append(lambda topic_id, queue, _: self._polls.arrived(topic_id, queue))
 
     def serve(self, request: object, respond: Respond) -> None:
         """Answer a request, now or later."""
@@ -78,6 +85,14 @@ class Service:
             case TrimQueue(queue, offset):
                 body = command.encode(command.Trim(queue[0], queue[1], offset))
                 self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+            case HoldQueue(owner, queue, offset, seconds):
+                until_ms = self._machine.applied_time_ms + int(1_000 * seconds)
+                hold = command.Hold(owner, queue[0], queue[1], offset, until_ms)
+                release = command.ReleaseHold(owner, queue[0], queue[1])
+                body = command.encode(hold if seconds else release)
+                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+            case LookupKey() | LookupId() | LookupTime() | LookupOffset():
+                self._confirmed(respond, lambda: look_up(self._process, request))
             case Fetch():
                 self._fetch(request, respond, fresh=False)
             case ReadBounds(queue):
@@ -159,7 +174,7 @@ class Service:
         if process.ended:
             return
         if process.machine.applied_index >= index:
-            then()
+            process.guard(then)  # reads may find damage
         elif self._world.scheduler.now > deadline:
             respond(Answer(Code.BUSY, detail="apply is behind"))
         else:
@@ -195,7 +210,39 @@ class Service:
             FetchedBatch(int(span.base_offset), span.first_record, span.record_count, bytes(data))
             for span, data in zip(spans, found, strict=True)
         )
-        respond(Answer(Code.OK, Fetched(int(minimum), int(maximum), batches)))
+        if batches or not request.wait:
+            respond(Answer(Code.OK, Fetched(int(minimum), int(maximum), batches)))
+        else:
+            self._wait(request, respond)
+
+    def _wait(self, request: Fetch, respond: Respond) -> None:
+        """Answer when something arrives, or when the time is over and nothing did."""
+        scheduler, world = self._world.scheduler, self._world
+        now_empty = replace(request, wait=0.0)
+
+        def woken() -> None:
+            world.counts["long polls woken"] += 1
+            over.cancel()
+            # Inside apply: the reader's turn comes after it.
+            scheduler.after(0.0, self._fetch_again, now_empty, respond)
+
+        def give_up() -> None:
+            self._polls.cancel(ticket)
+            if self._process.ended:
+                return
+            _, maximum = self._machine.queue_bounds(*request.queue)
+            if maximum != request.offset:
+                raise Violation(
+                    Property.LONG_POLL,
+                    f"{self._process.name}: {request} slept, the queue ends at {maximum}",
+                )
+            self._fetch_again(now_empty, respond)
+
+        ticket = self._polls.wait([request.queue], woken)
+        over = scheduler.after(request.wait, give_up)
+
+    def _fetch_again(self, request: Fetch, respond: Respond) -> None:
+        self._process.guard(lambda: self._fetch(request, respond, fresh=False))
 
     def _look_again(
         self, request: Fetch, respond: Respond, code: Code, bounds: Fetched | None, *, fresh: bool
@@ -210,9 +257,7 @@ class Service:
                 respond(Answer(Code.NO_LEADER, detail=reason))
             elif not process.ended:
                 deadline = self._world.scheduler.now + APPLY_WAIT_MAX
-                again = lambda: process.guard(  # noqa: E731 - reads may find damage
-                    lambda: self._fetch(request, respond, fresh=True)
-                )
+                again = lambda: self._fetch(request, respond, fresh=True)  # noqa: E731
                 self._when_applied(index, deadline, again, respond)
 
         process.group.read_barrier(done, process.member.clock.monotonic())

@@ -129,4 +129,4 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
 
 def test_every_invariant_is_in_the_set() -> None:
     found = {type(each).__name__ for each in InvariantSet("abc", lambda name: None).all}
-    assert len(found) == 11
+    assert len(found) == 13

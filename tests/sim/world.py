@@ -5,6 +5,7 @@ the trace and its hash, and the budget of lost disks. A run ends with a `Report`
 `Violation` with the trace's last lines kept in the world.
 """
 
+import contextlib
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from tests.sim.oracle import Oracle
 from tests.sim.plan import Plan, client_names
 from tests.sim.producer import Producer, ProducerPlan
 from tests.sim.requests import CreateTopic
+from tests.sim.small_tables import small_tables
 from tests.sim.streams import Streams
 
 TRACE_LINES_KEPT: Final = 4_000
@@ -121,10 +123,13 @@ class World:
                 body_max=plan.body_max,
                 window=plan.window,
                 queues=plan.queues,
+                keys=plan.keys,
             )
             self.producers.append(self._make_producer(what, random))
         for number in range(plan.consumers):
-            reading = ConsumerPlan(f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets)
+            reading = ConsumerPlan(
+                f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys
+            )
             self.consumers.append(
                 Consumer(
                     reading,
@@ -187,6 +192,10 @@ class World:
 
     def run(self) -> Report:
         """Run both phases and the final checks."""
+        with small_tables() if self.plan.small_tables else contextlib.nullcontext():
+            return self._run()
+
+    def _run(self) -> Report:
         for name in self.names:
             self.scheduler.after(self.random.uniform(0.0, 0.5), self.start_member, name)
         self.scheduler.after(0.1, self._make_topic)
@@ -195,7 +204,10 @@ class World:
         self.nemesis.stop()
         converged_after = liveness.heal_and_converge(self)
         counts = self.counts + self.observer.counts + self.oracle.counts
-        counts["acknowledged batches"] = self.oracle.counts["send ok"]
+        counts["acknowledged batches"] = len(self.oracle.acknowledged)
+        counts["batches fenced"] = self.invariants.verdicts.fenced_count
+        counts["batches repeated"] = self.invariants.verdicts.repeat_count
+        counts["batches too old to know"] = self.invariants.verdicts.forgotten_count
         counts["messages delivered"] = self.network.delivered
         for kind, count in self.network.counts.items():
             counts[f"network {kind}"] = count
@@ -260,6 +272,7 @@ class World:
         if outcome.outcome is Outcome.NOT_STORED and outcome.index:
             self.refused.add((int(outcome.index), int(outcome.term)))
         if outcome.outcome is not Outcome.STORED:
+            self.counts[f"refused {outcome.code.name}"] += 1
             return
         if ref is None or ref.term != outcome.term:
             raise Violation(

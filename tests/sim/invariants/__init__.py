@@ -12,9 +12,11 @@ from tests.sim.invariants.log_matching import LogMatching
 from tests.sim.invariants.monotonic import Monotonic
 from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.offsets_never_back import OffsetsNeverBack
+from tests.sim.invariants.producer_verdicts import ProducerVerdicts
 from tests.sim.invariants.queue_contents import QueueContents
 from tests.sim.invariants.state_machine_safety import StateMachineSafety
 from tests.sim.invariants.state_moves_together import StateMovesTogether
+from tests.sim.invariants.trims_and_holds import TrimsAndHolds
 
 
 class InvariantSet:
@@ -24,6 +26,9 @@ class InvariantSet:
         facts = self.facts = Facts(names)
         self.contents = QueueContents(facts)
         self.digests = StateMovesTogether(facts)
+        self.verdicts = ProducerVerdicts(facts)
+        self.trims = TrimsAndHolds(facts, self.contents)
+        self.offsets = OffsetsNeverBack(facts, self.contents)
         self.all: list[Invariant] = [
             LogMatching(facts),
             NoCommittedTruncation(facts),
@@ -33,7 +38,9 @@ class InvariantSet:
             Monotonic(facts),
             StateMachineSafety(facts),
             self.digests,
+            self.verdicts,
             self.contents,
-            OffsetsNeverBack(facts),
+            self.offsets,
+            self.trims,
             DurableBeforeVisible(facts, hard_state),
         ]

@@ -1,8 +1,8 @@
 """I5 and D4: what a message promises is on the sender's disk the moment it leaves.
 
 Votes and vote requests: term and vote are in the durable hard state. Append acknowledgements: the
-entry at the named index, by chain CRC with all before it, was found on the disk. Term on the wire:
-no message carries a term that the durable hard state does not know, but for those that only ask.
+entry at the named index, by chain CRC with all before it, was found on the disk. Terms: who leads,
+acknowledges or introduces itself in a term has it on disk; refusals and notices promise nothing.
 
 Also I1's second half: one vote per member and term, across restarts, wipes and incarnations.
 
@@ -13,7 +13,13 @@ from collections.abc import Callable
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import PeerMessage
-from dledger.raft.message import AppendAnswer, AppendRequest, VoteAnswer, VoteRequest
+from dledger.raft.message import (
+    AppendAnswer,
+    AppendRequest,
+    Hello,
+    VoteAnswer,
+    VoteRequest,
+)
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property, Violation
 
@@ -27,6 +33,8 @@ class DurableBeforeVisible(Invariant):
         super().__init__(facts)
         self._hard_state = hard_state
         self._votes: dict[tuple[int, str], str] = {}
+        self._terms_seen: dict[str, int] = {}
+        """By member: a term that was found on its disk."""
 
     def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
         """See `Invariant.on_send`."""
@@ -38,8 +46,19 @@ class DurableBeforeVisible(Invariant):
                 self._voted(member, message.term, target)
         elif isinstance(message, VoteRequest):
             self._voted(member, message.term, member.name)
-        elif isinstance(message, AppendRequest) and member.term == message.term:
-            pass  # a leader's own vote was checked when it asked for the others'
+        self._term_told(member, message)
+
+    def _term_told(self, member: MemberFacts, message: PeerMessage) -> None:
+        """Check that a restarted process would not say that it knows less."""
+        term = _own_term(message)
+        if term <= self._terms_seen.get(member.name, 0):
+            return
+        state = self._hard_state(member.name)
+        on_disk = 0 if state is None else int(state.term)
+        if on_disk < term:
+            self.fail(f"{member.name} says {message}, on disk is term {on_disk}")
+        # A term on disk never falls, unless the disk goes: then this is a check less, no more.
+        self._terms_seen[member.name] = on_disk
 
     def _acknowledged(self, member: MemberFacts, message: AppendAnswer) -> None:
         index = message.match_index
@@ -62,3 +81,14 @@ class DurableBeforeVisible(Invariant):
             raise Violation(
                 Property.ONE_VOTE, f"{member.name} voted for {first} and {candidate} in {term}"
             )
+
+
+def _own_term(message: PeerMessage) -> int:
+    """Return the term that a message promises its sender has; 0: it promises none."""
+    match message:
+        case AppendAnswer():
+            return message.own_term if message.matched else 0
+        case AppendRequest() | VoteRequest() | Hello():
+            return message.term
+        case _:
+            return 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dledger.state.results import Appended
 from dledger.types import Entry, EntryKind
-from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.batch import BatchHeader, BatchView, parse_header
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property, Violation
 
@@ -32,12 +32,19 @@ def batch_key(header: BatchHeader) -> BatchKey:
 class StoredBatch:
     """One row of a queue's true contents."""
 
+    queue: QueueKey
     base_offset: int
     record_count: int
     index: int
     key: BatchKey
     producer_id: bytes
     base_number: int
+    store_time_ms: int
+
+    @property
+    def end(self) -> int:
+        """Return the offset after its last record."""
+        return self.base_offset + self.record_count
 
 
 class QueueContents(Invariant):
@@ -54,6 +61,10 @@ class QueueContents(Invariant):
         """Where a batch's bytes are stored: at most one place when it is stamped."""
         self.messages: dict[tuple[bytes, int], tuple[QueueKey, int]] = {}
         """Where each stamped message lies, by producer id and number."""
+        self.keyed: dict[str, list[tuple[StoredBatch, int]]] = {}
+        """By key, in the order of the log: batch and place of each record that has it."""
+        self.rows: dict[tuple[bytes, int], StoredBatch] = {}
+        """Batch of each stamped message, by producer id and number."""
         self._next_sequence: dict[tuple[bytes, int, QueueKey], int] = {}
         self._stamped: dict[tuple[bytes, int, QueueKey, int], int] = {}
         self.stored_count = 0
@@ -74,11 +85,14 @@ class QueueContents(Invariant):
         for payload, result in zip(entry.payloads, results, strict=True):
             header = parse_header(payload)
             if isinstance(result, Appended):
-                self._appended(header, result, int(entry.ref.index))
+                self._appended(header, result, entry, payload)
             else:
                 self.refused_count += 1
 
-    def _appended(self, header: BatchHeader, result: Appended, index: int) -> None:
+    def _appended(
+        self, header: BatchHeader, result: Appended, entry: Entry, payload: memoryview
+    ) -> None:
+        index = int(entry.ref.index)
         queue = header.topic_id, header.queue
         stamped = header.producer_id != bytes(16)
         stamp = (header.producer_id, header.producer_epoch, queue, header.base_sequence)
@@ -97,16 +111,27 @@ class QueueContents(Invariant):
         if stamped:
             self._check_order(header, stamp, queue, end)
         row = StoredBatch(
+            queue,
             end,
             header.record_count,
             index,
             batch_key(header),
             header.producer_id,
             header.base_number,
+            entry.time_ms,
         )
+        self._remember(row, payload, stamped=stamped)
         self.queues.setdefault(queue, {})[end] = row
         self.places.setdefault(row.key, []).append((queue, end))
         self.stored_count += 1
+
+    def _remember(self, row: StoredBatch, payload: memoryview, *, stamped: bool) -> None:
+        view = BatchView(payload)
+        for place in range(row.record_count):
+            for key in view.record(place).keys:
+                self.keyed.setdefault(key, []).append((row, place))
+            if stamped:
+                self.rows[row.producer_id, row.base_number + place] = row
 
     def _check_order(
         self, header: BatchHeader, stamp: tuple[bytes, int, QueueKey, int], queue: QueueKey, at: int

@@ -1,0 +1,150 @@
+"""D11 from the log alone: epochs and sequences decide what becomes of a stamped batch.
+
+A model of its own, in lists and dictionaries: who is registered in which epoch, the last batches of
+each (producer, queue). The first application of each entry is compared with it, so a fenced epoch
+that still writes, a repeat that is stored again, answered with another offset or said to be too old
+to know, and a refusal of what is in order are all found.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dledger.state import command, producers
+from dledger.state.results import Appended, Refused, Registered
+from dledger.types import Entry, EntryKind
+from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.errors import Code
+from tests.sim.invariants.base import Facts, Invariant, MemberFacts
+from tests.sim.invariants.queue_contents import QueueKey
+from tests.sim.invariants.violation import Property
+
+
+class _Stored(NamedTuple):
+    sequence: int
+    records: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A producer's batches in one queue, of one epoch."""
+
+    epoch: int
+    next_sequence: int = 0
+    newest: deque[_Stored] = field(default_factory=deque[_Stored])
+
+
+class ProducerVerdicts(Invariant):
+    """Judges every batch and registration once."""
+
+    broken = Property.PRODUCER_VERDICTS
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._applied = 0
+        self._epochs: dict[bytes, int] = {}
+        self._lanes: dict[tuple[bytes, QueueKey], _Lane] = {}
+        self.fenced_count = 0
+        self.repeat_count = 0
+        self.forgotten_count = 0
+
+    def on_apply(
+        self, member: MemberFacts, entry: Entry, results: Sequence[object], digest: bytes
+    ) -> None:
+        """See `Invariant.on_apply`."""
+        if entry.ref.index <= self._applied:
+            return
+        self._applied = int(entry.ref.index)
+        if entry.kind is EntryKind.BATCHES:
+            for payload, result in zip(entry.payloads, results, strict=True):
+                header = parse_header(payload)
+                if header.base_sequence >= 0 and not _is_about_the_queue(result):
+                    self._judge(header, result)
+        elif entry.kind is EntryKind.COMMANDS:
+            for payload, result in zip(entry.payloads, results, strict=True):
+                wanted = command.decode(bytes(payload))
+                if isinstance(wanted, command.RegisterProducer):
+                    self._registered(wanted, result)
+
+    # Batches.
+
+    def _judge(self, header: BatchHeader, result: object) -> None:
+        expected = self._verdict(header)
+        if isinstance(expected, Code):
+            if not isinstance(result, Refused) or result.code is not expected:
+                self.fail(f"{expected.name} is due, answered {result}: {header}")
+            self.fenced_count += expected is Code.STALE_EPOCH
+            self.forgotten_count += expected is Code.DUPLICATE
+        elif not isinstance(result, Appended) or result.duplicate != (expected is not None):
+            what = "a new batch" if expected is None else f"a repeat of {expected}"
+            self.fail(f"{what}, answered {result}: {header}")
+        elif expected is None:
+            self._stored(header, result)
+        else:
+            self.repeat_count += 1
+            if result.base_offset != expected.offset:
+                self.fail(f"a repeat of {expected}, answered {result}: {header}")
+
+    def _verdict(self, header: BatchHeader) -> Code | _Stored | None:
+        """Return why it is void, what it repeats, or None when it is new."""
+        epoch = self._epochs.get(header.producer_id, 0)
+        if header.producer_epoch != epoch:
+            is_stale = 0 < header.producer_epoch < epoch
+            return Code.STALE_EPOCH if is_stale else Code.UNKNOWN_PRODUCER
+        lane = self._lane(header)
+        sequence = header.base_sequence
+        if sequence == lane.next_sequence:
+            return None
+        if sequence > lane.next_sequence:
+            return Code.SEQUENCE_GAP
+        for stored in lane.newest:
+            if (stored.sequence, stored.records) == (sequence, header.record_count):
+                return stored
+        is_older = sequence < lane.newest[0].sequence
+        return Code.DUPLICATE if is_older else Code.SEQUENCE_GAP
+
+    def _lane(self, header: BatchHeader) -> _Lane:
+        key = header.producer_id, (header.topic_id, header.queue)
+        lane = self._lanes.get(key)
+        if lane is None or lane.epoch != header.producer_epoch:
+            lane = self._lanes[key] = _Lane(header.producer_epoch)
+        return lane
+
+    def _stored(self, header: BatchHeader, result: Appended) -> None:
+        lane = self._lane(header)
+        count = header.record_count
+        lane.newest.append(_Stored(header.base_sequence, count, result.base_offset))
+        lane.next_sequence += count
+        if len(lane.newest) > producers.WINDOW_BATCHES:
+            lane.newest.popleft()
+
+    # Registrations.
+
+    def _registered(self, wanted: command.RegisterProducer, result: object) -> None:
+        before = self._epochs.get(wanted.producer_id, 0)
+        if 0 < wanted.epoch < before:
+            if not isinstance(result, Refused) or result.code is not Code.STALE_EPOCH:
+                self.fail(f"{wanted} at epoch {before}, answered {result}")
+            return
+        epoch = max(wanted.epoch, before)
+        if epoch == 0 or (wanted.fence and epoch == before):
+            epoch += 1
+        if not isinstance(result, Registered) or result.epoch != epoch:
+            self.fail(f"{wanted} at epoch {before}: {epoch} is due, answered {result}")
+        last = {
+            (*queue, lane.next_sequence - 1)
+            for (producer_id, queue), lane in self._lanes.items()
+            if producer_id == wanted.producer_id and lane.epoch == before and lane.next_sequence
+        }
+        told = {(row.topic_id, row.queue, row.last_sequence) for row in result.last}
+        if told != (last if epoch - before <= 1 else set()):
+            self.fail(f"{wanted} at epoch {before} has stored {last}, answered {result}")
+        self._epochs[wanted.producer_id] = epoch
+
+
+def _is_about_the_queue(result: object) -> bool:
+    """Tell whether a batch was refused for its topic or queue."""
+    about = (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.NO_PERMISSION, Code.WRONG_GROUP)
+    return isinstance(result, Refused) and result.code in about

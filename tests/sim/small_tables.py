@@ -1,0 +1,54 @@
+"""The state's tables with small blocks, for one run: their edges are met within a minute of load.
+
+Owns: which bounds are made small, and putting them back. They are plain constants of the product;
+nothing else of it changes. Everything in one process sees them, so a world has them only while it
+runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from dledger.state import key_index, message_ids, producers, queues, trim
+
+SMALL: Final[Mapping[Any, Mapping[str, int]]] = {
+    key_index: {
+        "LEVEL_0_ENTRIES": 32,
+        "MERGE_PACE": 16,
+        "MERGE_STEP": 20,
+        "RUNS_PER_MERGE": 3,
+        "ENTRIES_PER_BLOCK": 8,
+        "LEVEL_0_BLOCK_SIZE": 256,
+    },
+    queues: {"ROWS_PER_BLOCK": 7, "CACHED_QUEUES_MAX": 1},
+    message_ids: {
+        "BUCKET_NUMBERS": 16,
+        "ROWS_PER_BUCKET_MAX": 32,
+        "SWEEP_ROWS": 2,
+        "CACHED_PRODUCERS_MAX": 1,
+    },
+    producers: {
+        "WINDOW_BATCHES": 8,
+        "WINDOW_ROWS_PER_BLOCK": 4,
+        "CACHED_PRODUCERS_MAX": 1,
+        "CACHED_QUEUES_MAX": 2,
+    },
+    trim: {"GARBAGE_ROWS_PER_ENTRY": 2},
+}
+"""By module: its bounds. The ratios between those of one module are the product's."""
+
+
+@contextmanager
+def small_tables() -> Iterator[None]:
+    """Run with small blocks."""
+    kept = [
+        (module, name, getattr(module, name)) for module, bounds in SMALL.items() for name in bounds
+    ]
+    try:
+        for module, bounds in SMALL.items():
+            for name, value in bounds.items():
+                setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)
