@@ -76,6 +76,8 @@ class Source:
     queue: int
     offset: QueueOffset
     is_over: bool = False
+    refusal: DledgerError | None = None
+    """Why it cannot be read at all; told in its only frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,8 @@ class FetchSession:
         machine = self._machine
         minimum = maximum = -1
         try:
+            if source.refusal is not None:
+                raise source.refusal
             minimum, maximum = machine.queue_bounds(source.topic_id, source.queue)
             if source.offset > maximum:
                 maximum = await self._confirmed_maximum(source, maximum)

@@ -30,6 +30,11 @@ COMMIT: Final = Method[pb.CommitOffsetsRequest, pb.CommitOffsetsReply](
     "Broker", "CommitOffsets", pb.CommitOffsetsReply
 )
 
+OF_ONE_ASSIGNMENT: Final = frozenset(
+    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
+)
+"""Refusals that say something about one queue and nothing about this member."""
+
 
 class NativeService(broker_pb2_grpc.BrokerServicer):
     """The generated methods; `raw_service` holds the streams."""
@@ -108,7 +113,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
             except DecodeError as error:
                 raise DledgerError(Code.INVALID_ARGUMENT, f"FetchRequest: {error}") from None
             with calls.admission.fetch_streams.held():
-                sources = await self._sources(messaging, request)
+                sources = await fetch_sources(messaging, request)
                 served = messaging.served
                 session = FetchSession(
                     served.machine,
@@ -123,20 +128,6 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 await session.run(sources, wanted, context.write)
         except DledgerError as error:
             await status.abort(context, error)
-
-    async def _sources(self, messaging: Messaging, request: pb.FetchRequest) -> list[Source]:
-        if not 1 <= len(request.assignments) <= ASSIGNMENTS_MAX:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
-                f"{len(request.assignments)} assignments, must be 1 to {ASSIGNMENTS_MAX}",
-            )
-        sources: list[Source] = []
-        for number, assignment in enumerate(request.assignments):
-            queue = await _resolve(messaging, assignment.queue)
-            await messaging.bounds(queue)  # refuses queues that are not here
-            offset = QueueOffset(assignment.offset)
-            sources.append(Source(number, queue.topic_id, queue.number, offset))
-        return sources
 
     # Unary calls.
 
@@ -299,6 +290,38 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
             return _lookup_reply([await messaging.lookup_offset(queue, request.offset)])
 
         return await self._calls.answer(context, self._calls.admission.queries, run)
+
+
+async def fetch_sources(messaging: Messaging, request: pb.FetchRequest) -> list[Source]:
+    """Return what each assignment of a fetch reads; DledgerError when none can be served now.
+
+    A queue that is not here, or may not be read, is refused by itself: the others are served.
+    """
+    if not 1 <= len(request.assignments) <= ASSIGNMENTS_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"{len(request.assignments)} assignments, must be 1 to {ASSIGNMENTS_MAX}",
+        )
+    sources: list[Source] = []
+    gone: dict[tuple[str, bytes], DledgerError] = {}
+    for number, assignment in enumerate(request.assignments):
+        ref = assignment.queue
+        source = Source(number, ref.topic_id, ref.queue, QueueOffset(assignment.offset))
+        sources.append(source)
+        source.refusal = gone.get((ref.topic, ref.topic_id))
+        if source.refusal is not None:
+            continue  # a quorum was asked about this topic already
+        try:
+            queue = await _resolve(messaging, ref)
+            await messaging.bounds(queue)
+            source.topic_id = queue.topic_id
+        except DledgerError as error:
+            if error.code not in OF_ONE_ASSIGNMENT:
+                raise
+            source.refusal = error
+            if error.code is Code.TOPIC_NOT_FOUND:
+                gone[ref.topic, ref.topic_id] = error
+    return sources
 
 
 async def _resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue:

@@ -325,7 +325,7 @@ class ConsumerEngine:
         policy = self.config.start_at
         try:
             if policy is StartAt.ERROR:
-                raise error_of(Code.OFFSET_OUT_OF_RANGE, detail)
+                raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{place[0]}/{place[1]}: {detail}")
             bound = (await self.queries.bounds([place]))[place]
         except ClientError as error:
             self.core.fail(place, error)

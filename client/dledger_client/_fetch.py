@@ -383,9 +383,10 @@ class FetchCore:
 
     def _refused(self, source: FetchStream, read: QueueRead, frame: FetchFrame, now: float) -> None:
         """Handle the error of one assignment; the stream goes on for the others."""
-        error = error_of(frame.code, f"{source.address}: {frame.detail}")
+        detail = f"{source.address}: {frame.detail}"
+        error = error_of(frame.code, f"{read.name}: {detail}")
         if frame.code in OUT_OF_RANGE:
-            self._lose(read, error.detail)
+            self._lose(read, detail)
         elif error.retriable:
             self._failures[source.group] = self._failures.get(source.group, 0) + 1
             self._actions.append(RefreshRoutes())
@@ -400,11 +401,12 @@ class FetchCore:
 
     def _bad(self, source: FetchStream, read: QueueRead | None, detail: str, now: float) -> None:
         """Handle bytes that cannot be right: ask another member, give up after some."""
-        error = error_of(Code.CORRUPT_BATCH, f"{source.address}: {detail}")
         if read is not None:
             read.bad_frames += 1
             if read.bad_frames >= BAD_FRAMES_MAX:
-                read.error = error
+                read.error = error_of(
+                    Code.CORRUPT_BATCH, f"{read.name}: {source.address}: {detail}"
+                )
         self._members.failed(source.address, now)
         self._renew(source.group)
 

@@ -92,6 +92,11 @@ class QueueRead:
         self.maximum = -1
         """Bounds as the last frame told them; -1: not known."""
 
+    @property
+    def name(self) -> str:
+        """Topic and queue, for errors."""
+        return f"{self.place[0]}/{self.place[1]}"
+
 
 class FetchStream:
     """One stream to one member."""

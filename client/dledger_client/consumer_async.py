@@ -142,7 +142,8 @@ class AsyncConsumer:
         """Return up to `max_records` records as soon as there are any, else [] after `timeout_ms`.
 
         `timeout_ms` None waits for good, 0 not at all. Raises what keeps a queue from being read:
-        TopicNotFound, NoPermission, OffsetOutOfRange (with StartAt.ERROR), CorruptData.
+        TopicNotFound, NoPermission, OffsetOutOfRange (with StartAt.ERROR), CorruptData. It comes
+        when other queues have nothing, each time, until the queue is paused, sought or let go.
         """
         return [
             record for batch in await self.poll_batches(max_records, timeout_ms) for record in batch

@@ -274,6 +274,27 @@ def test_below_the_minimum_and_unknown_topics_end_one_assignment() -> None:
     asyncio.run(run())
 
 
+def test_a_refused_assignment_is_told_and_the_others_are_served_on() -> None:
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"a")
+        refused = source(0, queue=7, number=1)
+        refused.refusal = DledgerError(Code.NO_PERMISSION, "topic t may not be read")
+        reading = stage.follow(source(), refused)
+        await stage.until(2)
+        assert [(each.assignment, each.code, each.detail) for each in stage.frames] == [
+            (0, Code.OK, ""),
+            (1, Code.NO_PERMISSION, "topic t may not be read"),
+        ]
+        stage.machine.add(b"b")
+        stage.poll.arrived(TOPIC, 0)
+        await stage.until(3)
+        assert (stage.frames[2].assignment, bodies(stage.frames[2])) == (0, [b"b"])
+        reading.cancel()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_damage_is_never_served(cold: bool) -> None:
     async def run() -> None:

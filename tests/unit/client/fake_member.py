@@ -287,11 +287,6 @@ class FakeMember:
     async def _fetch(self, data: bytes, context: RawContext) -> None:
         request = pb.FetchRequest.FromString(data)
         self.fetches.append(request)
-        try:
-            for assignment in request.assignments:
-                self._check_known(assignment.queue.topic_id)
-        except DledgerError as error:
-            await abort(context, error)
         if self.hang_fetch:
             await asyncio.Event().wait()
         offsets = [assignment.offset for assignment in request.assignments]
@@ -339,6 +334,11 @@ class FakeMember:
         maximum = max((base + count for base, count, _ in batches), default=0)
         offset = offsets[place]
         frame = partial(encode_fetch, assignment=place, min_offset=minimum, max_offset=maximum)
+        try:
+            self._check_known(assignment.queue.topic_id)
+        except DledgerError as error:
+            over.add(place)
+            return frame([], [], next_offset=offset, code=error.code, detail=error.detail)
         if not minimum <= offset <= maximum:
             over.add(place)
             return frame(

@@ -234,6 +234,29 @@ def test_a_topic_that_was_made_anew_is_found_without_a_push() -> None:
     run(body())
 
 
+def test_a_deleted_topic_stops_no_other_one() -> None:
+    """Its error names it, comes when nothing else is there, and ends with a pause."""
+
+    async def body() -> None:
+        topics = {"t": [("a", 2)], "u": [("a", 1)]}
+        async with (
+            FakeCluster({"a": 1}, topics) as cluster,
+            AsyncConsumer(cluster.bootstrap, config()) as consumer,
+        ):
+            await fill(cluster, 0, 0, 20)
+            await consumer.assign({("u", 0): 0, ("t", 0): 0})
+            check_run(await read(consumer, 20), 0)
+            del cluster.topics["u"]
+            await consumer.seek("t", 0, 20)  # another stream, that begins without the topic
+            with pytest.raises(TopicNotFound, match=r"u/0: .* no topic has the id"):
+                await consumer.poll(timeout_ms=5_000)
+            await consumer.pause("u")
+            await fill(cluster, 0, 20, 40)
+            check_run(await read(consumer, 20), 20)
+
+    run(body())
+
+
 @pytest.mark.parametrize("prefer", ["follower", "a2"])
 def test_followers_are_read_from(prefer: str) -> None:
     async def body() -> None:
