@@ -84,15 +84,12 @@ class AppendRouter:
         address_of: Callable[[str], str],
         forwarder: Forwarder,
         clock: Clock,
-        *,
-        acknowledged_before_sync: bool,
     ) -> None:
         self._host = host
         self._member = member
         self._address_of = address_of
         self._forwarder = forwarder
         self._clock = clock
-        self._early = acknowledged_before_sync
         self._loop = asyncio.get_running_loop()
         self._staged: list[Item] = []
         self._staged_forwarded: list[Item] = []
@@ -205,7 +202,7 @@ class AppendRouter:
                 item.refuse(settled.code, settled.detail, term=settled.term)
 
     def _stored(self, items: list[Item], settled: Settled) -> None:
-        index, term, early = settled.index, settled.term, self._early
+        index, term, early = settled.index, settled.term, self._host.counts_unsynced
         for item, result in zip(items, settled.results, strict=True):
             if isinstance(result, Appended):
                 item.answer(

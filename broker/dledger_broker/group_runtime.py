@@ -34,7 +34,7 @@ from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import ProducersExpired
 from dledger.state.store import StoreFull
-from dledger.types import Durability, MemberId
+from dledger.types import MemberId
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.config import GroupConfig, MemberConfig
 from dledger_broker.forward import AppendForwarder, Channels
@@ -125,7 +125,7 @@ class GroupRuntime:
             name=group.name,
             trace=self._trace,
         )
-        self._serve(host, machine, watch, settings.durability)
+        self._serve(host, machine, watch)
 
     def _topics_changed(self) -> None:
         """Called within apply: tell once per turn of the loop."""
@@ -137,9 +137,7 @@ class GroupRuntime:
         self._telling_topics = False
         _call_all(self.on_topics_changed)
 
-    def _serve(
-        self, host: GroupHost, machine: StateMachine, watch: TopicWatch, durability: Durability
-    ) -> None:
+    def _serve(self, host: GroupHost, machine: StateMachine, watch: TopicWatch) -> None:
         config, group = self._config, self._group_config
         addresses = {MemberId(name): address for name, address in group.members.items()}
         names = GroupNames(
@@ -169,7 +167,6 @@ class GroupRuntime:
             lambda member: addresses.get(MemberId(member), ""),
             self._forwarder,
             self._clock,
-            acknowledged_before_sync=durability is Durability.ASYNC,
         )
 
     def _reroute(self, items: Sequence[Item]) -> None:

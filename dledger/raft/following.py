@@ -11,7 +11,7 @@ from dledger.raft.election import Elections
 from dledger.raft.gate import proven_commit
 from dledger.raft.journal import InvariantBroken, Run
 from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
-from dledger.types import MemberId
+from dledger.types import Durability, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 
 
@@ -82,6 +82,7 @@ class Following:
             quarantined=context.quarantined,
             disk_low=context.disk_low,
             disk_hangs=context.storage.hangs(context.now),
+            unsynced=context.settings.durability is Durability.ASYNC,
         )
         version = context.storage.version
         if version <= context.storage.durable_version and log_index <= covered:

@@ -393,6 +393,11 @@ class Group:
         """The highest index this member knows to be committed."""
         return LogIndex(self._context.engine.commit_index if self._context.formed else 0)
 
+    @property
+    def counts_unsynced(self) -> bool:
+        """Tell whether what this leader acknowledges may not be synced by a majority (D4)."""
+        return self._parts.replication.counts_unsynced
+
     def status(self) -> GroupStatus:
         """Return a frozen picture."""
         context, parts = self._context, self._parts

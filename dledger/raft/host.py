@@ -129,6 +129,11 @@ class GroupHost:
         return self._leadership
 
     @property
+    def counts_unsynced(self) -> bool:
+        """See `Group.counts_unsynced`."""
+        return self.group.counts_unsynced
+
+    @property
     def failure(self) -> BaseException | None:
         """Why the host stopped by itself; None while it works."""
         return self._failure

@@ -185,6 +185,8 @@ class AppendAnswer(Message):
     quarantined: bool = False
     disk_low: bool = False
     disk_hangs: bool = False
+    unsynced: bool = False
+    """`match_index` is written, and will be synced: the follower's `flush` is async."""
 
     def describe(self) -> str:
         """See `Message.describe`."""
@@ -198,6 +200,7 @@ class AppendAnswer(Message):
                 " quarantined" * self.quarantined,
                 " disk-low" * self.disk_low,
                 " disk-hangs" * self.disk_hangs,
+                " unsynced" * self.unsynced,
             )
         )
         return (

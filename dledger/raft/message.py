@@ -204,7 +204,11 @@ def _encode_append(message: AppendRequest) -> tuple[int, list[Buffer]]:
 
 def _encode_append_answer(message: AppendAnswer) -> tuple[int, list[Buffer]]:
     flags = (
-        message.matched | message.quarantined << 1 | message.disk_low << 2 | message.disk_hangs << 3
+        message.matched
+        | message.quarantined << 1
+        | message.disk_low << 2
+        | message.disk_hangs << 3
+        | message.unsynced << 4
     )
     return flags, [
         _APPEND_ANSWER.pack(
@@ -362,6 +366,7 @@ def _decode_append_answer(body: memoryview, flags: int) -> AppendAnswer:
         quarantined=bool(flags & 2),
         disk_low=bool(flags & 4),
         disk_hangs=bool(flags & 8),
+        unsynced=bool(flags & 16),
     )
 
 

@@ -38,7 +38,7 @@ class Progress:
     __slots__ = (
         "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
         "inflight_bytes", "match", "match_number", "member", "next", "number", "pace", "probe_open",
-        "quarantined",
+        "quarantined", "unsynced",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -62,6 +62,8 @@ class Progress:
         self.quarantined = False
         self.disk_low = False
         self.disk_hangs = False
+        self.unsynced = False
+        """What it acknowledges is written, not synced: its `flush` is async."""
         self.clock_offset_ms: int | None = None
         """The follower's clock against this leader's, None before its first answer."""
 

@@ -183,6 +183,7 @@ class Replication:
         progress.answered = max(progress.answered, message.number)
         progress.quarantined = message.quarantined
         progress.disk_hangs = message.disk_hangs
+        progress.unsynced = message.unsynced
         progress.clock_offset_ms = message.wall_ms - context.clock.wall_ms()
         if message.disk_low and not progress.disk_low:
             progress.lost()  # it throws entries away; send again when it has room
@@ -264,6 +265,13 @@ class Replication:
         return min(
             (progress.match for progress in self.peers.values()),
             default=self._context.log.durable_index,
+        )
+
+    @property
+    def counts_unsynced(self) -> bool:
+        """Tell whether a majority may be one of writes: a member's `flush` is async."""
+        return self._context.settings.durability is Durability.ASYNC or any(
+            progress.unsynced for progress in self.peers.values()
         )
 
     def group_wall_ms(self) -> int:

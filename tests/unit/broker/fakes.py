@@ -39,6 +39,7 @@ class FakeHost(GroupHost):
         self._leadership = Leadership(role, Term(3), leader)
         self._leadership_watchers: list[Callable[[Leadership], None]] = []
         self.proposals: list[tuple[list[bytes], OnSettled]] = []
+        self.unsynced = False
 
     def propose_nowait(
         self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
@@ -46,6 +47,11 @@ class FakeHost(GroupHost):
         """Keep."""
         assert kind is EntryKind.BATCHES
         self.proposals.append(([bytes(each) for each in payloads], settled))
+
+    @property
+    def counts_unsynced(self) -> bool:
+        """What the test says."""
+        return self.unsynced
 
     def become(self, role: Role, leader: MemberId | None) -> None:
         """Change leadership and tell."""

@@ -34,7 +34,6 @@ class Stage:
             lambda member: f"{member}:1",
             self.forwarder,
             self.clock,
-            acknowledged_before_sync=False,
         )
 
     def items(self, *bodies: bytes, seconds: float = 10.0) -> list[Item]:
@@ -75,6 +74,18 @@ def test_what_comes_in_one_turn_is_one_proposal() -> None:
         stage.host.settle(stored(4, 5, 6))
         assert [row.base_offset for row in stage.owner.rows] == [4, 5, 6]
         assert {(row.index, row.term) for row in stage.owner.rows} == {(7, 3)}
+
+    asyncio.run(run())
+
+
+def test_answers_say_when_a_majority_may_not_have_synced() -> None:
+    async def run() -> None:
+        stage = Stage()
+        for unsynced in (False, True):
+            stage.host.unsynced = unsynced
+            await stage.submit(b"a")
+            stage.host.settle(stored(4))
+        assert [row.unsynced for row in stage.owner.rows] == [False, True]
 
     asyncio.run(run())
 

@@ -37,7 +37,6 @@ class HoldingRouter(AppendRouter):
             lambda _: "",
             FakeForwarder(),
             ManualClock(),
-            acknowledged_before_sync=False,
         )
         self.items: list[Item] = []
 

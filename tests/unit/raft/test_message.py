@@ -59,8 +59,8 @@ MESSAGES: list[tuple[Message, str]] = [
         "append-answer #1 term=2 match=4 own_term=3 quarantined",
     ),
     (
-        AppendAnswer(1, 2, 3, False, 4, 5, 6, -7, disk_low=True, disk_hangs=True),
-        "append-answer #1 term=2 mismatch hint=5@6 own_term=3 disk-low disk-hangs",
+        AppendAnswer(1, 2, 3, False, 4, 5, 6, -7, disk_low=True, disk_hangs=True, unsynced=True),
+        "append-answer #1 term=2 mismatch hint=5@6 own_term=3 disk-low disk-hangs unsynced",
     ),
     (TermNotice(5), "term-notice 5"),
     (TimeoutNow(5), "timeout-now term=5"),

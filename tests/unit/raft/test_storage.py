@@ -1,12 +1,13 @@
 """Versions of the hard state, what a round covers, and `flush: async`."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
-from dledger.raft.api import WriteRound
+from dledger.raft.api import GroupSettings, WriteRound
 from dledger.raft.message import VoteAnswer
 from dledger.raft.storage import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
 from dledger.types import Durability, MemberId, Term
@@ -302,3 +303,30 @@ def test_async_a_member_that_kept_what_the_others_lost_asks_for_repair() -> None
     world["a"].start()
     with pytest.raises(DamagedFile, match=r"flush: async.*dledger repair"):
         world.run(3.0)
+
+
+class _Mixed(World):
+    """Only `c` flushes asynchronously, as in the middle of a change of configuration."""
+
+    def settings_of(self, name: MemberId) -> GroupSettings:
+        flush = Durability.ASYNC if name == "c" else Durability.SYNC
+        return replace(super().settings_of(name), durability=flush)
+
+
+def test_a_leader_knows_that_a_follower_only_writes() -> None:
+    """I6: what it counted may be unsynced, so its results must not claim more."""
+    world = _Mixed()
+    leader = world.elect("a")
+    leader.put(b"one")
+    world.run(0.2)
+    assert leader.group.counts_unsynced
+    assert not _alike(Durability.SYNC)
+    assert _alike(Durability.ASYNC)
+
+
+def _alike(flush: Durability) -> bool:
+    world = World(durability=flush)
+    leader = world.elect("a")
+    leader.put(b"one")
+    world.run(0.2)
+    return leader.group.counts_unsynced

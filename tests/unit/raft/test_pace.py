@@ -1,0 +1,81 @@
+"""When a leader speaks: entries that gather, heartbeats that slow down and hurry."""
+
+from dledger.raft.api import Role
+from dledger.types import EntryKind
+from dledger_proto.errors import Outcome
+from tests.unit.raft.harness import Call, World
+
+
+def test_an_idle_group_rests_between_heartbeats() -> None:
+    world = World()
+    leader = world.elect()
+    world.run(1.0)
+    world.sent.clear()
+    ticks = 0
+    for _ in range(1000):
+        world.now += 0.01
+        for member in world.alive:
+            if member.group.next_deadline() <= world.now:
+                ticks += 1
+                member.tick()
+        world.pump()
+    assert len(world.sent) <= 2 * 2 * 42, "a slow heartbeat and an answer for each follower"
+    assert ticks <= 42 + 3 * 84, "besides, everybody looks at the clock between two of them"
+    assert leader.role is Role.LEADER
+
+
+def test_group_commit_gathers_what_waits_for_a_sync() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    leader.disk_stalls = True
+    before = leader.log.last_index
+    calls = leader.propose(b"first")
+    for number in range(50):
+        leader.group.propose(EntryKind.COMMANDS, [b"%d" % number], Call(b"").settled.append)
+    later = leader.propose(b"last")
+    assert leader.log.last_index == before + 1
+    leader.disk_stalls = False
+    leader.drain()
+    world.run(0.2)
+    assert leader.log.last_index == before + 2, "everything that waited became one entry"
+    assert leader.machine.values == [b"first", *(b"%d" % number for number in range(50)), b"last"]
+    assert calls[0].outcome is later[0].outcome is Outcome.STORED
+    assert later[0].settled[0].results == [f"{before + 2}:50"]
+
+
+def test_small_entries_gather_until_the_one_before_is_committed() -> None:
+    world = World(gather_bytes=100)
+    leader = world.elect("a")
+    world.run(0.3)
+    world.isolate("a")  # nothing is committed
+    before = leader.log.last_index
+    first = leader.propose(b"first")
+    assert leader.log.last_index == before + 1, "a lone one leaves at once"
+    for number in range(4):
+        leader.propose(b"%d" % number)
+    assert not leader.group.cuts_now
+    assert leader.log.last_index == before + 1
+    leader.propose(b"x" * 80)
+    assert leader.log.last_index == before + 2, "enough waits for an entry of its own"
+    small = leader.propose(b"last")
+    assert leader.log.last_index == before + 2
+    world.heal()
+    world.run(0.5)
+    assert leader.log.last_index == before + 3
+    values = [b"first", *(b"%d" % number for number in range(4)), b"x" * 80, b"last"]
+    assert leader.machine.values == values, "order is kept"
+    assert first[0].outcome is small[0].outcome is Outcome.STORED
+
+
+def test_heartbeats_are_quick_again_when_somebody_does_not_answer() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(2.0)
+    world.cut |= {("b", "a"), ("c", "a")}
+    world.run(0.5)  # the first that nobody answers, and the one that finds it so
+    world.sent.clear()
+    world.run(0.35)
+    beats = [sent for sent in world.sent if sent[:2] == ("a", "b")]
+    assert len(beats) >= 3, "at most a tenth of a second apart"
+    assert leader.role is Role.LEADER
