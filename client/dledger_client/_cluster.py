@@ -19,6 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from dledger_client import _calls as calls
+from dledger_client._fork import note_use
 from dledger_client._links import MemberChoice
 from dledger_client._retry import backoff
 from dledger_client._routes import RouteChange, RouteTable
@@ -76,7 +77,8 @@ class Cluster:
         self._ready_listeners.append(listener)
 
     def start(self) -> None:
-        """Begin to watch the routes."""
+        """Begin to watch the routes; ClientClosed in a child that cannot have a client."""
+        note_use()
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(
                 self._watch(), name="dledger routes"

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Self
 
 from dledger_client._batch import Batch
+from dledger_client._fork import check_fork
 from dledger_client.errors import ClientError
 from dledger_client.model import SendResult
 
@@ -161,6 +162,7 @@ class SendFuture(Delivery):
         Raises TimeoutError when `timeout_ms` is over first; the send itself goes on.
         """
         if not self.done():
+            check_fork()  # nobody would ever settle it here
             woken = threading.Event()
             self.when_done(woken.set)
             if not woken.wait(None if timeout_ms is None else timeout_ms / 1_000):

@@ -21,6 +21,7 @@ import grpc.aio
 from dledger_client import _actions as actions
 from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
+from dledger_client._fork import check_fork
 from dledger_client._futures import Delivery
 from dledger_client._ids import PRODUCER_ID_SIZE, first_number, named_producer_id
 from dledger_client._producer_core import ProducerCore
@@ -112,7 +113,8 @@ class ProducerEngine:
         return taken + size > self.config.buffer_bytes
 
     def check_open(self) -> None:
-        """Refuse new messages after `close`."""
+        """Refuse new messages after `close`, and in a child after a fork."""
+        check_fork()
         if self.is_closed:
             raise ClientClosed(Code.CLOSED, "this producer is closed")
 

@@ -14,10 +14,12 @@ there is one code path, and one order of messages from many threads.
 import asyncio
 import atexit
 import concurrent.futures
-import os
 import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, TypeVar
+
+from dledger_client._fork import check_fork, note_use
+from dledger_client.errors import ClientClosed
 
 if TYPE_CHECKING:
     from dledger_client._producer_engine import ProducerEngine
@@ -55,13 +57,12 @@ class _BackgroundLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process = 0
 
     def get(self) -> asyncio.AbstractEventLoop:
         """Return the running loop."""
         with self._lock:
-            if self._loop is None or self._process != os.getpid():
-                self._process = os.getpid()
+            if self._loop is None:
+                note_use()
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_exception_handler(_handle_loop_exception)
                 self._thread = threading.Thread(
@@ -103,6 +104,11 @@ class SyncRunner:
 
     def run(self, work: Coroutine[object, object, Result]) -> Result:
         """Return what `work` returns, once it is done; an interrupted wait cancels it."""
+        try:
+            check_fork()
+        except ClientClosed:
+            work.close()
+            raise
         loop = _background.get()
         if _is_background():
             work.close()
