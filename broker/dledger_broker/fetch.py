@@ -28,7 +28,6 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, KIB, MIB
 
-ASSIGNMENTS_MAX: Final = 1_024
 STALL_SECONDS: Final = 60.0
 WAIT_DEFAULT_MS: Final = 15_000
 WAIT_MIN_MS: Final = 10
@@ -158,7 +157,10 @@ class FetchSession:
     async def _round(
         self, sources: Sequence[Source], wanted: Wanted, send: Send, *, with_empty: bool
     ) -> bool:
-        """Send at most one frame for each assignment; True when one carried data or an error."""
+        """Send at most one frame for each assignment; True when one carried data or an error.
+
+        Empty frames are the answer of `once`; of a stream that goes on one says that it lives.
+        """
         any_sent = False
         for source in sources:
             if source.is_over:
@@ -167,7 +169,7 @@ class FetchSession:
             if prepared is None:
                 if with_empty:
                     await self._send(send, self._empty(source))
-                    source.is_over = wanted.once
+                    source.is_over = with_empty = wanted.once
                 continue
             any_sent = True
             source.offset = prepared.next_offset

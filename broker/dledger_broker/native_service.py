@@ -15,11 +15,12 @@ from dledger.types import QueueOffset
 from dledger_broker.append import AppendRouter
 from dledger_broker.append_session import AppendSession
 from dledger_broker.calls import Call, Calls, Method
-from dledger_broker.fetch import ASSIGNMENTS_MAX, FetchSession, Source, Wanted
+from dledger_broker.fetch import FetchSession, Source, Wanted
 from dledger_broker.logs import Quiet
 from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 
@@ -297,10 +298,10 @@ async def fetch_sources(messaging: Messaging, request: pb.FetchRequest) -> list[
 
     A queue that is not here, or may not be read, is refused by itself: the others are served.
     """
-    if not 1 <= len(request.assignments) <= ASSIGNMENTS_MAX:
+    if not 1 <= len(request.assignments) <= FETCH_ASSIGNMENTS_MAX:
         raise DledgerError(
             Code.INVALID_ARGUMENT,
-            f"{len(request.assignments)} assignments, must be 1 to {ASSIGNMENTS_MAX}",
+            f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}",
         )
     sources: list[Source] = []
     gone: dict[tuple[str, bytes], DledgerError] = {}

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 
@@ -27,6 +28,7 @@ from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import parse_fetch
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -104,6 +106,7 @@ class ConsumerEngine:
         """Read exactly these queues; None: the committed offset, or by `start_at`."""
         self.check_open()
         located = {place: await self.queries.located(place) for place in starts}
+        _check_number(Counter(group for _, group in located.values()))
         await self._check_prefer({group for _, group in located.values()})
         offsets = await self._offsets_of(starts)
         located = {place: await self.queries.located(place) for place in starts}
@@ -338,3 +341,13 @@ class ConsumerEngine:
             if read is not None and read.is_lost:
                 self.core.continue_at(place, found)
         self._advance()
+
+
+def _check_number(queues: Counter[str]) -> None:
+    for group, count in queues.items():
+        if count > FETCH_ASSIGNMENTS_MAX:
+            raise error_of(
+                Code.INVALID_ARGUMENT,
+                f"assign: {count} queues of group {group}, at most {FETCH_ASSIGNMENTS_MAX} for one"
+                " consumer; share them among several",
+            )

@@ -170,13 +170,11 @@ class TopicTable:
         check_topic(topic)
         known = self.by_name(topic.name) or self._by_id.get(topic.topic_id)
         if known is not None:
-            wanted = (topic.name, topic.type, topic.layout, topic.read_queues, topic.permission)
-            found = (known.name, known.type, known.layout, known.read_queues, known.permission)
-            if wanted != found or known.deleted:
+            differences = _differences(known, topic)
+            if differences:
                 return Refused(
                     Code.TOPIC_EXISTS,
-                    f"topic {known.name} exists as {known.topic_id.hex()} with another "
-                    "configuration" + (" and is deleted" if known.deleted else ""),
+                    f"topic {known.name} exists as {known.topic_id.hex()} {differences}",
                 )
             return TopicChanged(known)
         self._check_count()
@@ -252,3 +250,21 @@ class TopicTable:
             self._by_name[topic.name] = topic_id
         self._by_id[topic_id] = topic
         self._writer.put(PREFIX[Table.TOPIC] + topic_id, encode_topic(topic))
+
+
+def _differences(known: Topic, wanted: Topic) -> str:
+    """Say how a topic that exists is another than the one wanted; empty when it is not."""
+    rows: list[tuple[str, object, object]] = [
+        ("deleted", known.deleted, False),
+        ("name", known.name, wanted.name),
+        ("type", known.type, wanted.type),
+        ("layout", _layout_text(known), _layout_text(wanted)),
+        ("read queues", known.read_queues, wanted.read_queues),
+        ("permission", known.permission, wanted.permission),
+    ]
+    different = [f"{field} {has}, not {asked}" for field, has, asked in rows if has != asked]
+    return f"with {'; '.join(different)}" if different else ""
+
+
+def _layout_text(topic: Topic) -> str:
+    return ",".join(f"{part.group}:{part.write_queues}" for part in topic.layout)

@@ -38,6 +38,8 @@ ENTRY_SIZE_TARGET: Final = 1 * MIB
 FRAME_SIZE_TARGET: Final = 1 * MIB
 FRAME_SIZE_MAX: Final = 16 * MIB
 FRAME_ROWS_MAX: Final = 4_096
+FETCH_ASSIGNMENTS_MAX: Final = 1_024
+"""Queues of one group that one fetch stream reads."""
 """Batches of an append frame, rows of an answer frame, spans of a fetch frame."""
 DETAIL_SIZE_MAX: Final = 1_024
 """Sentence or hint of an answer; a longer one is cut."""

@@ -486,7 +486,7 @@ class FetchRequest(_message.Message):
     max_bytes: _builtins.int
     """per frame; at least one batch is always returned"""
     wait_ms: _builtins.int
-    """an empty frame leaves after this long without data (long poll, heartbeat)"""
+    """one empty frame leaves after this long without data (long poll, heartbeat)"""
     once: _builtins.bool
     """end the stream after the first frame per assignment"""
     @_builtins.property

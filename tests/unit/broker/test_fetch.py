@@ -187,6 +187,25 @@ def test_nothing_new_is_an_empty_frame_per_assignment() -> None:
     asyncio.run(run())
 
 
+def test_a_stream_without_news_says_so_in_one_frame() -> None:
+    """However many queues it reads: an empty one for each was most of what an idle reader cost."""
+
+    async def run() -> None:
+        stage = Stage()
+        reading = asyncio.get_running_loop().create_task(
+            stage.session().run(
+                [source(0, queue=number, number=number) for number in range(5)],
+                Wanted.of(0, 10, once=False),
+                stage.send,
+            )
+        )
+        await stage.until(3)
+        assert [(each.assignment, list(each.rows)) for each in stage.frames[:3]] == [(0, [])] * 3
+        reading.cancel()
+
+    asyncio.run(run())
+
+
 def test_a_waiting_reader_is_woken_by_the_arrival() -> None:
     async def run() -> None:
         stage = Stage()

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from dledger_broker.fetch import ASSIGNMENTS_MAX
 from dledger_broker.messaging import Messaging, Queue
 from dledger_broker.native_service import fetch_sources
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import TOPIC
 
@@ -86,7 +86,9 @@ def test_what_says_nothing_about_a_queue_ends_the_stream(code: Code) -> None:
     assert refused.value.code is code
 
 
-@pytest.mark.parametrize("count", [0, ASSIGNMENTS_MAX + 1])
+@pytest.mark.parametrize("count", [0, FETCH_ASSIGNMENTS_MAX + 1])
 def test_the_number_of_assignments_is_bounded(count: int) -> None:
-    with pytest.raises(DledgerError, match=f"{count} assignments, must be 1 to {ASSIGNMENTS_MAX}"):
+    with pytest.raises(
+        DledgerError, match=f"{count} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}"
+    ):
         asyncio.run(fetch_sources(cast("Messaging", Core()), asked(*[(TOPIC, 0)] * count)))

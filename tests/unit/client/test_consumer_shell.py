@@ -20,7 +20,7 @@ from dledger_client import (
     TopicNotFound,
 )
 from dledger_client._routes import RouteChange
-from dledger_proto.limits import KIB
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, KIB
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id, topic_message
@@ -230,6 +230,22 @@ def test_a_topic_that_was_made_anew_is_found_without_a_push() -> None:
                 await read(consumer, 1)
             await consumer.assign({("t", 0): 5})
             check_run(await read(consumer, 15), 5)
+
+    run(body())
+
+
+def test_more_queues_of_a_group_than_one_stream_reads_are_refused() -> None:
+    async def body() -> None:
+        topics = {"t": [("a", 2)], "u": [("a", FETCH_ASSIGNMENTS_MAX)]}
+        async with (
+            FakeCluster({"a": 1}, topics) as cluster,
+            AsyncConsumer(cluster.bootstrap, config()) as consumer,
+        ):
+            await consumer.assign("t")
+            with pytest.raises(InvalidRequest, match="1026 queues of group a, at most 1024"):
+                await consumer.assign(["t", "u"])
+            assert consumer.assignment() == [("t", 0), ("t", 1)]
+            await consumer.assign("u")
 
     run(body())
 

@@ -68,7 +68,9 @@ def test_create_twice_has_the_same_answer() -> None:
 
 def test_create_with_another_configuration_is_refused() -> None:
     driven = started()
-    assert code_of(driven.one(create(OTHER_TOPIC, read_queues=5))) is Code.TOPIC_EXISTS
+    refused = driven.one(create(OTHER_TOPIC, read_queues=5))
+    assert code_of(refused) is Code.TOPIC_EXISTS
+    assert "read queues 4, not 5" in str(refused), "the text names what differs"
     assert code_of(driven.one(create(TOPIC, "other"))) is Code.TOPIC_EXISTS
 
 
