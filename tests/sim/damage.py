@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.log.hard_state import HARD_STATE_FILE
 from dledger.types import EntryRef
-from tests.sim.disk import SECTOR_SIZE
+from tests.sim.disk import BAD_SECTOR, SECTOR_SIZE
 
 if TYPE_CHECKING:
     from tests.sim.member import SimMember
@@ -19,8 +19,6 @@ FOLDER: Final = "/data/g"
 """The data folder of every simulated member."""
 NEWEST_ENTRIES: Final = 50
 """Half of the damage lies among so many: recovery reads these, older ones are met on reading."""
-BAD_SECTOR: Final = "the sector"
-"""How damage is named that cannot be read, to know its EIO from others."""
 
 
 def _entry_place(member: "SimMember", random: Random) -> tuple[EntryRef, str, int] | None:
@@ -58,13 +56,13 @@ def break_sector(member: "SimMember", random: Random) -> str:
         return ""
     ref, path, offset = found
     member.fs.break_sector(path, offset // SECTOR_SIZE)
-    member.damaged = f"{BAD_SECTOR} of entry {ref.index} at {path}+{offset}"
+    member.damaged = f"the sector of entry {ref.index} at {path}+{offset}"
     return member.damaged
 
 
 def is_bad_sector(member: "SimMember", error: OSError) -> bool:
     """Tell whether an error is the sector that the nemesis broke; any other is a finding."""
-    found = error.errno == errno.EIO and member.damaged.startswith(BAD_SECTOR)
+    found = error.errno == errno.EIO and error.strerror == BAD_SECTOR
     member.world.counts["sectors found unreadable"] += found
     return found
 

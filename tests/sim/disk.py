@@ -21,6 +21,8 @@ from random import Random
 from dledger.types import Buffer
 
 SECTOR_SIZE = 512
+BAD_SECTOR = "a damaged sector"
+"""What the EIO of a sector says that was broken, to know it from other failures."""
 BLOCK_SIZE = 4096
 ENDLESS_BYTES = 1 << 50
 
@@ -218,7 +220,7 @@ class SimFile:
         self._enter("read")
         sectors = range(offset // SECTOR_SIZE, (offset + max(size, 1) - 1) // SECTOR_SIZE + 1)
         if not self._inode.bad_sectors.isdisjoint(sectors):
-            raise OSError(errno.EIO, "a damaged sector", self._path)
+            raise OSError(errno.EIO, BAD_SECTOR, self._path)
         data = self._inode.seen.read(size, offset)
         self._system.read_bytes += len(data)
         return data
