@@ -14,6 +14,9 @@ from dledger_proto.batch import Record
 WINDOWS = {64: Window(64), 1000: Window(8)}
 """Batches in flight, the same as the prototype's."""
 WARM_SECONDS = 0.5
+"""Before the first measurement of a cluster, ours and the prototype's."""
+RICH_BATCHES = 64
+"""So many in turn, each key once in them: an index of the same few keys would be no index."""
 
 
 async def measure(plan: Plan) -> list[Figure]:
@@ -21,7 +24,7 @@ async def measure(plan: Plan) -> list[Figure]:
     rounds = Rounds()
     for _ in range(plan.runs):
         await _ours(plan, rounds)
-        for size, rate in prototype_rates(plan.folder, plan.seconds).items():
+        for size, rate in prototype_rates(plan.folder, plan.seconds, WARM_SECONDS).items():
             rounds.add(f"prototype {size}", rate)
         rounds.add("writers", three_writers(plan.folder, plan.seconds) / BODY_SIZE)
     return list(_figures(rounds))
@@ -37,11 +40,12 @@ async def _ours(plan: Plan, rounds: Rounds) -> None:
             used = _processor_time(here) - before
             rounds.add(f"plain {size}", rate)
             rounds.add(f"cost {size}", used / (rate * plan.seconds * BODY_SIZE / 1e6) * 1000)
-            rounds.add(f"rich {size}", await _rate(here, topic, plan, rich_records(size), size))
+            rich = rich_records(RICH_BATCHES * size)
+            rounds.add(f"rich {size}", await _rate(here, topic, plan, rich, size))
 
 
 async def _rate(here: Running, topic: bytes, plan: Plan, records: list[Record], size: int) -> float:
-    return (await pour_for(here, topic, records, WINDOWS[size], plan.seconds)).rate
+    return (await pour_for(here, topic, records, WINDOWS[size], plan.seconds, size)).rate
 
 
 def _processor_time(here: Running) -> float:

@@ -7,6 +7,7 @@ the processes. Not: the processes themselves (`dledger_broker.local_cluster`).
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -70,6 +71,7 @@ class Running:
         """Wait until a member says that it leads; return its name."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline:
+            self.check_alive()
             for member in self.cluster.member_names:
                 if self.cluster.is_running(member):
                     status = await self.status(member)
@@ -78,11 +80,20 @@ class Running:
             await asyncio.sleep(LOOK_SECONDS)
         raise NotReady(f"no leader within {READY_SECONDS_MAX} s; see {self.cluster.folder}")
 
+    def check_alive(self) -> None:
+        """Raise NotReady when a process has ended that was not killed: nobody waits for it."""
+        for name, code in self.cluster.ended():
+            if code != -signal.SIGKILL:
+                lines = self.cluster.log_text(name).splitlines()
+                said = lines[-1] if lines else "nothing"
+                raise NotReady(f"{name} ended with exit code {code}; {name}.log ends with: {said}")
+
     async def caught_up(self, members: Callable[[], list[str]] | None = None) -> None:
         """Wait until every member has applied what the leader committed."""
         names = members() if members else self.cluster.member_names
         deadline = time.monotonic() + 10 * READY_SECONDS_MAX
         while time.monotonic() < deadline:
+            self.check_alive()
             found = [await self.status(name) for name in names]
             applied = {each.applied_index for each in found if each is not None}
             committed = {each.commit_index for each in found if each is not None}

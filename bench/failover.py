@@ -85,6 +85,7 @@ async def _all_follow(here: Running) -> None:
     leader = await here.status(await here.leader())
     assert leader is not None
     while time.monotonic() < deadline:
+        here.check_alive()
         found = [await here.status(name) for name in here.cluster.member_names]
         if all(
             each is not None

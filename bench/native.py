@@ -32,7 +32,7 @@ def plain_records(count: int) -> list[Record]:
 
 
 def rich_records(count: int) -> list[Record]:
-    """Return records with a tag, a key and two properties, as applications write them."""
+    """Return records with a tag, a key of their own and two properties, as applications do."""
     return [
         Record(
             record.body,
@@ -53,31 +53,41 @@ class Batches:
     producer_id: bytes
     epoch: int
     records: list[Record]
+    """Taken in turn, `per_batch` for each."""
+    per_batch: int
     sequence: int = 0
 
     def make(self) -> bytes:
         """Return the next batch."""
+        first = self.sequence % len(self.records)
         batch = encode_batch(
-            self.records,
+            self.records[first : first + self.per_batch],
             topic_id=self.topic_id,
             queue=self.queue,
             stamp=ProducerStamp(self.producer_id, self.epoch, self.sequence),
             base_number=self.sequence,
             base_time_ms=int(time.time() * 1000),
         )
-        self.sequence += len(self.records)
+        self.sequence += self.per_batch
         return batch
 
 
 async def register(
-    here: Running, leader: str, topic_id: bytes, queue: int, records: list[Record]
+    here: Running,
+    leader: str,
+    topic_id: bytes,
+    queue: int,
+    records: list[Record],
+    per_batch: int = 0,
 ) -> Batches:
-    """Register a new producer; return what makes its batches."""
+    """Register a new producer; return what makes its batches (0: of all the records)."""
+    per_batch = per_batch or len(records)
+    assert len(records) % per_batch == 0, f"{len(records)} records in batches of {per_batch}"
     producer_id = os.urandom(16)
     broker = broker_pb2_grpc.BrokerStub(here.channel(leader))
     request = pb.RegisterProducerRequest(producer_id=producer_id, fence=True)
     reply = await broker.RegisterProducer(request, timeout=10, metadata=here.metadata)
-    return Batches(topic_id, queue, producer_id, reply.epoch, records)
+    return Batches(topic_id, queue, producer_id, reply.epoch, records, per_batch)
 
 
 @dataclass(slots=True)
@@ -167,7 +177,7 @@ class AppendStream:
         return encode_append(parts, first, TRY_MS)
 
     async def _read(self) -> None:
-        per_batch = len(self._batches.records)
+        per_batch = self._batches.per_batch
         while (frame := await raw.read_frame(self._call)) is not None:
             now = time.perf_counter()
             for row in parse_answers(frame):
@@ -185,11 +195,11 @@ async def pour_for(
     records: list[Record],
     window: Window,
     seconds: float,
-    queue: int = 0,
+    per_batch: int = 0,
 ) -> Poured:
-    """Append to the leader for so many seconds."""
+    """Append to the leader for so many seconds, `per_batch` of the records at a time (0: all)."""
     leader = await here.leader()
-    batches = await register(here, leader, topic_id, queue, records)
+    batches = await register(here, leader, topic_id, 0, records, per_batch)
     end = time.perf_counter() + seconds
     async with append_stream(here, leader) as call:
         return await AppendStream(call, batches, window).pour(lambda: time.perf_counter() < end)

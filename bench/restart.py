@@ -46,7 +46,7 @@ async def _kills(plan: Plan) -> list[Figure]:
         async with _load(here, topic):
             for number in range(plan.kills):
                 if number % KILLS_PER_EMPTY_START == 0:
-                    rounds.add("empty", _start_empty(here.cluster))
+                    rounds.add("empty", await asyncio.to_thread(_start_empty, here.cluster))
                 await asyncio.sleep(chance.uniform(0.1, 1.0))
                 here.cluster.kill(victim)
                 await asyncio.sleep(chance.uniform(0.0, 0.2))
@@ -58,8 +58,8 @@ async def _kills(plan: Plan) -> list[Figure]:
     return [
         compared("restart", rounds["restart"], "s", "start on an empty folder", rounds["empty"],
                  "<=", 2.0, note),
-        Figure("restart_worst", max(rounds["restart"]), "s", "start on an empty folder",
-               sum(rounds["empty"]) / len(rounds["empty"])),
+        Figure("restart_worst", max(rounds["restart"]), "s", "the worst start on an empty folder",
+               max(rounds["empty"]), wanted=2.0, sense="<=", note="replay included"),
         stated("restart_caught_up", rounds["caught up"], "s",
                note="from serving to having applied what was committed then"),
     ]  # fmt: skip
