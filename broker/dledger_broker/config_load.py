@@ -348,6 +348,8 @@ def _from_pydantic(detail: ErrorDetails) -> Problem:
         return Problem("group" if key == "groups" else key, "", REQUIRED)
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = re.sub(r"^(Tuple|Dictionary|Mapping) should have", "must have", message)
+    if detail["type"] == "dict_type":
+        message = 'must be a table of names and addresses, like { a = "host:port" }'
     return Problem(key, _shown(detail["input"]), message)
 
 

@@ -310,6 +310,13 @@ def test_relations_are_told_beside_unknown_keys(file: Path) -> None:
     ("text", "expected"),
     [
         ("group = 5", ["group = 5 (file member.toml): must be a table"]),
+        (
+            'group = { name = "g", members = ["a=h:1"] }',
+            [
+                "group.members = ['a=h:1'] (file member.toml): must be a table of names and "
+                'addresses, like { a = "host:port" }'
+            ],
+        ),
         ("groups = 5", ["groups = 5 (file member.toml): must be tables: [[groups]]"]),
         ("groups = [5]", ["groups = [5] (file member.toml): must be tables: [[groups]]"]),
         (
