@@ -7,8 +7,9 @@ from tests.mutants.disk_bugs import DISK_BUGS
 from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.raft_bugs import RAFT_BUGS
+from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
-MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS)
+MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS)
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

@@ -89,4 +89,37 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
             f"{DISK}.test_a_copy_from_before_the_group_formed_is_told_while_it_is_being_adopted",
         ],
     ),
+    Mutant(
+        "old-copy-leads-on",
+        "a leader that is told that it has forgotten leads on in its new life (D18)",
+        [Edit(f"{RAFT}.membership:Membership._begin_anew", "self._hooks.renewed()", "pass")],
+        [f"{DISK}.test_an_old_copy_that_leads_steps_down_when_it_is_told"],
+    ),
+    Mutant(
+        "promise-of-the-life-before-binds-the-new-one",
+        "a wiped member is said to have forgotten what its life before promised",
+        [Edit(f"{RAFT}.membership:Membership._may_begin", "self._promised[sender] = 0", "pass")],
+    ),
+    Mutant(
+        "forgetful-for-ever",
+        "a new life is treated like the old copy before it",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership._may_begin",
+                "self._forgetful.discard(sender)",
+                "pass",
+            )
+        ],
+    ),
+    Mutant(
+        "hello-tells-an-undurable-term",
+        "a member promises a term that a power cut may take from it: it is called an old copy",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership._say_hello",
+                "durable.term if context.formed else 0",
+                "context.storage.state.term if context.formed else 0",
+            )
+        ],
+    ),
 )

@@ -24,6 +24,19 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import StaleMutant, applied
 
 TABLE: Final = Path(__file__).with_name("caught.json")
+NO_CATCH: Final = (
+    "AttributeError",
+    "ImportError",
+    "NameError",
+    "SyntaxError",
+    "TypeError",
+    "UnboundLocalError",
+)
+"""What a mutant raises that is badly written, not a bug that somebody noticed."""
+
+
+class BrokenMutant(AssertionError):
+    """The text of a mutant does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
             tried += 1
             result = run_seed(seed, 0)
             if result.failure:
-                said = result.failure.strip().splitlines()[-1][:200]
+                said = _noticed(result.failure.strip().splitlines()[-1][:200])
                 return Catch(mutant.name, f"seed {seed}", said, tried, time.process_time() - began)
     return Catch(mutant.name, "", "", tried, time.process_time() - began)
 
@@ -78,8 +91,16 @@ def _failure_of(script: str) -> str:
     except StaleMutant:
         raise
     except BaseException as error:  # whatever the bug does to the script, it was noticed
-        return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return _noticed(said)
     return ""
+
+
+def _noticed(said: str) -> str:
+    """Return what was said; BrokenMutant when the changed text itself does not run."""
+    if said.startswith(NO_CATCH):
+        raise BrokenMutant(said)
+    return said
 
 
 def known_catches() -> dict[str, str]:

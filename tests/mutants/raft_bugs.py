@@ -437,4 +437,51 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
     ),
+    # Small entries, quiet times.
+    Mutant(
+        "lone-proposal-waits",
+        "small proposals wait for more to come, also when nothing is on its way",
+        [
+            Edit(
+                f"{RAFT}.group:Group._may_cut",
+                "is_all_committed or waiting_bytes",
+                "waiting_bytes",
+            )
+        ],
+    ),
+    Mutant(
+        "quiet-leader-is-deposed",
+        "heartbeats of a quiet leader come later than followers wait",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.heartbeat",
+                "QUIET_HEARTBEAT_SHARE * settings",
+                "2.5 * settings",
+            )
+        ],
+        ["test_flush.test_an_idle_group_writes_nothing"],
+    ),
+    Mutant(
+        "quiet-though-there-is-news",
+        "what is lost of the first entry after a quiet time waits for a slow heartbeat",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.pump",
+                "if last_index > context.engine.commit_index:",
+                "if False:",
+            )
+        ],
+        [f"{LIVENESS}.test_what_a_quiet_leader_begins_to_say_is_repeated_after_a_heartbeat"],
+    ),
+    Mutant(
+        "stamp-is-the-clock",
+        "a leader stamps entries with its own clock, whatever was stamped before (D8)",
+        [
+            Edit(
+                f"{RAFT}.journal:Journal.append_new",
+                "max(self._log.last_time_ms, self._clock.wall_ms())",
+                "self._clock.wall_ms()",
+            )
+        ],
+    ),
 )

@@ -156,6 +156,38 @@ def test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_on
     stage.finish()
 
 
+def test_an_old_copy_that_leads_steps_down_when_it_is_told() -> None:
+    """b knows what a has forgotten and cannot say so; c, restarted, does not know, and makes a the
+    leader once it is filled again. As soon as b is heard, a must lead no more.
+    """
+    stage = Stage("abc").formed()
+    old = stage.copy_disk("a")
+    stage.elect("b")
+    stage.join()
+    stage.settle()
+    stage.put_back("a", old)
+    for stop in (stage.members["c"].kill, stage.members["c"].start):
+        stop()
+
+    def tells(source: str, target: str, message: messages.Message) -> bool:
+        is_told = isinstance(message, messages.Hello) and message.forgotten
+        return is_told and (source, target) == ("b", "a")
+
+    stage.filters.append(tells)
+    stage.start_member("a")
+    stage.run_until(lambda: bool(stage.counts["event forgotten"]), 2.0, "b notices")
+    stage.elect("c")
+    stage.settle()
+    stage.members["c"].transfer("a")
+    stage.run_until(lambda: stage.leads("a"), 5.0, "a leads")
+    stage.filters.remove(tells)
+    stage.join()
+    stage.run_until(lambda: stage.counts["event life_renewed"] == 1, 5.0, "b tells a")
+    stage.run_until(lambda: stage.leader in ("b", "c"), 5.0, "another one leads")
+    stage.run_until(lambda: _trusted(stage, "a"), 15.0, "a is trusted again")
+    stage.finish()
+
+
 def test_an_old_copy_forgets_no_vote_of_the_present_term() -> None:
     """b votes for a in a new term and its disk is put back. a hears of it, and b, who has
     forgotten, must not vote for c in the same term.

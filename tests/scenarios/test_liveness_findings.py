@@ -177,6 +177,22 @@ def test_l8_latency_is_not_clocked_by_the_heartbeat() -> None:
         assert took < 0.03, f"{took * 1e3:.0f} ms"
 
 
+def test_what_a_quiet_leader_begins_to_say_is_repeated_after_a_heartbeat() -> None:
+    """Heartbeats are slow while there is nothing to say; an entry that is lost ends that."""
+    stage = Stage("abc").formed()
+    stage.run_for(3.0)
+    losing = [True]
+    stage.filters.append(lambda source, target, message: losing[0] and source == "a")
+    began = stage.scheduler.now
+    put = stage.put("a", "v")
+    stage.run_for(0.01)
+    losing[0] = False
+    stage.run_until(lambda: put.stored, 1.0, "the put is stored")
+    took = stage.scheduler.now - began
+    assert took < 1.5 * stage.plan.heartbeat, f"{took * 1e3:.0f} ms"
+    stage.finish()
+
+
 def test_l9_a_member_of_a_higher_term_is_heard() -> None:
     """L9: a member with a higher term got 0 entries in 60 s; now the group follows its term."""
     stage = Stage("abc").formed()
