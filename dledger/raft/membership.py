@@ -223,7 +223,7 @@ class Membership:
         self.views[sender] = view
         if before is None or _met_matters(before) != _met_matters(view):
             self._announce_if_unformed()
-        if view.echo_state == self._state_number:
+        if self._is_heard(sender):
             self._hello_at[sender] = math.inf
             if news:
                 self._say_hello(sender, asked=True)
@@ -261,6 +261,19 @@ class Membership:
         for peer in self._context.peers:
             self._say_hello(peer, asked=True)
 
+    def _needs_genesis(self, peer: MemberId) -> bool:
+        view = self.views.get(peer)
+        return self._context.formed and (view is None or not view.group_id)
+
+    def _is_heard(self, peer: MemberId) -> bool:
+        """Tell whether a peer knows all we have to say: it echoes it, and has the genesis.
+
+        An earlier hello without the genesis has the same state number, so the echo may be of that.
+        """
+        view = self.views.get(peer)
+        echoed = view is not None and view.echo_state == self._state_number
+        return echoed and not self._needs_genesis(peer)
+
     def _say_hello(self, peer: MemberId, *, asked: bool) -> None:
         context = self._context
         if peer not in context.outbox.up:
@@ -271,12 +284,10 @@ class Membership:
             self._hello_at[peer] = min(self._hello_at[peer], due)
             return
         view = self.views.get(peer)
-        heard = view is not None and view.echo_state == self._state_number
-        heard = heard and peer not in self._forgetful
+        heard = self._is_heard(peer) and peer not in self._forgetful
         self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
         self._hello_sent_at[peer] = context.now
         durable = context.storage.durable_state
-        needs_genesis = context.formed and (view is None or not view.group_id)
         # A view is of the process whose session has begun; of a newer one nothing is known yet, and
         # its state numbers begin anew: an echo of the older one's would pass for an answer.
         known = self._sessions[peer].session == self._heard_session[peer]
@@ -297,7 +308,7 @@ class Membership:
                 echo_session=self._heard_session[peer],
                 echo_state=0 if view is None or not known else view.state_number,
                 met={} if context.formed else met_by(context.member, self.incarnation, self.views),
-                genesis=self._genesis_payload if needs_genesis else b"",
+                genesis=self._genesis_payload if self._needs_genesis(peer) else b"",
             ),
         )
 

@@ -99,6 +99,26 @@ def test_a_wiped_member_is_refilled_and_trusted_when_all_met_it(name: str) -> No
     stage.finish()
 
 
+def test_a_lost_genesis_is_sent_again() -> None:
+    """A wiped member may have echoed a hello that was meant for its life before, without it."""
+    stage = Stage("abc").formed()
+    stage.put("a", "v")
+    stage.settle()
+    lost: list[str] = []
+
+    def loses(source: str, target: str, message: messages.Message) -> bool:
+        first = isinstance(message, messages.Hello) and message.genesis and source not in lost
+        if first:
+            lost.append(source)
+        return bool(first)
+
+    stage.filters.append(loses)
+    _wipe(stage, "c")
+    stage.run_until(lambda: stage.members["c"].role is Role.FOLLOWER, 15.0, "it is trusted")
+    assert sorted(lost) == ["a", "b"], "each lost the first one"
+    stage.finish()
+
+
 def test_quarantine_lasts_while_one_member_cannot_be_reached() -> None:
     """(a) asks every other configured member, not a majority of them."""
     stage = Stage("abcde").formed()
