@@ -59,7 +59,14 @@ def threaded() -> Iterator[ThreadedCluster]:
 
 def lines(cluster: ThreadedCluster, how: str) -> list[str]:
     address = ",".join(cluster.cluster.bootstrap)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GRPC_VERBOSITY": "NONE"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "GRPC_VERBOSITY": "NONE",
+        # gRPC's own fork handlers, half of them skipped while its threads are busy, end one child
+        # in six by SIGSEGV, wherever it is: nothing that runs in the child can help that.
+        "GRPC_ENABLE_FORK_SUPPORT": "0",
+    }
     done = subprocess.run(
         [sys.executable, "-c", CHILD, address, how],
         capture_output=True, text=True, timeout=60, check=True, env=environment,
