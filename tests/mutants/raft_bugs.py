@@ -294,6 +294,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "genesis-sent-once",
+        "an echo of a hello without the genesis is taken for one of the genesis (D18)",
+        [Edit(f"{RAFT}.membership:Membership._is_heard", " and not self._needs_genesis(peer)", "")],
+        [f"{QUARANTINE}.test_a_lost_genesis_is_sent_again"],
+    ),
+    Mutant(
         "echo-of-the-process-before",
         "a hello echoes the state number of an earlier process of its receiver (sim seed 339)",
         [Edit(f"{RAFT}.membership:Membership._say_hello", "or not known", "")],
