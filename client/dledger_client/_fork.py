@@ -4,7 +4,7 @@ Owns: whether this process is such a child. Without this its calls would wait fo
 not there, the ones without a budget for good.
 
 gRPC's own fork handlers, on by default, may end such a child by SIGSEGV before it gets so far; with
-GRPC_ENABLE_FORK_SUPPORT=0 in the environment they do not (of 14 and 24 children 3 and none).
+GRPC_ENABLE_FORK_SUPPORT=0 in the environment that is rare (3 of 14 children, none of 24).
 """
 
 import os

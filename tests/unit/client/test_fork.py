@@ -10,6 +10,9 @@ import pytest
 from dledger_client import Producer
 from tests.unit.client.test_sync import ThreadedCluster
 
+CALLS = 6
+CHILDREN_MAX = 10
+"""Of which gRPC may end some: see `lines`."""
 CHILD = """
 import os, sys
 from dledger_client import Consumer, Producer
@@ -64,7 +67,8 @@ def lines(cluster: ThreadedCluster, how: str) -> list[str]:
         "PYTHONPATH": os.pathsep.join(sys.path),
         "GRPC_VERBOSITY": "NONE",
         # gRPC's own fork handlers, half of them skipped while its threads are busy, end one child
-        # in six by SIGSEGV, wherever it is: nothing that runs in the child can help that.
+        # in six by SIGSEGV, wherever it is: nothing that runs in the child can help that. Without
+        # them it is rare.
         "GRPC_ENABLE_FORK_SUPPORT": "0",
     }
     done = subprocess.run(
@@ -75,12 +79,15 @@ def lines(cluster: ThreadedCluster, how: str) -> list[str]:
 
 
 def test_a_child_of_a_process_with_clients_is_refused(threaded: ThreadedCluster) -> None:
-    *child, parent = lines(threaded, "used")
-    assert len(child) == 6
-    for said in child:
-        assert said.startswith("ClientClosed CLOSED: process ")
-        assert "forked from one that had used a client" in said
-    assert parent == "parent True"
+    for _ in range(CHILDREN_MAX):
+        *child, parent = lines(threaded, "used")
+        for said in child:
+            assert said.startswith("ClientClosed CLOSED: process ")
+            assert "forked from one that had used a client" in said
+        assert parent == "parent True"
+        if len(child) == CALLS:
+            return
+    pytest.fail(f"none of {CHILDREN_MAX} children lived through {CALLS} calls")
 
 
 def test_a_child_of_a_process_without_clients_may_have_its_own(threaded: ThreadedCluster) -> None:
