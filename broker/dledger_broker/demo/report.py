@@ -11,7 +11,8 @@ import io
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -82,6 +83,27 @@ def summarise_latency(acknowledgements: Sequence[Acknowledgement]) -> dict[str, 
         "p99": round(times[min(len(times) - 1, int(len(times) * 0.99))], 2),
         "max": round(times[-1], 2),
     }
+
+
+def with_gap(fault: Fault, acknowledgements: Sequence[Acknowledgement]) -> Fault:
+    """Return the fault with the longest silence that began at most a moment after it."""
+    times = [0.0, *sorted(each.at_s for each in acknowledgements)]
+    gaps = [
+        (later - earlier)
+        for earlier, later in pairwise(times)
+        if later >= fault.at_s and earlier <= fault.at_s + 1.0
+    ]
+    return replace(fault, gap_s=round(max(gaps, default=0.0), 3))
+
+
+def idle_faults(faults: Sequence[Fault], acknowledgements: Sequence[Acknowledgement]) -> list[str]:
+    """Return a sentence for each fault behind the last acknowledgement: it proved nothing."""
+    last_s = max((each.at_s for each in acknowledgements), default=0.0)
+    return [
+        f"{fault.name} at {fault.at_s:.1f} s met no load: the last row was acknowledged before"
+        for fault in faults
+        if fault.at_s >= last_s
+    ]
 
 
 def write_json(outcome: Outcome, path: Path) -> None:

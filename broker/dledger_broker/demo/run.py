@@ -9,8 +9,8 @@ import gc
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -23,8 +23,10 @@ from dledger_broker.demo.report import (
     Acknowledgement,
     Fault,
     Outcome,
+    idle_faults,
     summarise_latency,
     table,
+    with_gap,
     write_json,
     write_page,
 )
@@ -44,8 +46,10 @@ from dledger_client import (
 CLUSTER = "demo"
 TOPIC = "departures"
 QUEUES = 8
+DOWN_S = 1.0
+"""How long the first leader stays down, at most."""
 PAUSE_S = 3.0
-"""How long the second leader is stopped."""
+"""How long the second leader is stopped, at most."""
 SETTLE_S = 60.0
 """How long the group may take to serve, at the start and after all members were killed."""
 BUFFER_BYTES = 8 << 20
@@ -153,9 +157,9 @@ class _Demo:
                 seconds=seconds,
                 rows_per_second=round(stream.acknowledged / seconds, 1),
                 latency_ms=summarise_latency(stream.acknowledgements),
-                faults=[_with_gap(fault, stream.acknowledgements) for fault in self._faults],
+                faults=[with_gap(fault, stream.acknowledgements) for fault in self._faults],
                 followed=stream.followed,
-                problems=stream.failures[:10],
+                problems=stream.failures[:10] + idle_faults(self._faults, stream.acknowledgements),
             )
             if stream.follower_order_breaks:
                 outcome.problems.append(
@@ -212,12 +216,12 @@ class _Demo:
         await self._reach(total // 3)
         leader = await self._leader(admin)
         self._fault("leader killed", leader, lambda: self._cluster.kill(leader))
-        await asyncio.sleep(1.0)
+        await self._reach(total * 2 // 3, DOWN_S)
         self._cluster.start(leader)
         await self._reach(total * 2 // 3)
         paused = await self._leader(admin)
         self._fault("leader paused", paused, lambda: self._cluster.pause(paused))
-        await asyncio.sleep(PAUSE_S)
+        await self._reach(total * 9 // 10, PAUSE_S)
         self._cluster.resume(paused)
         await self._reach(total * 9 // 10)
         self._fault("all killed", "n1, n2, n3", self._kill_all)
@@ -228,11 +232,14 @@ class _Demo:
         for name in self._cluster.member_names:
             self._cluster.kill(name)
 
-    async def _reach(self, rows: int) -> None:
+    async def _reach(self, rows: int, limit_s: float | None = None) -> None:
+        """Wait until so many rows are acknowledged, or for `limit_s` seconds: no fault is late."""
         self._stream.wanted = rows
         self._stream.reached.clear()
         if self._stream.acknowledged < rows:
-            await self._stream.reached.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._stream.reached.wait()
 
     def _fault(self, name: str, member: str, act: Callable[[], None]) -> None:
         at_s = self._now() - self._stream.start_s
@@ -314,17 +321,6 @@ class _Burst:
             stream.acknowledgements.append(
                 Acknowledgement(now - stream.start_s, len(self._futures), now - self._sent_s)
             )
-
-
-def _with_gap(fault: Fault, acknowledgements: Sequence[Acknowledgement]) -> Fault:
-    """Return the fault with the longest silence that began at most a moment after it."""
-    times = [0.0, *sorted(each.at_s for each in acknowledgements)]
-    gaps = [
-        (later - earlier)
-        for earlier, later in pairwise(times)
-        if later >= fault.at_s and earlier <= fault.at_s + 1.0
-    ]
-    return Fault(fault.at_s, fault.name, fault.member, round(max(gaps, default=0.0), 3))
 
 
 async def _eventually(
