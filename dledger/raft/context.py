@@ -41,6 +41,9 @@ class Outbox:
         self._messages.append((target, message))
         return True
 
+    def __len__(self) -> int:
+        return len(self._messages)
+
     def take(self) -> list[tuple[MemberId, Message]]:
         """Return what is to be sent now."""
         messages, self._messages = self._messages, []
@@ -82,35 +85,23 @@ class Context:
         """Numbers of requests begin here, so that answers to an earlier process match none."""
         self.gate = OutboundGate()
         self.disk_low = False
-        self._engine: Engine | None = None
-        self._journal: Journal | None = None
+        self.formed = False
+        """The genesis entry is on disk: this member takes part."""
+        self.engine: Engine
+        """The core; only of a formed member."""
+        self.journal: Journal
+        """The log as the core sees it; only of a formed member."""
 
     def send(self, target: MemberId, message: Message) -> bool:
         """Let a message that promises nothing leave at once."""
         return self.outbox.send(target, message)
 
-    @property
-    def formed(self) -> bool:
-        """The genesis entry is on disk: this member takes part."""
-        return self._engine is not None
-
-    @property
-    def engine(self) -> Engine:
-        """The core; only of a formed member."""
-        assert self._engine is not None, "the group has not formed here"
-        return self._engine
-
-    @property
-    def journal(self) -> Journal:
-        """The log as the core sees it; only of a formed member."""
-        assert self._journal is not None, "the group has not formed here"
-        return self._journal
-
     def set_core(self, engine: Engine, journal: Journal) -> None:
         """Take the core, once."""
-        assert self._engine is None, "a member forms once"
-        self._engine = engine
-        self._journal = journal
+        assert not self.formed, "a member forms once"
+        self.engine = engine
+        self.journal = journal
+        self.formed = True
 
     @property
     def quarantined(self) -> bool:

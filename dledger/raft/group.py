@@ -7,7 +7,6 @@ messages leave, fail-stop. What is decided, and where, stands in `parts.py`; Raf
 
 from collections.abc import Sequence
 from random import Random
-from types import TracebackType
 from typing import Final
 
 from dledger.clock import Clock
@@ -26,6 +25,7 @@ from dledger.raft.api import (
     WriteRound,
 )
 from dledger.raft.context import Context
+from dledger.raft.fail_stop import FailStop
 from dledger.raft.kinds import Hello, Message
 from dledger.raft.parts import Parts
 from dledger.raft.ports import RaftLog
@@ -70,7 +70,7 @@ class Group:
         )
         self._context = Context(settings, log, storage, machine, clock, random, trace, now)
         self._parts = Parts(self._context, identity)
-        self._guard = _FailStop(self)
+        self._guard = FailStop(self._fail_by)
         self._admits = True
         self._stopped = ""
         self._tail_seen = (0, 0)
@@ -109,6 +109,15 @@ class Group:
         parts.barriers.fail(reason)
         parts.proposals.refuse_waiting(code, reason)
         parts.proposals.give_up(reason)
+
+    def _fail_by(self, error: BaseException) -> bool:
+        """Stop by what an input raised: a failed log, a broken invariant.
+
+        A failed write is met here when it happened in the worker thread and `write_failed` has not
+        told of it yet; that one ends here. Anything else is our bug, or damage, and is raised on.
+        """
+        self.fail(f"{type(error).__name__}: {error}")
+        return isinstance(error, LogFailed)
 
     # Inputs: time, links, messages.
 
@@ -196,7 +205,8 @@ class Group:
             self._parts.membership.storage_moved()
             if context.formed:
                 self._parts.elections.storage_moved()
-                context.engine.tick(now)
+                if self._parts.replication.commit_may_move():
+                    context.engine.tick(now)
             self._advance()
 
     def write_failed(self, _failed: WriteRound, error: OSError, now: float) -> None:
@@ -261,6 +271,7 @@ class Group:
             return
         with self._guard:
             self._cut(everything=True)
+            self._parts.replication.pump()
             self._parts.transfer.begin(target, done)
             self._advance()
 
@@ -319,27 +330,33 @@ class Group:
         return Outputs(list(context.outbox.take()), write, ready)
 
     @property
-    def cuts_now(self) -> bool:
-        """Tell whether `outputs` would make an entry of what waits; if not, a later input lets it.
+    def has_outputs(self) -> bool:
+        """Tell whether `outputs` would give anything; if not, a later input or deadline does.
 
-        A driver need not drain `outputs` after a proposal that only gathers.
+        So a driver need not drain after what only gathers or is only noted: a proposal that waits
+        for the commit before it, the second acknowledgement of an entry, a round before the first.
         """
+        context = self._context
+        if len(context.outbox) or len(context.gate) or context.storage.is_dirty:
+            return True
+        if self._stopped or not context.formed:
+            return False
+        return self._parts.applying.ready or self._cuts_now()
+
+    def _cuts_now(self) -> bool:
         waiting_bytes = self._parts.proposals.waiting_bytes
         return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
 
     def _may_cut(self) -> bool:
-        """Tell whether what waits becomes an entry now, full or not.
-
-        An entry costs every member a message, a round and an apply, so small ones gather while
-        another is on its way to a majority (as TCP does: RFC 896). No clock is involved: a lone
-        proposal leaves at once, the next ones with the commit of the one before.
-        """
+        """Tell whether what waits becomes an entry now, full or not; why not: `gathering.py`."""
         context = self._context
         if context.storage.round_in_flight:
             return False
+        proposals = self._parts.proposals
+        if proposals.waiting_bytes >= context.settings.gather_bytes:
+            return True
         is_all_committed = context.engine.commit_index >= context.log.last_index
-        waiting_bytes = self._parts.proposals.waiting_bytes
-        return is_all_committed or waiting_bytes >= context.settings.gather_bytes
+        return is_all_committed and proposals.are_gathered
 
     def _cut(self, *, everything: bool) -> None:
         """Make entries of waiting proposals (group commit)."""
@@ -377,6 +394,11 @@ class Group:
         if not context.formed:
             return Role.UNFORMED
         return Role.QUARANTINED if context.quarantined else context.engine.role
+
+    @property
+    def signature(self) -> object:
+        """A value that differs whenever the core's role, term or leader do; cheap."""
+        return self._context.engine.signature if self._context.formed else None
 
     @property
     def term(self) -> Term:
@@ -432,28 +454,3 @@ class Group:
         if context.disk_low:
             reasons.append("free disk space is below the low-water mark")
         return "; ".join(reason for reason in reasons if reason)
-
-
-class _FailStop:
-    """Around every input: a failed log or a broken invariant ends the group.
-
-    A failed write is met here when it happened in the worker thread and `write_failed` has not told
-    of it yet; that one is not raised. Anything else is our bug, or damage, and is raised on.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
-        if error is None:
-            return False
-        self._group.fail(f"{type(error).__name__}: {error}")
-        return isinstance(error, LogFailed)

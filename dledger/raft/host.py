@@ -7,7 +7,8 @@ Not owned: the group's rules (`group`), links (`transport`), what a command mean
 Every input (a message, a link event, a proposal, a finished write, a deadline) only marks the host
 as due; `_pump` runs once in the next turn of the loop and takes everything that gathered. So
 frames and proposals that arrive together become one entry, one write round and one message per
-peer, with no delay added. Apply runs in slices of bounded time, so that heartbeats go out between.
+peer; which of them wait for more, `gathering` says. Apply runs in slices of bounded time, so that
+heartbeats go out between.
 
 A pump or an input that raises ends the member: its disk cannot be read, or the group is in a state
 nobody has thought of.
@@ -16,11 +17,11 @@ nobody has thought of.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Protocol
 
 from dledger.clock import Clock
 from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import Group
 from dledger.raft.saving import DurableLog, SavedMachine, Saving
 from dledger.raft.waiters import AppliedWaiters
@@ -33,6 +34,8 @@ APPLY_SLICE_SECONDS: Final = 0.003
 """How long apply may hold the loop before messages and timers get a turn."""
 DEADLINE_MIN_SECONDS: Final = 0.001
 """The timer is never set to less: a deadline in the past must not spin the loop."""
+DEADLINE_SLACK_SECONDS: Final = 0.002
+"""So late a deadline may be met: a timer that fires by then is left, and nothing is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +111,12 @@ class GroupHost:
         self._stopped = False
         self._failure: BaseException | None = None
         self._leadership = Leadership(group.role, group.term, group.leader)
+        self._signature = group.signature
         self._leadership_watchers: list[OnLeadership] = []
         self._applied_waiters = AppliedWaiters()
         self._barrier_running = False
         self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
-        self._or_fail = _OrFail(self._fail)
+        self._or_fail = FailStop(self._ends_here)
         self._trace = trace
 
     # What the member calls.
@@ -159,9 +163,7 @@ class GroupHost:
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise
-        if self.group.cuts_now:
-            self._due()
-        # Else it gathers: the end of the round, or the commit, that it waits for pumps.
+        self._due_if_any()
 
     async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
         """Propose and wait; the outcome is in the result, nothing raises for it."""
@@ -274,7 +276,7 @@ class GroupHost:
         if not self._stopped:
             with self._or_fail:
                 self.group.receive(peer, message, self._clock.monotonic())
-            self._due()
+            self._due_if_any()
 
     def failed(self, error: BaseException) -> None:
         """See `LinkEvents.failed`; also called by whoever finds damage when reading the log."""
@@ -286,6 +288,12 @@ class GroupHost:
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._pump_or_fail)
+
+    def _due_if_any(self) -> None:
+        """Pump, unless nothing would come of it."""
+        group = self.group
+        if not self._scheduled and (group.has_outputs or group.signature != self._signature):
+            self._due()
 
     def _pump_or_fail(self) -> None:
         self._scheduled = False
@@ -319,6 +327,8 @@ class GroupHost:
                 self._due()  # the rest in the next turn of the loop
                 break
             self._apply_waits = group.apply_slice(now)
+            if not group.has_outputs:
+                break
             now = self._clock.monotonic()
 
     def _follow_up(self) -> None:
@@ -335,6 +345,7 @@ class GroupHost:
 
     def _note_leadership(self) -> None:
         group = self.group
+        self._signature = group.signature
         if (group.role, group.term, group.leader) != (
             self._leadership.role,
             self._leadership.term,
@@ -352,6 +363,8 @@ class GroupHost:
 
     def _arm(self, now: float) -> None:
         """Set the timer to the next deadline; a timer that is set earlier is left to fire."""
+        if self._timer is not None and now < self._timer_at <= now + DEADLINE_SLACK_SECONDS:
+            return
         deadlines = (self.group.next_deadline(), self._saving.deadline())
         deadline = min((each for each in deadlines if each is not None), default=None)
         if deadline is None:
@@ -390,7 +403,9 @@ class GroupHost:
                 self._fail(error)
                 return
             # Not at once: frames that have arrived meanwhile are read first, and join.
-            self._due()
+            if self._saving.waits_for_log:
+                self._due()
+            self._due_if_any()
             self._tell_idle()
 
         self._writer.submit(write_round.execute, done)
@@ -446,6 +461,10 @@ class GroupHost:
             self._end()
             self._on_failure(error)
 
+    def _ends_here(self, error: BaseException) -> bool:
+        self._fail(error)
+        return isinstance(error, Exception)
+
     def _end(self) -> None:
         if self._stopped:
             return
@@ -466,24 +485,3 @@ class GroupHost:
 
 def _not_stored(code: Code) -> Settled:
     return Settled(outcome=Outcome.NOT_STORED, code=code, detail="the group is stopped")
-
-
-class _OrFail:
-    """Around whatever may raise on the loop's thread: the host fails, the caller goes on."""
-
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        self._fail = fail
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> bool:
-        if error is None:
-            return False
-        self._fail(error)
-        return isinstance(error, Exception)

@@ -5,7 +5,6 @@ term, leader or commit index, the order of a tick. Does not own the boundary (`g
 admission, fail-stop, outputs.
 """
 
-import math
 from typing import Final
 
 from dledger.log.errors import DamagedFile
@@ -204,13 +203,12 @@ class Parts:
 
     def next_deadline(self) -> float:
         """Return when `tick` has something to do."""
-        decide_by = self.proposals.decide_by
         return min(
             self.elections.next_deadline(),
             self.replication.next_deadline(),
             self.barriers.next_deadline(),
             self.transfer.next_deadline(),
-            math.inf if decide_by is None else decide_by,
+            self.proposals.next_deadline(),
         )
 
     # What follows from an input.
@@ -242,6 +240,8 @@ class Parts:
             term = context.log.term_at(LogIndex(commit))
             context.trace.event("commit", index=commit, term=term)
             if engine.is_leader:
+                if commit == context.log.last_index:
+                    self.proposals.all_committed(context.now)
                 self.replication.commit_moved()
                 self.barriers.advance()
 

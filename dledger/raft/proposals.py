@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from dledger.raft.gathering import Gathering
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_proto.entry import ENTRY_HEADER_SIZE
 from dledger_proto.errors import Code, Outcome
@@ -54,6 +55,8 @@ class Proposals:
     def __init__(self) -> None:
         self._waiting: deque[Proposal] = deque()
         self.waiting_bytes = 0
+        self._waiting_payloads = 0
+        self._gathering = Gathering()
         self._proposed: dict[int, tuple[int, list[Proposal]]] = {}
         """By index of the entry: its term and its proposals, in the order of their payloads."""
         self._decide_by: float | None = None
@@ -63,10 +66,12 @@ class Proposals:
         """How many entries hold proposals that are not settled."""
         return len(self._proposed)
 
-    @property
-    def decide_by(self) -> float | None:
-        """When what is undecided becomes UNKNOWN; None while leading, or when nothing is."""
-        return self._decide_by if self._proposed else None
+    def next_deadline(self) -> float:
+        """Return when `tick` has something to do."""
+        gathered = self._gathering.deadline
+        if self._decide_by is None or not self._proposed:
+            return gathered
+        return min(gathered, self._decide_by)
 
     @property
     def are_waiting(self) -> bool:
@@ -93,12 +98,22 @@ class Proposals:
         else:
             self._waiting.append(Proposal(kind, payloads, size, settled))
             self.waiting_bytes += size
+            self._waiting_payloads += len(payloads)
+
+    @property
+    def are_gathered(self) -> bool:
+        """Tell whether what waits, small as it is, becomes an entry once all are committed."""
+        return self._gathering.is_complete(self._waiting_payloads)
+
+    def all_committed(self, now: float) -> None:
+        """Every entry of this leader is committed."""
+        self._gathering.all_committed(self._waiting_payloads, now)
 
     def cut(self, append: Append, *, everything: bool) -> int:
         """Make entries of what waits; return how many.
 
-        Without `everything`, only entries that are full: the rest gathers until the round in
-        flight is done. Order is kept; an entry holds proposals of one kind.
+        Without `everything`, only entries that are full: the rest gathers. Order is kept; an
+        entry holds proposals of one kind.
         """
         entries = 0
         while self._waiting and (everything or self.waiting_bytes >= ENTRY_SIZE_TARGET):
@@ -112,7 +127,9 @@ class Proposals:
                 # No entry was made: who comes after this decides about all that waits.
                 self._waiting.extendleft(reversed(batch))
                 self.waiting_bytes += sum(proposal.size for proposal in batch)
+                self._waiting_payloads += len(payloads)
                 raise
+            self._gathering.cut(len(payloads))
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)
             if replaced is not None:
@@ -134,6 +151,7 @@ class Proposals:
                 break
             batch.append(waiting.popleft())
         self.waiting_bytes -= size
+        self._waiting_payloads -= sum(len(each.payloads) for each in batch)
         return batch
 
     # Decisions.
@@ -181,18 +199,21 @@ class Proposals:
 
     def leadership_lost(self, now: float, hint: str) -> None:
         """Refuse what no entry holds, and put a limit on the rest."""
+        self._gathering.forget()
         self.refuse_waiting(Code.NOT_LEADER, hint)
         self._decide_by = now + DECISION_LIMIT
 
     def tick(self, now: float) -> None:
         """Give up on what is undecided for too long."""
+        self._gathering.tick(now)
         if self._decide_by is not None and now >= self._decide_by:
             self._decide_by = None
             self.give_up("this member lost leadership before the write was decided")
 
     def refuse_waiting(self, code: Code, detail: str) -> None:
         """Settle everything that no entry holds."""
-        waiting, self._waiting, self.waiting_bytes = self._waiting, deque(), 0
+        waiting, self._waiting = self._waiting, deque()
+        self.waiting_bytes = self._waiting_payloads = 0
         for proposal in waiting:
             refuse(proposal.settled, code, detail)
 

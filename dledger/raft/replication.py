@@ -107,6 +107,11 @@ class Replication:
             self._notice_at, self._context.now + COMMIT_NOTICE_SHARE * settings.heartbeat
         )
 
+    def commit_may_move(self) -> bool:
+        """Tell whether anybody holds more than is committed; if not, the core need not count."""
+        commit_index = self._context.engine.commit_index
+        return not self.peers or any(each.match > commit_index for each in self.peers.values())
+
     # Sending.
 
     def pump(self) -> None:
@@ -197,12 +202,12 @@ class Replication:
             return False
         else:
             self._back_off(progress, message)
+        self._pump(progress)
         if message.quarantined:
             return False  # moves replication, is no witness of anything (D18)
         engine.heard(sender, progress.match if message.matched else None, context.now)
         self.on_answer(sender, message.number)
-        self._pump(progress)
-        return moved
+        return moved and progress.match > engine.commit_index
 
     def _forgotten(self, progress: Progress, message: AppendAnswer) -> bool:
         """Count nothing of a follower that lost what it acknowledged; True: nor hear it any more.

@@ -95,6 +95,11 @@ class Saving:
         return self._flush is None and not self._is_dirty
 
     @property
+    def waits_for_log(self) -> bool:
+        """A frozen state is not given to its thread: the log behind it was not durable yet."""
+        return self._flush is not None and not self._is_submitted
+
+    @property
     def is_full(self) -> bool:
         """The last try found no room; it is repeated."""
         return self._retry_at is not None

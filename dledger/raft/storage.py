@@ -105,7 +105,7 @@ class Storage:
             return None
         sync = now >= self._flush_at
         checkpoint = now >= self._checkpoint_at
-        if not (sync or checkpoint or self._is_dirty()):
+        if not (sync or checkpoint or self.is_dirty):
             return None
         self._touched = False
         state = self.state if self.version != self.durable_version else None
@@ -127,9 +127,11 @@ class Storage:
         """Note a change of the log that its indexes do not show: a cut, a trimmed head."""
         self._touched = True
 
-    def _is_dirty(self) -> bool:
+    @property
+    def is_dirty(self) -> bool:
+        """Something is not written, and no round is in the way of writing it."""
         log = self._log
-        return (
+        return self._round is None and (
             log.last_index != log.written_index
             or self.version != self.durable_version
             or self._touched

@@ -450,8 +450,24 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{RAFT}.group:Group._may_cut",
-                "is_all_committed or waiting_bytes",
-                "waiting_bytes",
+                "return is_all_committed and proposals.are_gathered",
+                "return False",
+            )
+        ],
+    ),
+    Mutant(
+        "waits-for-those-who-left",
+        "an entry waits without end for callers who do not come back",
+        [Edit(f"{RAFT}.gathering:Gathering.tick", "if now >= self._until:", "if False:")],
+    ),
+    Mutant(
+        "window-opens-unseen",
+        "what a member in quarantine may be sent waits until something else is to be done",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.on_append_answer",
+                "        self._pump(progress)\n        if message.quarantined:",
+                "        if message.quarantined:",
             )
         ],
     ),

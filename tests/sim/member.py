@@ -396,7 +396,11 @@ class SimMember:
         """Carry out what the group wants; the observer looks first, as nothing left yet."""
         world = self.world
         for _ in range(APPLY_SLICES_MAX):
-            outputs = process.group.outputs()
+            group = process.group
+            is_due = group.has_outputs or group.next_deadline() <= self.clock.monotonic()
+            outputs = group.outputs()
+            if not is_due and (outputs.messages or outputs.write or outputs.apply_ready):
+                raise Violation(Property.FETCHED, f"{self.name}: outputs that nobody would fetch")
             world.observer.look(process)
             for target, message in outputs.messages:
                 self._send(process, target, message)

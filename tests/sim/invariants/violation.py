@@ -28,6 +28,7 @@ class Property(enum.Enum):
     CHECKED_BYTES = "I15 every byte served is the byte that was sent"
     STORAGE_ERROR_STOPS = "I16 after a storage error nothing is promised"
     BOUNDED = "I17 every queue and buffer is bounded"
+    FETCHED = "a driver that fetches only when there are outputs misses none"
     MONOTONIC = "term, commit and applied index never go back in one process"
     REAL_TIME_READS = "D9 a confirmed read sees everything acknowledged before it began"
     OUTCOME = "D11 a definite failure is never visible, an acknowledgement never wrong"

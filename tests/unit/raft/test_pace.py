@@ -54,7 +54,7 @@ def test_small_entries_gather_until_the_one_before_is_committed() -> None:
     assert leader.log.last_index == before + 1, "a lone one leaves at once"
     for number in range(4):
         leader.propose(b"%d" % number)
-    assert not leader.group.cuts_now
+    assert not leader.group.has_outputs
     assert leader.log.last_index == before + 1
     leader.propose(b"x" * 80)
     assert leader.log.last_index == before + 2, "enough waits for an entry of its own"

@@ -1,5 +1,6 @@
 """Group commit and the fate of proposals, without a group."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -139,9 +140,9 @@ def test_what_stays_undecided_is_unknown_after_a_while() -> None:
     proposals, entries = Proposals(), Entries()
     settled = add(proposals, b"a")
     proposals.cut(entries.append, everything=True)
-    assert proposals.decide_by is None
+    assert proposals.next_deadline() == math.inf
     proposals.leadership_lost(5.0, "")
-    assert proposals.decide_by == 5.0 + DECISION_LIMIT
+    assert proposals.next_deadline() == 5.0 + DECISION_LIMIT
     proposals.tick(5.0 + DECISION_LIMIT / 2)
     assert settled == []
     proposals.tick(5.0 + DECISION_LIMIT)
