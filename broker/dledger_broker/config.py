@@ -218,7 +218,7 @@ class AdmissionConfig(Section):
 class RegistrationConfig(Section):
     """How this process keeps its place at the name servers."""
 
-    heartbeat_ms: Milliseconds = 1_000
+    heartbeat_ms: Milliseconds = 2_000
 
 
 class ShutdownConfig(Section):

@@ -26,8 +26,9 @@ QUICK_ROUNDS_MAX: Final = 5
 CLOCK_OFF_TIMEOUTS: Final = 2
 """A member with a clock that is off lets so many longest timeouts pass before it campaigns."""
 GUARD_SHARE: Final = 0.5
-"""A member that did not run for this share of the shortest timeout was paused (L2)."""
-LOOK_SHARE: Final = 0.5
+"""A member that did not run for this share of the timeout by which it judges others was paused
+(L2); the other half is the longest time between two heartbeats."""
+LOOK_SHARE: Final = 0.7
 """Of that: a member without any input looks at the clock so often, to know that it runs."""
 
 
@@ -78,7 +79,11 @@ class Elections:
 
     @property
     def _paused_after(self) -> float:
-        return self._context.settings.election_timeout_min * GUARD_SHARE
+        context = self._context
+        leads = context.formed and context.engine.is_leader
+        settings = context.settings  # a leader judges by check-quorum (L3), others by their timer
+        timeout = settings.election_timeout_max if leads else settings.election_timeout_min
+        return timeout * GUARD_SHARE
 
     def guard_pause(self) -> bool:
         """Note an input; True when this process did not run for too long before it (L2).

@@ -62,7 +62,7 @@ LINK_QUEUE_BYTES_SLACK: Final = 16 * MIB
 LINES_MAX: Final = 20
 """Of a process about links it refused, each reason once: a stranger has as many as it likes."""
 DIAL_TIMEOUT_SECONDS: Final = 1.0
-KEEPALIVE_MS: Final = 3_000
+KEEPALIVE_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 1_000
 """A connection is tried every so often, and given up when no answer comes in time: a cut network
 leaves connections that only retransmission timers, of minutes, would end. With six connections a

@@ -19,8 +19,8 @@ REDIAL_LIMIT = 0.05
 """An unanswered redial is reported as failed after this (GroupSettings.link_loss_redial)."""
 DIAL_BACKOFF_MIN = 0.05
 DIAL_BACKOFF_MAX = 1.0
-KEEPALIVE_MIN = 1.5
-KEEPALIVE_MAX = 4.0
+KEEPALIVE_MIN = 1.0
+KEEPALIVE_MAX = 11.0
 """How long a silent cut stays unnoticed by the transport: keepalive's answer did not come."""
 IN_FLIGHT_MAX = 100_000
 """More messages on the way than this is a member that sends without bound (I17)."""
