@@ -1,13 +1,14 @@
 """A lone synchronous send: nothing else in flight.
 
-Beside it: what it is made of at best: a client's round trip, a peer's round trip, one fdatasync.
+Beside it: what it is made of at best (a client's round trip, a peer's round trip, one fdatasync),
+and replication with nothing in it (`bare`), which shows how near to that three processes come.
 """
 
 import asyncio
 import os
 import time
 
-from bench import floors
+from bench import bare, floors
 from bench.blocking import sending
 from bench.cluster import NotReady, Running, running
 from bench.figures import Figure, Rounds, compared, percentile, stated
@@ -26,6 +27,7 @@ async def measure(plan: Plan) -> list[Figure]:
     async with (
         running(plan.folder) as here,
         floors.echo_server() as echo,
+        bare.group(plan.folder) as bare_group,
         AsyncProducer(here.cluster.name_server) as producer,
     ):
         topic = await here.create_topic(TOPIC)
@@ -33,6 +35,7 @@ async def measure(plan: Plan) -> list[Figure]:
         for _ in range(plan.runs):
             await _ours(here, topic, producer, plan, rounds)
             echo_seconds = await floors.echo_round_trip(echo)
+            rounds.add("bare", await floors.echo_round_trip(bare_group) * 1000)
             sync_seconds = floors.one_fdatasync(plan.folder)
             rounds.add("floor", (2 * echo_seconds + sync_seconds) * 1000)
             rounds.add("echo", echo_seconds * 1000)
@@ -41,6 +44,10 @@ async def measure(plan: Plan) -> list[Figure]:
     figures = [
         compared(f"lone_{name}_p50", rounds[f"{name} p50"], "ms", floor, rounds["floor"], "<=", 2.0)
         for name in ("append", "async_send", "send")
+    ]
+    figures += [
+        compared("bare_replication", rounds["bare"], "ms", floor, rounds["floor"]),
+        compared("lone_append_p50", rounds["append p50"], "ms", "bare replication", rounds["bare"]),
     ]
     figures += [
         stated(f"lone_{name}_p99", rounds[f"{name} p99"], "ms")

@@ -22,7 +22,7 @@ DROP_JOURNAL = 2
 def why_not() -> str:
     """Return why loop disks can't be used here, or an empty string when they can."""
     if os.geteuid() != 0:
-        return "power cuts need root, for a loop-mounted ext4"
+        return "a disk of our own needs root, for a loop-mounted ext4"
     for tool in ("mkfs.ext4", "mount", "umount", "losetup"):
         if shutil.which(tool) is None:
             return f"power cuts need {tool}"

@@ -6,10 +6,13 @@ from typing import Final
 from tests.mutants.disk_bugs import DISK_BUGS
 from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
+from tests.mutants.pace_bugs import PACE_BUGS
 from tests.mutants.raft_bugs import RAFT_BUGS
 from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
-MUTANTS: Final[Sequence[Mutant]] = (*RAFT_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS)
+MUTANTS: Final[Sequence[Mutant]] = (
+    *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
+)  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

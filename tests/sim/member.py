@@ -25,6 +25,7 @@ from tests.sim.damage import FOLDER, is_bad_sector
 from tests.sim.disk import PowerCut, SimFileSystem
 from tests.sim.drive import SimDrive
 from tests.sim.durable import DurableView
+from tests.sim.invariants.fetched import outputs_of
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.machine import WatchedMachine
 from tests.sim.memory_store import MemoryStore
@@ -34,7 +35,7 @@ from tests.sim.service import Service
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-DISK_POLL = 1.0
+DISK_POLL = 2.0
 RECOVERY_CRASH_SHARE = 0.08
 """Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
@@ -333,7 +334,7 @@ class SimMember:
         self.process.group.set_disk_low(self.process.log.check_disk())
 
     def _poll_disk_again(self, process: Process) -> None:
-        """Poll about once a second, as the driver of a real member does."""
+        """Poll every two seconds, as the driver of a real member does."""
         if not process.ended:
             self.poll_disk()
             self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
@@ -396,11 +397,7 @@ class SimMember:
         """Carry out what the group wants; the observer looks first, as nothing left yet."""
         world = self.world
         for _ in range(APPLY_SLICES_MAX):
-            group = process.group
-            is_due = group.has_outputs or group.next_deadline() <= self.clock.monotonic()
-            outputs = group.outputs()
-            if not is_due and (outputs.messages or outputs.write or outputs.apply_ready):
-                raise Violation(Property.FETCHED, f"{self.name}: outputs that nobody would fetch")
+            outputs = outputs_of(process.group, self.clock.monotonic(), self.name)
             world.observer.look(process)
             for target, message in outputs.messages:
                 self._send(process, target, message)

@@ -1,0 +1,74 @@
+"""Known bugs of when a leader speaks: entries that gather, quiet times, what wakes the driver."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import LIVENESS, Mutant
+from tests.mutants.rewrite import Edit
+
+RAFT = "dledger.raft"
+
+PACE_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "lone-proposal-waits",
+        "small proposals wait for more to come, also when nothing is on its way",
+        [
+            Edit(
+                f"{RAFT}.group:Group._may_cut",
+                "return is_all_committed and proposals.are_gathered",
+                "return False",
+            )
+        ],
+    ),
+    Mutant(
+        "waits-for-those-who-left",
+        "an entry waits without end for callers who do not come back",
+        [Edit(f"{RAFT}.gathering:Gathering.tick", "if now >= self._until:", "if False:")],
+    ),
+    Mutant(
+        "window-opens-unseen",
+        "what a member in quarantine may be sent waits until something else is to be done",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.on_append_answer",
+                "        self._pump(progress)\n        if message.quarantined:",
+                "        if message.quarantined:",
+            )
+        ],
+    ),
+    Mutant(
+        "quiet-leader-is-deposed",
+        "heartbeats of a quiet leader come later than followers wait",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.heartbeat",
+                "QUIET_HEARTBEAT_SHARE * settings",
+                "2.5 * settings",
+            )
+        ],
+        ["test_flush.test_an_idle_group_writes_nothing"],
+    ),
+    Mutant(
+        "quiet-though-there-is-news",
+        "what is lost of the first entry after a quiet time waits for a slow heartbeat",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.pump",
+                "if last_index > context.engine.commit_index:",
+                "if False:",
+            )
+        ],
+        [f"{LIVENESS}.test_what_a_quiet_leader_begins_to_say_is_repeated_after_a_heartbeat"],
+    ),
+    Mutant(
+        "stamp-is-the-clock",
+        "a leader stamps entries with its own clock, whatever was stamped before (D8)",
+        [
+            Edit(
+                f"{RAFT}.journal:Journal.append_new",
+                "max(self._log.last_time_ms, self._clock.wall_ms())",
+                "self._clock.wall_ms()",
+            )
+        ],
+    ),
+)

@@ -1,0 +1,14 @@
+"""Outputs are announced: a driver that drains only what `has_outputs` tells of misses nothing."""
+
+from dledger.raft.api import Outputs
+from dledger.raft.group import Group
+from tests.sim.invariants.violation import Property, Violation
+
+
+def outputs_of(group: Group, now: float, member: str) -> Outputs:
+    """Return what the group wants; Violation when nobody would have asked for it."""
+    is_announced = group.has_outputs or group.next_deadline() <= now
+    outputs = group.outputs()
+    if not is_announced and (outputs.messages or outputs.write or outputs.apply_ready):
+        raise Violation(Property.FETCHED, f"{member}: outputs that were not announced")
+    return outputs
