@@ -49,15 +49,20 @@ class Method(Generic[Request, Reply]):
         self.reply = reply
 
 
+def said_by(context: AnyContext) -> dict[str, str]:
+    """Return a call's metadata by name."""
+    pairs = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
+    return {
+        key: value if isinstance(value, str) else value.decode(errors="replace")
+        for key, value in pairs
+    }
+
+
 class Call:
     """One call: its metadata, and until when it may take."""
 
     def __init__(self, context: AnyContext, clock: Clock) -> None:
-        pairs = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
-        self.said: Mapping[str, str] = {
-            key: value if isinstance(value, str) else value.decode(errors="replace")
-            for key, value in pairs
-        }
+        self.said: Mapping[str, str] = said_by(context)
         remaining = context.time_remaining()
         if remaining is None:
             remaining = DEADLINE_DEFAULT_SECONDS
@@ -92,7 +97,10 @@ class Calls:
 
     def group_of(self, call: Call) -> Messaging:
         """Return the group that a call's metadata names, or the only one."""
-        name = call.said.get(GROUP_KEY, "")
+        return self.group_named(call.said.get(GROUP_KEY, ""))
+
+    def group_named(self, name: str) -> Messaging:
+        """Return a group, with an empty name the only one; DledgerError when it is not here."""
         if not name and len(self.groups) == 1:
             return next(iter(self.groups.values()))
         found = self.groups.get(name)

@@ -54,7 +54,7 @@ class Found:
 
 
 class WriteGate:
-    """Tells whether batches may be proposed; see `append_session.BatchGate`."""
+    """Tells whether batches may be proposed; see `append_intake.BatchGate`."""
 
     def __init__(self, served: ServedGroup) -> None:
         self._served = served

@@ -13,9 +13,12 @@ from google.protobuf.message import DecodeError
 
 from dledger.types import QueueOffset
 from dledger_broker.append import AppendRouter
+from dledger_broker.append_intake import AppendIntake
 from dledger_broker.append_session import AppendSession
-from dledger_broker.calls import Call, Calls, Method
+from dledger_broker.append_unary import append_unary
+from dledger_broker.calls import Call, Calls, Method, said_by
 from dledger_broker.fetch import FetchSession, Source, Wanted
+from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.logs import Quiet
 from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
 from dledger_proto import raw, status
@@ -48,6 +51,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
     ) -> None:
         self._calls = calls
         self._routers = routers
+        self._intakes: dict[tuple[str, bool], AppendIntake] = {}
+        """By group, and whether members forward to it."""
         self._on_damage = on_damage
         self._log = structlog.get_logger()
         self._quiet = Quiet(calls.clock)
@@ -65,22 +70,24 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
 
     # Streams.
 
-    def _session(self, context: raw.RawContext) -> AppendSession:
+    def _intake(self, context: raw.RawContext) -> AppendIntake:
+        said = said_by(context)
         calls = self._calls
-        call = Call(context, calls.clock)
-        messaging = calls.group_of(call)
-        return AppendSession(
-            self._routers[messaging.served.names.group],
-            messaging.gate,
-            calls.admission,
-            calls.clock,
-            forwarded=call.is_forwarded,
-        )
+        messaging = calls.group_named(said.get(GROUP_KEY, ""))
+        where = messaging.served.names.group, FORWARDED_KEY in said
+        intake = self._intakes.get(where)
+        if intake is None:
+            group, forwarded = where
+            intake = self._intakes[where] = AppendIntake(
+                self._routers[group], messaging.gate, calls.admission, calls.clock,
+                forwarded=forwarded,
+            )  # fmt: skip
+        return intake
 
     async def _append(self, _requests: object, context: raw.RawContext) -> None:
         try:
             self._calls.admission.check_open()
-            session = self._session(context)
+            session = AppendSession(self._intake(context), self._calls.admission)
             with self._calls.admission.append_streams.held():
                 # Tells the caller that the stream is taken: what it writes now has arrived.
                 await context.send_initial_metadata(())
@@ -100,7 +107,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
     async def _append_one(self, frame: bytes, context: raw.RawContext) -> bytes:
         try:
             self._calls.admission.check_open()
-            return await self._session(context).take_one(frame)
+            return await append_unary(self._intake(context), self._calls.admission, frame)
         except DledgerError as error:
             await status.abort(context, error)
 

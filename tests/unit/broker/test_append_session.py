@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from dledger_broker.append import AppendRouter, Item
+from dledger_broker.append_intake import AppendIntake
 from dledger_broker.append_session import AppendSession
+from dledger_broker.append_unary import append_unary
 from dledger_proto.batch import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import AnswerRow, encode_append, parse_answers
@@ -52,9 +54,10 @@ class Stage:
         self.gate = OpenGate()
         self.admission = admission(**bounds)
         self.clock = ManualClock()
-        self.session = AppendSession(
+        self.intake = AppendIntake(
             self.router, self.gate, self.admission, self.clock, forwarded=False
         )
+        self.session = AppendSession(self.intake, self.admission)
         self.inbox: asyncio.Queue[object] = asyncio.Queue()
         self.frames: list[list[AnswerRow]] = []
         self.reads = 0
@@ -71,6 +74,9 @@ class Stage:
 
     def put(self, number: int, *batches: bytes, one_way: bool = False) -> None:
         self.inbox.put_nowait(encode_append(batches, number, 1_000, one_way))
+
+    async def append_unary(self, frame: bytes) -> bytes:
+        return await append_unary(self.intake, self.admission, frame)
 
     async def settled(self, condition: Callable[[], bool]) -> None:
         await until(condition, "what the stream should have done")
@@ -288,7 +294,7 @@ def test_unary_append_answers_all_batches_of_its_frame() -> None:
     async def scenario() -> None:
         stage = Stage()
         frame = encode_append([batch(b"a"), batch(b"b", TOPIC, 1)], 5, 1_000)
-        call = asyncio.get_running_loop().create_task(stage.session.take_one(frame))
+        call = asyncio.get_running_loop().create_task(stage.append_unary(frame))
         await stage.settled(lambda: len(stage.router.items) == 2)
         answer(stage.router.items[1])
         answer(stage.router.items[0])
@@ -306,7 +312,7 @@ def test_unary_append_hears_of_each_answer_whenever_it_comes(bounds: dict[str, i
     async def scenario() -> None:
         stage = Stage(**bounds)
         frame = encode_append([batch(b"a"), batch(b"b", TOPIC, 1)], 5, 1_000)
-        call = asyncio.get_running_loop().create_task(stage.session.take_one(frame))
+        call = asyncio.get_running_loop().create_task(stage.append_unary(frame))
         await stage.settled(lambda: len(stage.router.items) == 2)
         for item in stage.router.items:
             answer(item)
@@ -314,6 +320,34 @@ def test_unary_append_hears_of_each_answer_whenever_it_comes(bounds: dict[str, i
             await asyncio.sleep(0)
         await stage.settled(call.done)
         assert [row.number for row in parse_answers(await call)] == [5, 6]
+
+    run(scenario)
+
+
+def test_a_one_way_unary_append_is_answered_by_nothing_at_once() -> None:
+    """It was an internal error: an answer frame of no rows cannot be made."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        frame = encode_append([batch(b"a")], 5, 1_000, one_way=True)
+        assert await stage.append_unary(frame) == b""
+        answer(stage.router.items[0])
+        assert stage.admission.append_bytes.used == 0
+
+    run(scenario)
+
+
+def test_a_unary_append_that_is_cancelled_gives_its_room_back() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        frame = encode_append([batch(b"a")], 5, 1_000)
+        call = asyncio.get_running_loop().create_task(stage.append_unary(frame))
+        await stage.settled(lambda: len(stage.router.items) == 1)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        answer(stage.router.items[0])
+        assert {used for used, _, _ in stage.admission.status().values()} == {0}
 
     run(scenario)
 
