@@ -1,8 +1,8 @@
 """Replication with nothing in it: what three processes, two hops and three syncs cost alone.
 
 A leader takes messages on a stream, writes and syncs each, hands it to two followers that do the
-same, and answers when one of them has. Same libraries, same threads, same disk as a member; no
-Raft, no checks, no state, nothing kept in order but by the streams. No group can answer sooner.
+same, and answers when two of the three have. Same libraries, same threads, same disk as a member;
+no Raft, no checks, no state, nothing kept in order but by the streams.
 
 `python -m bench.bare FOLDER NAME [PORT PORT]` serves, with the ports of two followers as their
 leader; it prints its own port, and ends with its standard input.
@@ -137,7 +137,7 @@ async def group(folder: Path) -> AsyncGenerator[grpc.aio.Channel]:
         )
         processes.append(process)
         assert process.stdout is not None
-        return process.stdout.readline().decode().strip()
+        return str(int(process.stdout.readline()))
 
     try:
         ports = [start(name) for name in NAMES[1:]]

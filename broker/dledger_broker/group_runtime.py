@@ -46,7 +46,7 @@ from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.errors import DledgerError
 
-UPKEEP_SECONDS: Final = 2.0
+UPKEEP_SECONDS: Final = 1.0
 EXPIRY_SECONDS_MAX: Final = 3_600.0
 EXPIRY_CHECKS: Final = 8
 """A leader proposes to forget producers this often within the time after which they expire."""

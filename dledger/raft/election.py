@@ -27,8 +27,8 @@ CLOCK_OFF_TIMEOUTS: Final = 2
 """A member with a clock that is off lets so many longest timeouts pass before it campaigns."""
 GUARD_SHARE: Final = 0.5
 """A member that did not run for this share of the timeout by which it judges others was paused
-(L2); the other half is the longest time between two heartbeats."""
-LOOK_SHARE: Final = 0.7
+(L2); what is left covers the longest time between two heartbeats."""
+LOOK_SHARE: Final = 0.6
 """Of that: a member without any input looks at the clock so often, to know that it runs."""
 
 

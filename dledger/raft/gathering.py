@@ -5,47 +5,139 @@ Owns: how long small proposals wait although nothing is in their way. Does not o
 
 An entry costs every member a message, a write round and an apply, whatever it holds. While one is
 on its way to a majority the next ones gather (as in TCP, RFC 896). When it is committed its callers
-are answered, and those who send one thing after the other come back at once: an entry made before
-they have would be small, and so would the next. So it waits until as many payloads wait as were
-outstanding when the entry was committed (the `commit_siblings` of PostgreSQL, counted), for at most
-GATHER_SECONDS. A lone caller never waits.
-
-Callers that send by a clock of their own gain nothing by it and lose time. They are known by this:
-either not all come back in time, or others come while everybody expected is in the entry. Then the
-next 2, 4, .. SKIPPED_MAX entries do not wait, until a wait is fruitful again.
+are answered, and of those who send one thing after the other many come back at once: an entry made
+before they have would be small, and so would the next. Where processors are scarce it pays to wait
+until as many wait as were outstanding when the entry was committed (the `commit_siblings` of
+PostgreSQL, counted). Where they are not, or callers send by a clock of their own, or a quick caller
+would wait for a slow one, it costs them time. Which it is, is not guessed: both are tried for a
+moment, and what carries more in the same time is kept for a while. A lone caller never waits.
 """
 
 import math
+from collections import deque
 from typing import Final
 
 GATHER_SECONDS: Final = 0.02
-"""A bound, not a delay: it is reached when a caller of many stays away."""
-NEWCOMERS_SHARE: Final = 1 / 8
-"""Of an entry's payloads: if more come while it is under way, not all callers are in it."""
-STRIKES_MAX: Final = 6
-"""Entries in a row that newcomers follow before all count as strangers. As many as it takes until
-callers of whom a fifth come back while an entry is under way are all in one."""
-SKIPPED_MAX: Final = 2048
-"""Entries that do not wait, at most, before it is tried again."""
+"""The longest wait for those who are expected."""
+WORTH: Final = 1.2
+"""Waiting must carry so much more than not waiting, or it is left."""
+PROMISING: Final = 1.0
+"""When it carries no more than so much after any round, a trial ends early."""
+ROUNDS: Final = 4
+"""Of a trial, each without and with: callers who come at random make one a matter of luck."""
+WARM_UP_ENTRIES: Final = 8
+"""Entries of a half round that do not count: as many as it takes until the callers follow."""
+COUNTED_ENTRIES: Final = 24
+HALF_SECONDS_MAX: Final = 0.2
+"""Half a round ends with so many more entries, or when it has lasted so long."""
+KEPT_SECONDS: Final = 8.0
+"""So long waiting is kept before it is tried against not waiting again."""
+LEFT_SECONDS_MIN: Final = 2.0
+LEFT_SECONDS_MAX: Final = 64.0
+"""So long it is left after a trial in vain; twice as long after each further one."""
+PAUSE_SECONDS: Final = 0.1
+"""Without an entry for so long the load has changed: a trial begins anew."""
+
+
+class Trial:
+    """Finds out whether waiting pays: payloads per second without it and with it, in turn."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        """What is to be done now, as a trial or for good."""
+        self._runs = False
+        self._rests_until = -math.inf
+        self._left_seconds = LEFT_SECONDS_MIN
+        self._rounds = 0
+        self._carried = {False: _Carried(), True: _Carried()}
+        """Without waiting and with it, over the rounds of this trial."""
+        self._entries = 0
+        self._half_began = self._counted_since = 0.0
+        self._payloads = 0
+        self._last_at = -math.inf
+
+    def entry(self, payloads: int, now: float) -> None:
+        """An entry of so many payloads was made."""
+        paused = now - self._last_at > PAUSE_SECONDS
+        self._last_at = now
+        if not self._runs:
+            if now >= self._rests_until:
+                self._begin(now)
+            return
+        if paused:
+            self._begin(now)
+            return
+        self._entries += 1
+        if self._entries <= WARM_UP_ENTRIES:
+            self._counted_since = now
+            return
+        self._payloads += payloads
+        is_over = self._entries >= WARM_UP_ENTRIES + COUNTED_ENTRIES
+        if is_over or now - self._half_began >= HALF_SECONDS_MAX:
+            self._half_over(now)
+
+    def _begin(self, now: float) -> None:
+        self._runs = True
+        self._rounds = 0
+        self._carried = {False: _Carried(), True: _Carried()}
+        self._begin_half(now, waits=False)
+
+    def _begin_half(self, now: float, *, waits: bool) -> None:
+        self.waits = waits
+        self._entries = self._payloads = 0
+        self._half_began = self._counted_since = now
+
+    def _half_over(self, now: float) -> None:
+        self._carried[self.waits].add(self._payloads, now - self._counted_since)
+        if not self.waits:
+            self._begin_half(now, waits=True)
+            return
+        self._rounds += 1
+        without, with_it = self._carried[False].rate, self._carried[True].rate
+        if self._rounds < ROUNDS and with_it > PROMISING * without:
+            self._begin_half(now, waits=False)
+            return
+        self._runs = False
+        self.waits = with_it > WORTH * without
+        if self.waits:
+            self._left_seconds = LEFT_SECONDS_MIN
+            self._rests_until = now + KEPT_SECONDS
+        else:
+            self._rests_until = now + self._left_seconds
+            self._left_seconds = min(2 * self._left_seconds, LEFT_SECONDS_MAX)
+
+
+class _Carried:
+    """Payloads and the seconds they took."""
+
+    def __init__(self) -> None:
+        self._payloads = 0
+        self._seconds = 0.0
+
+    def add(self, payloads: int, seconds: float) -> None:
+        self._payloads += payloads
+        self._seconds += seconds
+
+    @property
+    def rate(self) -> float:
+        return self._payloads / self._seconds if self._seconds else 0.0
 
 
 class Gathering:
-    """How many payloads are expected, and until when. Times in seconds."""
+    """How many proposals are expected, and until when. Times in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: Trial | None = None) -> None:
+        self._trial = trial or Trial()
+        self._entries: deque[tuple[int, int]] = deque()
+        """Index and proposals of the entries that are not committed."""
         self._under_way = 0
-        """Payloads in entries that are not committed."""
+        """Their proposals together."""
         self._expected = 0
-        """Payloads that the next entry waits for; 0: it does not wait."""
+        """Proposals that the next entry waits for; 0: it does not wait."""
         self._until = math.inf
-        self._all_came = False
-        """The newest entry holds everybody who was expected."""
-        self._strikes = 0
-        self._misses = 0
-        self._skips_left = 0
 
     def is_complete(self, waiting: int) -> bool:
-        """Tell whether `waiting` payloads become an entry, now that all before are committed."""
+        """Tell whether `waiting` proposals become an entry, now that all before are committed."""
         return waiting >= self._expected
 
     @property
@@ -57,46 +149,29 @@ class Gathering:
         """Wait no longer for who did not come in time."""
         if now >= self._until:
             self._expect(0, math.inf)
-            self._miss()
 
-    def cut(self, count: int) -> None:
-        """An entry of `count` payloads was made; complete, or large enough not to wait."""
-        self._under_way += count
-        self._all_came = 0 < self._expected <= count
+    def cut(self, index: int, proposals: int, payloads: int, now: float) -> None:
+        """The entry at `index` was made of proposals with so many payloads together."""
+        self._trial.entry(payloads, now)
+        self._entries.append((index, proposals))
+        self._under_way += proposals
         self._expect(0, math.inf)
 
-    def all_committed(self, waiting: int, now: float) -> None:
-        """Every entry is committed, its callers are being answered, and `waiting` came since."""
+    def committed(self, index: int, waiting: int, now: float) -> None:
+        """Entries up to `index` are committed, their callers answered; `waiting` came since."""
         outstanding = self._under_way + waiting
-        if self._all_came:
-            self._judge(waiting)
-        self._under_way = 0
-        self._all_came = False
-        if self._skips_left:
-            self._skips_left -= 1
-        elif outstanding > 1:
+        entries = self._entries
+        while entries and entries[0][0] <= index:
+            self._under_way -= entries.popleft()[1]
+        if self._trial.waits and outstanding > 1 and not entries:
             self._expect(outstanding, now + GATHER_SECONDS)
 
     def _expect(self, count: int, until: float) -> None:
         self._expected = count
         self._until = until
 
-    def _judge(self, newcomers: int) -> None:
-        if newcomers <= self._under_way * NEWCOMERS_SHARE:
-            self._strikes = self._misses = 0
-            return
-        self._strikes += 1
-        if self._strikes >= STRIKES_MAX:
-            self._miss()
-
-    def _miss(self) -> None:
-        """The wait was in vain: wait less often."""
-        self._strikes = 0
-        self._misses += 1
-        self._skips_left = min(2**self._misses, SKIPPED_MAX)
-
     def forget(self) -> None:
         """Leadership was lost: nobody is expected."""
+        self._entries.clear()
         self._under_way = 0
-        self._all_came = False
         self._expect(0, math.inf)

@@ -331,7 +331,7 @@ class Group:
 
     @property
     def has_outputs(self) -> bool:
-        """Tell whether `outputs` would give anything; if not, a later input or deadline does.
+        """Tell whether `outputs` may give anything; if not, a later input or deadline does.
 
         So a driver need not drain after what only gathers or is only noted: a proposal that waits
         for the commit before it, the second acknowledgement of an entry, a round before the first.
@@ -363,7 +363,7 @@ class Group:
         parts = self._parts
         waits = parts.proposals.are_waiting and not parts.transfer.active
         if waits and self._context.engine.is_leader:
-            parts.proposals.cut(self._append, everything=everything)
+            parts.proposals.cut(self._append, self._context.now, everything=everything)
 
     def _append(self, kind: EntryKind, payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
         ref = self._context.journal.append_new(kind, payloads, self._context.engine.term)

@@ -4,11 +4,11 @@ Owns: the worker that executes write rounds, the worker that saves the state, th
 in which a group's outputs are carried out, and stopping the process when the storage fails (I16).
 Not owned: the group's rules (`group`), links (`transport`), what a command means (`state`).
 
-Every input (a message, a link event, a proposal, a finished write, a deadline) only marks the host
-as due; `_pump` runs once in the next turn of the loop and takes everything that gathered. So
-frames and proposals that arrive together become one entry, one write round and one message per
-peer; which of them wait for more, `gathering` says. Apply runs in slices of bounded time, so that
-heartbeats go out between.
+An input (a message, a link event, a proposal, a finished write, a deadline) of which something
+comes only marks the host as due; `_pump` runs once in the next turn of the loop and takes all that
+gathered. So frames and proposals that arrive together become one entry, one write round and one
+message per peer; which of them wait for more, `gathering` says. Apply runs in slices of bounded
+time, so that heartbeats go out between.
 
 A pump or an input that raises ends the member: its disk cannot be read, or the group is in a state
 nobody has thought of.
@@ -163,7 +163,8 @@ class GroupHost:
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise
-        self._due_if_any()
+        if not self._scheduled and self.group.has_outputs:
+            self._due()
 
     async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
         """Propose and wait; the outcome is in the result, nothing raises for it."""
@@ -276,7 +277,7 @@ class GroupHost:
         if not self._stopped:
             with self._or_fail:
                 self.group.receive(peer, message, self._clock.monotonic())
-            self._due_if_any()
+            self._due_if_changed()
 
     def failed(self, error: BaseException) -> None:
         """See `LinkEvents.failed`; also called by whoever finds damage when reading the log."""
@@ -289,10 +290,14 @@ class GroupHost:
             self._scheduled = True
             self._loop.call_soon(self._pump_or_fail)
 
-    def _due_if_any(self) -> None:
-        """Pump, unless nothing would come of it."""
+    def _due_if_changed(self) -> None:
+        """Pump, unless nothing would come of it: no output, no new leader, no earlier deadline."""
         group = self.group
-        if not self._scheduled and (group.has_outputs or group.signature != self._signature):
+        if not self._scheduled and (
+            group.has_outputs
+            or group.signature != self._signature
+            or group.next_deadline() < self._timer_at - DEADLINE_SLACK_SECONDS
+        ):
             self._due()
 
     def _pump_or_fail(self) -> None:
@@ -405,7 +410,7 @@ class GroupHost:
             # Not at once: frames that have arrived meanwhile are read first, and join.
             if self._saving.waits_for_log:
                 self._due()
-            self._due_if_any()
+            self._due_if_changed()
             self._tell_idle()
 
         self._writer.submit(write_round.execute, done)

@@ -240,8 +240,7 @@ class Parts:
             term = context.log.term_at(LogIndex(commit))
             context.trace.event("commit", index=commit, term=term)
             if engine.is_leader:
-                if commit == context.log.last_index:
-                    self.proposals.all_committed(context.now)
+                self.proposals.committed(commit, context.now)
                 self.replication.commit_moved()
                 self.barriers.advance()
 

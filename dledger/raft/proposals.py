@@ -55,7 +55,6 @@ class Proposals:
     def __init__(self) -> None:
         self._waiting: deque[Proposal] = deque()
         self.waiting_bytes = 0
-        self._waiting_payloads = 0
         self._gathering = Gathering()
         self._proposed: dict[int, tuple[int, list[Proposal]]] = {}
         """By index of the entry: its term and its proposals, in the order of their payloads."""
@@ -98,18 +97,17 @@ class Proposals:
         else:
             self._waiting.append(Proposal(kind, payloads, size, settled))
             self.waiting_bytes += size
-            self._waiting_payloads += len(payloads)
 
     @property
     def are_gathered(self) -> bool:
         """Tell whether what waits, small as it is, becomes an entry once all are committed."""
-        return self._gathering.is_complete(self._waiting_payloads)
+        return self._gathering.is_complete(len(self._waiting))
 
-    def all_committed(self, now: float) -> None:
-        """Every entry of this leader is committed."""
-        self._gathering.all_committed(self._waiting_payloads, now)
+    def committed(self, index: int, now: float) -> None:
+        """Every entry up to `index` is committed, while this member leads."""
+        self._gathering.committed(index, len(self._waiting), now)
 
-    def cut(self, append: Append, *, everything: bool) -> int:
+    def cut(self, append: Append, now: float, *, everything: bool) -> int:
         """Make entries of what waits; return how many.
 
         Without `everything`, only entries that are full: the rest gathers. Order is kept; an
@@ -127,9 +125,8 @@ class Proposals:
                 # No entry was made: who comes after this decides about all that waits.
                 self._waiting.extendleft(reversed(batch))
                 self.waiting_bytes += sum(proposal.size for proposal in batch)
-                self._waiting_payloads += len(payloads)
                 raise
-            self._gathering.cut(len(payloads))
+            self._gathering.cut(index, len(batch), len(payloads), now)
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)
             if replaced is not None:
@@ -151,7 +148,6 @@ class Proposals:
                 break
             batch.append(waiting.popleft())
         self.waiting_bytes -= size
-        self._waiting_payloads -= sum(len(each.payloads) for each in batch)
         return batch
 
     # Decisions.
@@ -213,7 +209,7 @@ class Proposals:
     def refuse_waiting(self, code: Code, detail: str) -> None:
         """Settle everything that no entry holds."""
         waiting, self._waiting = self._waiting, deque()
-        self.waiting_bytes = self._waiting_payloads = 0
+        self.waiting_bytes = 0
         for proposal in waiting:
             refuse(proposal.settled, code, detail)
 

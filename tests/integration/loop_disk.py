@@ -25,9 +25,9 @@ def why_not() -> str:
         return "a disk of our own needs root, for a loop-mounted ext4"
     for tool in ("mkfs.ext4", "mount", "umount", "losetup"):
         if shutil.which(tool) is None:
-            return f"power cuts need {tool}"
+            return f"a disk of our own needs {tool}"
     if not Path("/dev/loop-control").exists():
-        return "power cuts need loop devices (/dev/loop-control is missing)"
+        return "a disk of our own needs loop devices (/dev/loop-control is missing)"
     return ""
 
 

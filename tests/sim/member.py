@@ -35,7 +35,7 @@ from tests.sim.service import Service
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-DISK_POLL = 2.0
+DISK_POLL = 1.0
 RECOVERY_CRASH_SHARE = 0.08
 """Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
@@ -334,7 +334,7 @@ class SimMember:
         self.process.group.set_disk_low(self.process.log.check_disk())
 
     def _poll_disk_again(self, process: Process) -> None:
-        """Poll every two seconds, as the driver of a real member does."""
+        """Poll every second, as the driver of a real member does."""
         if not process.ended:
             self.poll_disk()
             self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)

@@ -40,7 +40,7 @@ def test_what_waits_becomes_one_entry_in_order_and_results_go_to_their_owners() 
     proposals, entries = Proposals(), Entries()
     one = add(proposals, b"a", b"b")
     two = add(proposals, b"c")
-    assert proposals.cut(entries.append, everything=True) == 1
+    assert proposals.cut(entries.append, 0.0, everything=True) == 1
     assert entries.made == [(COMMANDS, [b"a", b"b", b"c"])]
     assert proposals.waiting_bytes == 0
     proposals.applied(LogIndex(11), 1, ["A", "B", "C"])
@@ -62,7 +62,7 @@ def test_a_log_that_failed_keeps_nobody_waiting() -> None:
         raise LogFailed(OSError(5, "EIO"))
 
     with pytest.raises(LogFailed):
-        proposals.cut(failing, everything=True)
+        proposals.cut(failing, 0.0, everything=True)
     assert proposals.waiting_bytes == bytes_before
     proposals.refuse_waiting(Code.STORAGE_FAILED, "a write to the log failed")
     proposals.give_up("a write to the log failed")
@@ -76,7 +76,7 @@ def test_an_entry_holds_one_kind_and_order_is_kept() -> None:
     proposals, entries = Proposals(), Entries()
     for kind in (COMMANDS, COMMANDS, BATCHES, COMMANDS):
         add(proposals, b"x", kind=kind)
-    assert proposals.cut(entries.append, everything=True) == 3
+    assert proposals.cut(entries.append, 0.0, everything=True) == 3
     assert [(kind, len(payloads)) for kind, payloads in entries.made] == [
         (COMMANDS, 2), (BATCHES, 1), (COMMANDS, 1),
     ]  # fmt: skip
@@ -85,10 +85,10 @@ def test_an_entry_holds_one_kind_and_order_is_kept() -> None:
 def test_while_a_round_is_in_flight_only_full_entries_are_made() -> None:
     proposals, entries = Proposals(), Entries()
     add(proposals, bytes(ENTRY_SIZE_TARGET // 2))
-    assert proposals.cut(entries.append, everything=False) == 0
+    assert proposals.cut(entries.append, 0.0, everything=False) == 0
     add(proposals, bytes(ENTRY_SIZE_TARGET // 2))
     add(proposals, b"rest")
-    assert proposals.cut(entries.append, everything=False) >= 1
+    assert proposals.cut(entries.append, 0.0, everything=False) >= 1
     assert proposals.waiting_bytes < ENTRY_SIZE_TARGET
 
 
@@ -96,12 +96,12 @@ def test_sizes_and_counts_are_bounded() -> None:
     proposals, entries = Proposals(), Entries()
     for _ in range(2 * ENTRY_PAYLOADS_MAX + 1):
         add(proposals, b"x")
-    assert proposals.cut(entries.append, everything=True) == 3
+    assert proposals.cut(entries.append, 0.0, everything=True) == 3
     assert max(len(payloads) for _, payloads in entries.made) == ENTRY_PAYLOADS_MAX
     for _ in range(5):
         add(proposals, bytes(ENTRY_SIZE_TARGET // 2 - 100))
     entries.made.clear()
-    assert proposals.cut(entries.append, everything=True) == 3
+    assert proposals.cut(entries.append, 0.0, everything=True) == 3
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_fits_no_entry_is_refused(payloads: list[bytes], code: Code) -> Non
 def test_a_replaced_entry_is_certainly_not_stored() -> None:
     proposals, entries = Proposals(), Entries()
     settled = add(proposals, b"a")
-    proposals.cut(entries.append, everything=True)
+    proposals.cut(entries.append, 0.0, everything=True)
     proposals.leadership_lost(5.0, "b")
     proposals.applied(LogIndex(11), 2, ["other"])
     assert (settled[0].outcome, settled[0].code) == (Outcome.NOT_STORED, Code.NOT_LEADER)
@@ -139,7 +139,7 @@ def test_what_waited_when_leadership_was_lost_was_in_no_log() -> None:
 def test_what_stays_undecided_is_unknown_after_a_while() -> None:
     proposals, entries = Proposals(), Entries()
     settled = add(proposals, b"a")
-    proposals.cut(entries.append, everything=True)
+    proposals.cut(entries.append, 0.0, everything=True)
     assert proposals.next_deadline() == math.inf
     proposals.leadership_lost(5.0, "")
     assert proposals.next_deadline() == 5.0 + DECISION_LIMIT
@@ -154,7 +154,7 @@ def test_what_stays_undecided_is_unknown_after_a_while() -> None:
 def test_a_leader_again_decides_by_apply_alone() -> None:
     proposals, entries = Proposals(), Entries()
     settled = add(proposals, b"a")
-    proposals.cut(entries.append, everything=True)
+    proposals.cut(entries.append, 0.0, everything=True)
     proposals.leadership_lost(5.0, "")
     proposals.leadership_won(entries.last)
     proposals.tick(1000.0)
@@ -167,11 +167,11 @@ def test_an_index_used_again_ends_the_older_proposal() -> None:
     """The entry was cut here, yet another member may hold it: nothing certain can be said."""
     proposals = Proposals()
     older = add(proposals, b"a")
-    proposals.cut(Entries(term=1).append, everything=True)
+    proposals.cut(Entries(term=1).append, 0.0, everything=True)
     proposals.leadership_lost(5.0, "")
     proposals.leadership_won(11)
     newer = add(proposals, b"b")
-    proposals.cut(Entries(term=3).append, everything=True)
+    proposals.cut(Entries(term=3).append, 0.0, everything=True)
     assert older[0].outcome is Outcome.UNKNOWN
     proposals.applied(LogIndex(11), 3, ["B"])
     assert newer[0].outcome is Outcome.STORED
@@ -189,9 +189,9 @@ def test_every_proposal_is_settled_once(steps: list[tuple[str, int]]) -> None:
         if what == "add":
             everything.append(add(proposals, *[b"x"] * (number + 1)))
         elif what == "cut":
-            proposals.cut(entries.append, everything=True)
+            proposals.cut(entries.append, 0.0, everything=True)
         elif what == "full":
-            proposals.cut(entries.append, everything=False)
+            proposals.cut(entries.append, 0.0, everything=False)
         elif what == "apply" and applied < entries.last:
             applied += 1
             count = len(entries.made[applied - 11][1])
@@ -213,9 +213,9 @@ def test_what_was_cut_before_this_member_leads_again_is_unknown() -> None:
     """L7: no entry may ever come to its index here, so nothing else would end the wait."""
     proposals, entries = Proposals(), Entries()
     first = add(proposals, b"a")
-    proposals.cut(entries.append, everything=True)
+    proposals.cut(entries.append, 0.0, everything=True)
     second = add(proposals, b"b")
-    proposals.cut(entries.append, everything=True)
+    proposals.cut(entries.append, 0.0, everything=True)
     proposals.leadership_lost(5.0, "")
     proposals.leadership_won(11)
     assert second[0].outcome is Outcome.UNKNOWN

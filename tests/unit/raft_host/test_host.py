@@ -19,6 +19,7 @@ from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, PeerMessage, Role
 from dledger.raft.group import RISK_SENTENCE, Group
 from dledger.raft.host import GroupHost, HostSettings
+from dledger.raft.kinds import TermNotice
 from dledger.raft.transport import LinkIdentity, LinkSettings, LinkTarget, PeerLink, PeerListener
 from dledger.state import command as commands
 from dledger.state.lmdb_store import LmdbStore
@@ -318,6 +319,25 @@ def test_an_old_copy_of_a_folder_is_noticed_and_renewed(tmp_path: Path) -> None:
         await follower.host.wait_applied(settled.index)
         assert follower.machine.digest == leader.machine.digest
         assert not any(node.failures for node in found)
+
+    run(tmp_path, scenario)
+
+
+def test_an_input_that_only_brings_a_deadline_forward_is_pumped(tmp_path: Path) -> None:
+    """Its timer was left as it was: hellos were repeated, and elections begun, much too late."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        host = next(node for node in found if node is not leader).host
+        await until(lambda: not host._scheduled and not host.group.has_outputs, "it rests")
+
+        def receive(_peer: MemberId, _message: object, now: float) -> None:
+            host.group._parts.elections._deadline = now
+
+        host.group.receive = receive  # type: ignore[method-assign, assignment]
+        host._timer_at += 10
+        host.received(leader.member, TermNotice(0))
+        assert host._scheduled, "a pump is due"
 
     run(tmp_path, scenario)
 
