@@ -22,7 +22,8 @@ GATHER_SECONDS: Final = 0.02
 WORTH: Final = 1.2
 """Waiting must carry so much more than not waiting, or it is left."""
 PROMISING: Final = 1.0
-"""When it carries no more than so much after any round, a trial ends early."""
+CONVINCING: Final = 1.5
+"""When it carries no more than the one, or as much as the other, a trial ends with that round."""
 ROUNDS: Final = 4
 """Of a trial, each without and with: callers who come at random make one a matter of luck."""
 WARM_UP_ENTRIES: Final = 8
@@ -36,7 +37,9 @@ LEFT_SECONDS_MIN: Final = 2.0
 LEFT_SECONDS_MAX: Final = 64.0
 """So long it is left after a trial in vain; twice as long after each further one."""
 PAUSE_SECONDS: Final = 0.1
-"""Without an entry for so long the load has changed: a trial begins anew."""
+"""A trial in which so long no entry was made compares nothing: it begins anew."""
+NEW_LOAD_SECONDS: Final = 1.0
+"""What comes after such a pause is another load: it is tried at once."""
 
 
 class Trial:
@@ -58,13 +61,12 @@ class Trial:
 
     def entry(self, payloads: int, now: float) -> None:
         """An entry of so many payloads was made."""
-        paused = now - self._last_at > PAUSE_SECONDS
+        paused = now - self._last_at
         self._last_at = now
-        if not self._runs:
-            if now >= self._rests_until:
-                self._begin(now)
+        begins_at = -math.inf if paused >= NEW_LOAD_SECONDS else self._rests_until
+        if not self._runs and now < begins_at:
             return
-        if paused:
+        if not self._runs or paused >= PAUSE_SECONDS:
             self._begin(now)
             return
         self._entries += 1
@@ -94,7 +96,7 @@ class Trial:
             return
         self._rounds += 1
         without, with_it = self._carried[False].rate, self._carried[True].rate
-        if self._rounds < ROUNDS and with_it > PROMISING * without:
+        if self._rounds < ROUNDS and PROMISING * without < with_it < CONVINCING * without:
             self._begin_half(now, waits=False)
             return
         self._runs = False

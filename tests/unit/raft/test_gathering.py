@@ -10,9 +10,11 @@ import pytest
 
 from dledger.raft.gathering import (
     GATHER_SECONDS,
+    HALF_SECONDS_MAX,
     KEPT_SECONDS,
     LEFT_SECONDS_MAX,
     LEFT_SECONDS_MIN,
+    NEW_LOAD_SECONDS,
     Gathering,
     Trial,
 )
@@ -238,3 +240,18 @@ def test_trials_in_vain_become_rare_and_never_end() -> None:
     gaps = [after - before for before, after in pairwise(began)]
     assert LEFT_SECONDS_MIN < gaps[0] < LEFT_SECONDS_MIN + 1
     assert LEFT_SECONDS_MAX < gaps[-1] < LEFT_SECONDS_MAX + 1
+
+
+def test_a_load_after_a_pause_is_tried_at_once() -> None:
+    """What was learned of the one before says nothing about it."""
+    trial = Trial()
+    now = 0.0
+    while now < 100:  # in vain, again and again
+        now += 0.003
+        trial.entry(10, now)
+    now += NEW_LOAD_SECONDS
+    began = now
+    while not trial.waits:
+        now += 0.003
+        trial.entry(10, now)
+    assert now - began < 2 * HALF_SECONDS_MAX
