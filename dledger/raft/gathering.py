@@ -21,19 +21,19 @@ GATHER_SECONDS: Final = 0.02
 """The longest wait for those who are expected."""
 WORTH: Final = 1.2
 """Waiting must carry so much more than not waiting, or it is left."""
-PROMISING: Final = 1.0
+PROMISING: Final = 1.1
 CONVINCING: Final = 1.5
 """When it carries no more than the one, or as much as the other, a trial ends with that round."""
 ROUNDS: Final = 4
 """Of a trial, each without and with: callers who come at random make one a matter of luck."""
-WARM_UP_ENTRIES: Final = 8
+WARM_UP_ENTRIES: Final = 5
 """Entries of a half round that do not count: as many as it takes until the callers follow."""
 COUNTED_ENTRIES: Final = 24
-HALF_SECONDS_MAX: Final = 0.2
+HALF_SECONDS_MAX: Final = 0.5
 """Half a round ends with so many more entries, or when it has lasted so long."""
 KEPT_SECONDS: Final = 8.0
 """So long waiting is kept before it is tried against not waiting again."""
-LEFT_SECONDS_MIN: Final = 2.0
+LEFT_SECONDS_MIN: Final = 4.0
 LEFT_SECONDS_MAX: Final = 64.0
 """So long it is left after a trial in vain; twice as long after each further one."""
 PAUSE_SECONDS: Final = 0.1
@@ -59,12 +59,12 @@ class Trial:
         self._payloads = 0
         self._last_at = -math.inf
 
-    def entry(self, payloads: int, now: float) -> None:
-        """An entry of so many payloads was made."""
+    def entry(self, payloads: int, now: float, *, alone: bool) -> None:
+        """An entry of so many payloads was made; `alone`: for one caller, and no other is there."""
         paused = now - self._last_at
         self._last_at = now
         begins_at = -math.inf if paused >= NEW_LOAD_SECONDS else self._rests_until
-        if not self._runs and now < begins_at:
+        if not self._runs and (alone or now < begins_at):
             return
         if not self._runs or paused >= PAUSE_SECONDS:
             self._begin(now)
@@ -154,7 +154,7 @@ class Gathering:
 
     def cut(self, index: int, proposals: int, payloads: int, now: float) -> None:
         """The entry at `index` was made of proposals with so many payloads together."""
-        self._trial.entry(payloads, now)
+        self._trial.entry(payloads, now, alone=self._under_way + proposals == 1)
         self._entries.append((index, proposals))
         self._under_way += proposals
         self._expect(0, math.inf)

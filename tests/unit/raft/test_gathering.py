@@ -37,7 +37,7 @@ class Convinced(Trial):
         super().__init__()
         self.waits = True
 
-    def entry(self, payloads: int, now: float) -> None:
+    def entry(self, payloads: int, now: float, *, alone: bool) -> None:
         pass
 
 
@@ -233,7 +233,7 @@ def test_trials_in_vain_become_rare_and_never_end() -> None:
     began: list[float] = []
     waits = False
     for step in range(400_000):
-        trial.entry(10, step * 0.003)  # no more with than without
+        trial.entry(10, step * 0.003, alone=False)  # no more with than without
         if trial.waits and not waits:
             began.append(step * 0.003)
         waits = trial.waits
@@ -248,10 +248,10 @@ def test_a_load_after_a_pause_is_tried_at_once() -> None:
     now = 0.0
     while now < 100:  # in vain, again and again
         now += 0.003
-        trial.entry(10, now)
+        trial.entry(10, now, alone=False)
     now += NEW_LOAD_SECONDS
     began = now
     while not trial.waits:
         now += 0.003
-        trial.entry(10, now)
+        trial.entry(10, now, alone=False)
     assert now - began < 2 * HALF_SECONDS_MAX
