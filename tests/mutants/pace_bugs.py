@@ -24,6 +24,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "waits-for-those-who-left",
         "an entry waits without end for callers who do not come back",
         [Edit(f"{RAFT}.gathering:Gathering.tick", "if now >= self._until:", "if False:")],
+        [f"{LIVENESS}.test_a_caller_who_stays_away_keeps_nobody_waiting"],
     ),
     Mutant(
         "window-opens-unseen",

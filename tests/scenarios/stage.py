@@ -77,6 +77,7 @@ class Stage(World):
         checkpoint_bytes: int = 64 * KIB,
         start: str | None = None,
         durability: Durability = Durability.SYNC,
+        gather_bytes: int = 0,
     ) -> None:
         log = LogSettings(
             segment_size=segment_size,
@@ -87,7 +88,7 @@ class Stage(World):
             low_water_bytes=256 * KIB,
         )
         plan = _still(draw_plan(seed, members=3), names, log)
-        super().__init__(replace(plan, durability=durability))
+        super().__init__(replace(plan, durability=durability, gather_bytes=gather_bytes))
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
         self.filters: list[Callable[[str, str, messages.Message], bool]] = []
@@ -382,7 +383,7 @@ def _still(plan: Plan, names: str, log: LogSettings) -> Plan:
         producers=0,
         consumers=0,
         trims=False,
-        gather_bytes=0,  # each put becomes an entry of its own
+        gather_bytes=0,  # each put becomes an entry of its own, unless a script asks
     )
 
 
