@@ -48,7 +48,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 if is_used:
-    print("parent", producer.send("t", b"parent").offset >= 0)
+    print("parent", producer.send("t", b"parent").offset >= 0, flush=True)
 os._exit(0)
 """
 
