@@ -14,6 +14,8 @@ from bench.cluster import Running, running
 from bench.figures import Figure, stated
 from bench.native import plain_records, pour_for
 from bench.plan import Plan
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc
 
 LINE = re.compile(r"^(\S+)Z \[\w+\s*\] (campaign|paused) .*?$", re.MULTILINE)
 GAP = re.compile(r"\bgap_seconds=([0-9.]+)")
@@ -22,13 +24,15 @@ ELECTION_TIMEOUT_SECONDS = 0.5
 EXCUSED_SECONDS = 2.0
 """After a gap: the longest election timeout, and an election."""
 SLICE_SECONDS = 10.0
-"""Batches of 64 and of 1000 in turn, for so long each."""
+"""Batches of 64 and of 1000 in turn, for so long each; then what is stored is trimmed, or ten
+minutes would need three hundred gigabytes."""
+QUEUES = 4
 
 
 async def measure(plan: Plan) -> list[Figure]:
     """Measure."""
     async with running(plan.folder) as here:
-        topic = await here.create_topic("steady", queues=4)
+        topic = await here.create_topic("steady", queues=QUEUES)
         term = await _term(here)
         rates: list[float] = []
         left = plan.minutes * 60
@@ -38,6 +42,7 @@ async def measure(plan: Plan) -> list[Figure]:
             poured = await pour_for(here, topic, plain_records(size), WINDOWS[size], seconds)
             rates.append(poured.rate)
             left -= poured.seconds
+            await _trim(here, topic)
         last_term = await _term(here)
         texts = [here.cluster.log_text(name) for name in here.cluster.member_names]
     needless = needless_terms(texts, term, last_term)
@@ -46,6 +51,19 @@ async def measure(plan: Plan) -> list[Figure]:
         stated("steady_needless_elections", [float(len(needless))], "elections", "<=", 0.0, note),
         stated("steady_rate", rates, "records/s"),
     ]
+
+
+async def _trim(here: Running, topic: bytes) -> None:
+    """Let go of everything that is stored."""
+    channel = here.channel(await here.leader())
+    broker, admin = broker_pb2_grpc.BrokerStub(channel), broker_pb2_grpc.AdminStub(channel)
+    queues = [pb.QueueRef(topic_id=topic, queue=number) for number in range(QUEUES)]
+    ends = await broker.QueueOffsets(
+        pb.QueueOffsetsRequest(queues=queues), timeout=10, metadata=here.metadata
+    )
+    for queue, row in zip(queues, ends.rows, strict=True):
+        request = pb.TrimRequest(queue=queue, offset=row.maximum)
+        await admin.Trim(request, timeout=10, metadata=here.metadata)
 
 
 async def _term(here: Running) -> int:
