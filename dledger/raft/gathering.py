@@ -20,12 +20,13 @@ from typing import Final
 GATHER_SECONDS: Final = 0.02
 """The longest wait for those who are expected."""
 WORTH: Final = 1.2
-"""Waiting must carry so much more than not waiting, or it is left."""
-PROMISING: Final = 1.1
-CONVINCING: Final = 1.5
-"""When it carries no more than the one, or as much as the other, a trial ends with that round."""
+"""Waiting must carry so many times what not waiting carries, or it is left."""
 ROUNDS: Final = 4
 """Of a trial, each without and with: callers who come at random make one a matter of luck."""
+PROMISING: Final = 1.1
+"""Below this after any round a trial ends: waiting is left."""
+CONVINCING: Final = 1.5
+"""Above this after any round a trial ends: waiting is kept."""
 WARM_UP_ENTRIES: Final = 5
 """Entries of a half round that do not count: as many as it takes until the callers follow."""
 COUNTED_ENTRIES: Final = 24
