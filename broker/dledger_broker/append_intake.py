@@ -83,7 +83,7 @@ class AppendIntake:
         await self._judge(deque(items), refusal)
 
     async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
-        """Submit or refuse each item. Of what the stream's end leaves over nothing is proposed."""
+        """Submit or refuse each item. Of what a call's end leaves over nothing is proposed."""
         passed: list[Item] = []
         try:
             while left:
@@ -105,7 +105,7 @@ class AppendIntake:
             self._submit(passed)
         finally:
             for item in (*passed, *left):
-                item.refuse(Code.NOT_PROPOSED, "the stream ended")
+                item.refuse(Code.NOT_PROPOSED, "the call ended")
 
     def _submit(self, items: list[Item]) -> None:
         """Hand items to the router, and empty the list."""
