@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import proxy
 from bench.cluster import Running, started
-from dledger_broker.local_cluster import NAME_SERVER, LocalCluster, free_port
+from dledger_broker.local_cluster import NAME_SERVER, LocalCluster, free_ports
 
 CLIENTS = "clients"
 
@@ -64,8 +64,8 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
         assert process.stdin is not None
         assert process.stdout is not None
         for member in cluster.member_names:
-            ports = {other: free_port() for other in cluster.names if other != member}
-            ports[CLIENTS] = free_port()
+            users = [*(other for other in cluster.names if other != member), CLIENTS]
+            ports = dict(zip(users, free_ports(len(users)), strict=True))
             for other, port in ports.items():
                 ends = (CLIENTS, member) if other == CLIENTS else (member, other)
                 target = cluster.ports[ends[1]]

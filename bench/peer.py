@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local_cluster import free_ports
 
 SOURCE = Path(__file__).parent / "prototype"
 READY_SECONDS = 20.0
@@ -41,7 +41,7 @@ def prototype_rates(parent: Path, seconds: float, warm: float) -> dict[int, floa
     members: list[subprocess.Popen[bytes]] = []
     try:
         _generate(folder)
-        ports = [str(free_port()) for _ in range(3)]
+        ports = [str(port) for port in free_ports(3)]
         for port in ports:
             with (folder / f"{port}.log").open("wb") as log:
                 members.append(

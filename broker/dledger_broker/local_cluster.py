@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,10 +55,17 @@ class OtherCluster(Exception):
 
 def free_port() -> int:
     """Return a TCP port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return as many different ones."""
+    with ExitStack() as stack:
+        # All are held until the last is found: a port that was let go may be found again.
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def check_port_free(port: int, purpose: str) -> None:
@@ -124,10 +132,9 @@ class LocalCluster:
                 )
         else:
             names = [NAME_SERVER, *(f"n{number}" for number in range(1, self.members + 1))]
-            self.ports = {
-                name: self.base_port + place if self.base_port else free_port()
-                for place, name in enumerate(names)
-            }
+            first, count = self.base_port, len(names)
+            ports = range(first, first + count) if first else free_ports(count)
+            self.ports = dict(zip(names, ports, strict=True))
             known = {"cluster": self.cluster, "group": self.group, "ports": self.ports}
             # Whole or not at all: the next start must find the same ports.
             beside = record.with_suffix(".new")

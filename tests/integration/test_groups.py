@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from dledger_broker.config import GroupConfig, MemberConfig, StateConfig, StorageConfig
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local_cluster import free_ports
 from dledger_broker.member import Member as Process
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
@@ -40,7 +40,7 @@ def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
 @asynccontextmanager
 async def two_groups(folder: Path) -> AsyncIterator[dict[str, dict[str, Member]]]:
     """Yield the members by group and name: three processes' worth, each a member of both groups."""
-    ports = {name: free_port() for name in NAMES}
+    ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
     running = [Process(config(folder, name, ports)) for name in NAMES]
     tasks: list[asyncio.Task[int]] = []
     channels = {

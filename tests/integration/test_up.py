@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local_cluster import free_port, free_ports
 
 DEADLINE_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "dledger_broker.cli"]
 T = TypeVar("T")
 
 
-def free_ports(count: int) -> int:
+def port_range(count: int) -> int:
     """Return the first of `count` consecutive ports that nobody listens on now."""
     while True:
         first = free_port()
@@ -166,7 +166,7 @@ def check_second_is_refused(running: Up) -> None:
 
 def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    port = free_ports(4)
+    port = port_range(4)
     with up(folder, "--port", str(port)) as running:
         serving = running.event("serving")
         assert serving["name_server"] == f"127.0.0.1:{port}"
@@ -220,7 +220,7 @@ def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
 
 
 def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
-    with up(tmp_path / "data", "--port", str(free_ports(4))) as running:
+    with up(tmp_path / "data", "--port", str(port_range(4))) as running:
         name_server = running.event("serving")["name_server"]
         lines = b"".join(b"%d\r\n" % number for number in range(2_000)) + b"\n\xff\xfe"
         code, (summary,), error = run(name_server, "send", "t", "--key", "k", stdin=lines)
@@ -274,7 +274,7 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
 
 
 def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path) -> None:
-    with up(tmp_path / "data", "--port", str(free_ports(4))) as running:
+    with up(tmp_path / "data", "--port", str(port_range(4))) as running:
         name_server = running.event("serving")["name_server"]
         assert run(name_server, "topic", "create", "t")[0] == 0
         tail = subprocess.Popen(
@@ -299,7 +299,7 @@ def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path)
 
 def test_killing_the_command_leaves_no_process_and_no_lock_behind(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with up(folder, "--port", str(free_ports(4))) as running:
+    with up(folder, "--port", str(port_range(4))) as running:
         running.event("serving")
         pids = list(children_of(running.process.pid).values())
         assert len(pids) == 4
@@ -322,7 +322,7 @@ def _runs(pid: int) -> bool:
 
 def test_a_member_that_cannot_run_stays_down_and_the_others_serve(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with up(folder, "--port", str(free_ports(4))) as running:
+    with up(folder, "--port", str(port_range(4))) as running:
         name_server = running.event("serving")["name_server"]
         assert run(name_server, "topic", "create", "t")[0] == 0
     data = folder / "n2" / "data" / "group-1"
@@ -368,7 +368,7 @@ def _next_two(running: Up) -> Generator[str]:
 
 def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
     with socket.socket() as holder:
-        port = free_ports(4)
+        port = port_range(4)
         holder.bind(("127.0.0.1", port + 2))
         holder.listen()
         with up(tmp_path / "data", "--port", str(port)) as running:
@@ -391,8 +391,8 @@ def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
     ],
 )
 def test_another_shape_is_refused(tmp_path: Path, arguments: list[str], line: str) -> None:
-    record = {"cluster": "local", "group": "group-1", "ports": {"namesrv": free_port()}}
-    record["ports"] |= {f"n{number}": free_port() for number in (1, 2, 3)}  # type: ignore[operator]
+    ports = dict(zip(("namesrv", "n1", "n2", "n3"), free_ports(4), strict=True))
+    record = {"cluster": "local", "group": "group-1", "ports": ports}
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "cluster.json").write_text(json.dumps(record))

@@ -21,7 +21,7 @@ from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_broker import registration, tasks, topic_watch
 from dledger_broker.calls import Calls
 from dledger_broker.forward import Channels
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local_cluster import free_port, free_ports
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
@@ -211,7 +211,7 @@ def test_one_of_two_name_servers_may_be_away_or_hang() -> None:
     """Each has a stream of its own; what one does not read holds up nobody."""
 
     async def scenario() -> None:
-        group, good, away, hanging = Group(), free_port(), free_port(), free_port()
+        group, (good, away, hanging) = Group(), free_ports(3)
         taken = asyncio.Event()
 
         async def never_read(_stream: object, _context: RawContext) -> None:

@@ -28,7 +28,7 @@ from dledger.state.results import Registered
 from dledger.state.store import StoreFull
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local_cluster import free_ports
 from dledger_broker.member import server_options
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
@@ -120,7 +120,7 @@ class Node:
 
 @asynccontextmanager
 async def nodes(folder: Path) -> AsyncIterator[list[Node]]:
-    ports = {member: free_port() for member in MEMBERS}
+    ports = dict(zip(MEMBERS, free_ports(len(MEMBERS)), strict=True))
     found = [Node(folder, member, ports) for member in MEMBERS]
     running: list[Node] = []
     try:
