@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from bench import echo, writer
 from dledger_proto import raw
 
 WRITE_SIZE = 256 << 10
+WARM_UP_SECONDS = 1.5
+"""Of callers: a leader finds out within about a second how its group commit serves them best."""
 
 
 def three_writers(folder: Path, seconds: float, size: int = WRITE_SIZE) -> float:
@@ -130,17 +132,27 @@ async def echo_unary_rate(
     """Return unary calls per second of `callers` concurrent callers."""
     call = raw.raw_unary(channel, echo.UNARY)
     message = os.urandom(size)
+
+    async def once() -> None:
+        await call(message)
+
+    return await call_rate([once] * callers, seconds)
+
+
+async def call_rate(callers: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> float:
+    """Return the calls per second of callers who call again at once; the warm-up is not counted."""
     done = 0
     start = time.perf_counter()
+    counts_from = start + WARM_UP_SECONDS
 
-    async def one() -> None:
+    async def one(call: Callable[[], Awaitable[None]]) -> None:
         nonlocal done
-        while time.perf_counter() - start < seconds:
-            await call(message)
-            done += 1
+        while (now := time.perf_counter()) < counts_from + seconds:
+            await call()
+            done += now >= counts_from
 
-    await asyncio.gather(*(one() for _ in range(callers)))
-    return done / (time.perf_counter() - start)
+    await asyncio.gather(*(one(call) for call in callers))
+    return done / (time.perf_counter() - counts_from)
 
 
 async def chunk_rate(channel: grpc.aio.Channel, size: int = 1 << 20, total: int = 1 << 30) -> float:

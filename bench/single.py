@@ -3,13 +3,12 @@
 Beside each: a bare echo server asked in the same way with messages of the same size.
 """
 
-import asyncio
-import time
+from functools import partial
 
 from bench import floors
 from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared
-from bench.native import TRY_MS, Window, plain_records, pour_for, register
+from bench.native import TRY_MS, Batches, Window, plain_records, pour_for, register
 from bench.plan import Plan
 from dledger_proto import raw
 from dledger_proto.frames import encode_append, parse_answers
@@ -38,7 +37,7 @@ async def measure(plan: Plan) -> list[Figure]:
         ),
         compared(
             "single_unary", rounds["unary"], "calls/s", "bare echo calls",
-            rounds["echo unary"], ">=", 0.5, note=f"{CALLERS} callers",
+            rounds["echo unary"], ">=", 0.5, note=f"{CALLERS} callers, warmed up",
         ),
     ]  # fmt: skip
 
@@ -56,18 +55,12 @@ async def _unary_rate(here: Running, topic: bytes, seconds: float) -> float:
         await register(here, leader, topic, number % 4, plain_records(1))
         for number in range(CALLERS)
     ]
-    done = 0
-    start = time.perf_counter()
 
-    async def one(number: int) -> None:
-        nonlocal done
-        while time.perf_counter() - start < seconds:
-            frame = encode_append([makers[number].make()], 0, TRY_MS)
-            answer = await call(frame, metadata=here.metadata)
-            error = parse_answers(answer)[0].error()
-            if error is not None:
-                raise error
-            done += 1
+    async def send(maker: Batches) -> None:
+        frame = encode_append([maker.make()], 0, TRY_MS)
+        answer = await call(frame, metadata=here.metadata)
+        error = parse_answers(answer)[0].error()
+        if error is not None:
+            raise error
 
-    await asyncio.gather(*(one(number) for number in range(CALLERS)))
-    return done / (time.perf_counter() - start)
+    return await floors.call_rate([partial(send, maker) for maker in makers], seconds)

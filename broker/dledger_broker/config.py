@@ -173,7 +173,8 @@ class StateConfig(Section):
 
     map_size_bytes: Annotated[int, Field(ge=64 * MIB, le=1024 * GIB)] = 64 * GIB
     """Address space, not disk space. It cannot grow while the member runs."""
-    save_interval_ms: Milliseconds = 100
+    save_interval_ms: Milliseconds = 500
+    """So long a change of the state stays unsaved; what a crash takes of it the log gives back."""
 
 
 class RaftConfig(Section):

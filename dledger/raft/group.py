@@ -341,9 +341,11 @@ class Group:
             return True
         if self._stopped or not context.formed:
             return False
-        return self._parts.applying.ready or self._cuts_now()
+        return self._parts.applying.ready or self.cuts_now
 
-    def _cuts_now(self) -> bool:
+    @property
+    def cuts_now(self) -> bool:
+        """Tell whether `outputs` would make an entry of what waits."""
         waiting_bytes = self._parts.proposals.waiting_bytes
         return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
 

@@ -42,7 +42,7 @@ DEADLINE_SLACK_SECONDS: Final = 0.002
 class HostSettings:
     """Times in seconds, sizes in bytes."""
 
-    save_interval: float = 0.1
+    save_interval: float = 0.5
     """How long a change of the state may stay unsaved."""
     state_full: type[OSError] | None = None
     """What a flush raises when the disk had no room and nothing was begun; it is tried again."""
@@ -163,7 +163,7 @@ class GroupHost:
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise
-        if not self._scheduled and self.group.has_outputs:
+        if not self._scheduled and self.group.cuts_now:  # nothing else comes of a proposal
             self._due()
 
     async def propose(self, kind: EntryKind, payloads: Sequence[Buffer]) -> Settled:
