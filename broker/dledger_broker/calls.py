@@ -5,8 +5,9 @@ one that does not lead answers NOT_LEADER; a call that was not proposed yet wait
 up to its deadline; nothing is repeated here. Not owned: what a call does.
 """
 
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, NoReturn, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -24,6 +25,9 @@ DEADLINE_DEFAULT_SECONDS: Final = 10.0
 DEADLINE_MAX_SECONDS: Final = 300.0
 ELECTION_WAIT_SECONDS: Final = 0.1
 """How often a call that waits for a leader looks again, besides at every change."""
+
+BUGS: Final = (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
+"""What our own code raises when it is wrong; what the storage raises ends the member instead."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -126,10 +130,14 @@ class Calls:
                 return await run(Call(context, self.clock))
         except DledgerError as error:
             await status.abort(context, error)
-        except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._log.exception("a call failed by a bug of ours")
-            sentence = f"{type(error).__name__}: {error}"
-            await status.abort(context, DledgerError(Code.INTERNAL, sentence))
+        except BUGS as error:
+            await self.fail(context, error)
+
+    async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
+        """End a call that met a bug of ours; whether it took effect is unknown."""
+        self._log.error("a call failed by a bug of ours", exc_info=bug)
+        sentence = f"{type(bug).__name__}: {bug}"
+        await status.abort(context, DledgerError(Code.INTERNAL, sentence))
 
     async def on_leader(
         self,

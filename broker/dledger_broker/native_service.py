@@ -16,7 +16,7 @@ from dledger_broker.append import AppendRouter
 from dledger_broker.append_intake import AppendIntake
 from dledger_broker.append_session import AppendSession
 from dledger_broker.append_unary import append_unary
-from dledger_broker.calls import Call, Calls, Method, said_by
+from dledger_broker.calls import BUGS, Call, Calls, Method, said_by
 from dledger_broker.fetch import FetchSession, Source, Wanted
 from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.logs import Quiet
@@ -93,6 +93,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 await context.send_initial_metadata(())
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
                 await session.run(receive, context.write)
+        except BUGS as error:
+            await self._calls.fail(context, error)
         except DledgerError as error:
             left_out = self._quiet.admit(error.code)
             if left_out is not None:
@@ -110,6 +112,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
             return await append_unary(self._intake(context), self._calls.admission, frame)
         except DledgerError as error:
             await status.abort(context, error)
+        except BUGS as error:
+            await self._calls.fail(context, error)
 
     async def _fetch(self, request_bytes: bytes, context: raw.RawContext) -> None:
         calls = self._calls

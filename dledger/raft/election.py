@@ -28,6 +28,9 @@ CLOCK_OFF_TIMEOUTS: Final = 2
 GUARD_SHARE: Final = 0.5
 """A member that did not run for this share of the timeout by which it judges others was paused
 (L2); what is left covers the longest time between two heartbeats."""
+ANSWERS_SHARE: Final = 0.75
+"""Of the shortest timeout: how old a majority's answers may be before a leader's pause begins (a
+quiet heartbeat takes half), and time for the next ones."""
 LOOK_SHARE: Final = 0.6
 """Of that: a member without any input looks at the clock so often, to know that it runs."""
 
@@ -80,10 +83,11 @@ class Elections:
     @property
     def _paused_after(self) -> float:
         context = self._context
-        leads = context.formed and context.engine.is_leader
-        settings = context.settings  # a leader judges by check-quorum (L3), others by their timer
-        timeout = settings.election_timeout_max if leads else settings.election_timeout_min
-        return timeout * GUARD_SHARE
+        shortest = context.settings.election_timeout_min
+        if not (context.formed and context.engine.is_leader):
+            return shortest * GUARD_SHARE
+        longest = context.settings.election_timeout_max  # it judges by check-quorum (L3)
+        return min(longest * GUARD_SHARE, longest - shortest * ANSWERS_SHARE)
 
     def guard_pause(self) -> bool:
         """Note an input; True when this process did not run for too long before it (L2).

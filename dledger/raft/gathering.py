@@ -10,37 +10,37 @@ before they have would be small, and so would the next. Where processors are sca
 until as many wait as were outstanding when the entry was committed (the `commit_siblings` of
 PostgreSQL, counted). Where they are not, or callers send by a clock of their own, or a quick caller
 would wait for a slow one, it costs them time. Which it is, is not guessed: both are tried for a
-moment, and what carries more in the same time is kept for a while. A lone caller never waits.
+moment, and what carries more in the same time is kept for a while. Nobody waits longer than
+GATHER_SECONDS, and a proposal with no other outstanding does not wait.
 """
 
 import math
+import statistics
 from collections import deque
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 GATHER_SECONDS: Final = 0.02
 """The longest wait for those who are expected."""
-WORTH: Final = 1.2
+WORTH: Final = 1.1
 """Waiting must carry so many times what not waiting carries, or it is left."""
-ROUNDS: Final = 4
-"""Of a trial, each without and with: callers who come at random make one a matter of luck."""
-PROMISING: Final = 1.1
-"""Below this after any round a trial ends: waiting is left."""
-CONVINCING: Final = 1.5
-"""Above this after any round a trial ends: waiting is kept."""
-WARM_UP_ENTRIES: Final = 5
-"""Entries of a half round that do not count: as many as it takes until the callers follow."""
-COUNTED_ENTRIES: Final = 24
-HALF_SECONDS_MAX: Final = 0.5
-"""Half a round ends with so many more entries, or when it has lasted so long."""
-KEPT_SECONDS: Final = 8.0
-"""So long waiting is kept before it is tried against not waiting again."""
-LEFT_SECONDS_MIN: Final = 4.0
-LEFT_SECONDS_MAX: Final = 64.0
-"""So long it is left after a trial in vain; twice as long after each further one."""
+PROMISING: Final = 1.05
+"""Below this at half time a trial is over: waiting is left."""
+SURE: Final = 4.0
+"""So many standard deviations (callers who come at random, Poisson) are no matter of luck."""
+HALVES: Final = (False, True, True, False, True, False, False, True)
+"""A trial: without waiting, with it... In this order a load that grows favours neither."""
+HALF_TIME: Final = 4
+"""So many halves, two of each kind, may be enough."""
+HALF_SECONDS: Final = 0.2
+WARM_UP_ENTRIES: Final = 3
+"""Entries at the start of a half that do not count: until the callers follow."""
 PAUSE_SECONDS: Final = 0.1
-"""A trial in which so long no entry was made compares nothing: it begins anew."""
-NEW_LOAD_SECONDS: Final = 1.0
-"""What comes after such a pause is another load: it is tried at once."""
+"""A trial in which so long no entry was made compares nothing: it is over, waiting is left."""
+REST_SECONDS_MIN: Final = 4.0
+"""So long a verdict holds that is new; twice as long each time that the next trial confirms it."""
+KEPT_SECONDS_MAX: Final = 16.0
+LEFT_SECONDS_MAX: Final = 64.0
 
 
 class Trial:
@@ -49,81 +49,102 @@ class Trial:
     def __init__(self) -> None:
         self.waits = False
         """What is to be done now, as a trial or for good."""
-        self._runs = False
+        self._verdict = False
+        self._rest_seconds = REST_SECONDS_MIN / 2
         self._rests_until = -math.inf
-        self._left_seconds = LEFT_SECONDS_MIN
-        self._rounds = 0
-        self._carried = {False: _Carried(), True: _Carried()}
-        """Without waiting and with it, over the rounds of this trial."""
-        self._entries = 0
+        self._runs = False
+        self._halves: list[_Half] = []
+        self._entries = self._payloads = 0
         self._half_began = self._counted_since = 0.0
-        self._payloads = 0
         self._last_at = -math.inf
 
     def entry(self, payloads: int, now: float, *, alone: bool) -> None:
-        """An entry of so many payloads was made; `alone`: for one caller, and no other is there."""
-        paused = now - self._last_at
+        """An entry of so many payloads was made; `alone`: of one proposal, and no other is open."""
+        paused = now - self._last_at >= PAUSE_SECONDS
         self._last_at = now
-        begins_at = -math.inf if paused >= NEW_LOAD_SECONDS else self._rests_until
-        if not self._runs and (alone or now < begins_at):
+        if not self._runs:
+            if not alone and now >= self._rests_until:
+                self._runs = True
+                self._halves = []
+                self._begin_half(now)
             return
-        if not self._runs or paused >= PAUSE_SECONDS:
-            self._begin(now)
+        if paused:
+            self._end(now, verdict=False)
             return
         self._entries += 1
         if self._entries <= WARM_UP_ENTRIES:
             self._counted_since = now
-            return
-        self._payloads += payloads
-        is_over = self._entries >= WARM_UP_ENTRIES + COUNTED_ENTRIES
-        if is_over or now - self._half_began >= HALF_SECONDS_MAX:
+        else:
+            self._payloads += payloads
+        if now - self._half_began >= HALF_SECONDS:
+            self._halves.append(_Half(self._payloads, now - self._counted_since))
             self._half_over(now)
 
-    def _begin(self, now: float) -> None:
-        self._runs = True
-        self._rounds = 0
-        self._carried = {False: _Carried(), True: _Carried()}
-        self._begin_half(now, waits=False)
-
-    def _begin_half(self, now: float, *, waits: bool) -> None:
-        self.waits = waits
+    def _begin_half(self, now: float) -> None:
+        self.waits = HALVES[len(self._halves)]
         self._entries = self._payloads = 0
         self._half_began = self._counted_since = now
 
     def _half_over(self, now: float) -> None:
-        self._carried[self.waits].add(self._payloads, now - self._counted_since)
-        if not self.waits:
-            self._begin_half(now, waits=True)
+        done = len(self._halves)
+        if done < HALF_TIME:
+            self._begin_half(now)
             return
-        self._rounds += 1
-        without, with_it = self._carried[False].rate, self._carried[True].rate
-        if self._rounds < ROUNDS and PROMISING * without < with_it < CONVINCING * without:
-            self._begin_half(now, waits=False)
-            return
-        self._runs = False
-        self.waits = with_it > WORTH * without
-        if self.waits:
-            self._left_seconds = LEFT_SECONDS_MIN
-            self._rests_until = now + KEPT_SECONDS
+        pairs = _pairs(self._halves)
+        gains = [pair.gain for pair in pairs]
+        is_over = done == len(HALVES)
+        gain = statistics.median(gains) if is_over else min(gains)
+        if gain > WORTH and _is_more_than_chance(pairs):
+            self._end(now, verdict=True)
+        elif is_over or max(gains) < PROMISING:
+            self._end(now, verdict=False)
         else:
-            self._rests_until = now + self._left_seconds
-            self._left_seconds = min(2 * self._left_seconds, LEFT_SECONDS_MAX)
+            self._begin_half(now)
+
+    def _end(self, now: float, *, verdict: bool) -> None:
+        """Hold to the verdict, the longer the oftener it was the same."""
+        longest = KEPT_SECONDS_MAX if verdict else LEFT_SECONDS_MAX
+        is_confirmed = verdict == self._verdict
+        self._rest_seconds = (
+            min(2 * self._rest_seconds, longest) if is_confirmed else REST_SECONDS_MIN
+        )
+        self._rests_until = now + self._rest_seconds
+        self._runs = False
+        self.waits = self._verdict = verdict
 
 
-class _Carried:
-    """Payloads and the seconds they took."""
-
-    def __init__(self) -> None:
-        self._payloads = 0
-        self._seconds = 0.0
-
-    def add(self, payloads: int, seconds: float) -> None:
-        self._payloads += payloads
-        self._seconds += seconds
+class _Half(NamedTuple):
+    payloads: int
+    seconds: float
 
     @property
     def rate(self) -> float:
-        return self._payloads / self._seconds if self._seconds else 0.0
+        return self.payloads / self.seconds if self.seconds else 0.0
+
+
+class _Pair(NamedTuple):
+    """A half without waiting and its neighbour with it: a machine's speed changes between pairs."""
+
+    without: _Half
+    with_it: _Half
+
+    @property
+    def gain(self) -> float:
+        return self.with_it.rate / self.without.rate if self.without.rate else math.inf
+
+
+def _pairs(halves: Sequence[_Half]) -> list[_Pair]:
+    orders = HALVES[::2]
+    return [
+        _Pair(second, first) if waits_first else _Pair(first, second)
+        for waits_first, first, second in zip(orders, halves[::2], halves[1::2], strict=False)
+    ]
+
+
+def _is_more_than_chance(pairs: Sequence[_Pair]) -> bool:
+    without = sum(pair.without.payloads for pair in pairs)
+    with_it = sum(pair.with_it.rate * pair.without.seconds for pair in pairs)
+    return with_it - without > SURE * math.sqrt(with_it + without)
 
 
 class Gathering:

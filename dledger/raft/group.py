@@ -73,6 +73,8 @@ class Group:
         self._guard = FailStop(self._fail_by)
         self._admits = True
         self._stopped = ""
+        self._told: object = None
+        """What `_signature` was at the last `outputs`."""
         self._tail_seen = (0, 0)
         self._tail_bytes = 0
         self._strangers: set[MemberId] = set()
@@ -318,6 +320,7 @@ class Group:
     def outputs(self) -> Outputs:
         """Return what the driver has to do now; see `raft/api.py`."""
         context = self._context
+        self._told = self._signature
         write: WriteRound | None = None
         with self._guard:
             if not self._stopped:
@@ -331,13 +334,16 @@ class Group:
 
     @property
     def has_outputs(self) -> bool:
-        """Tell whether `outputs` may give anything; if not, a later input or deadline does.
+        """Tell whether `outputs` may give anything, or role, term or leader changed since it did.
 
-        So a driver need not drain after what only gathers or is only noted: a proposal that waits
-        for the commit before it, the second acknowledgement of an entry, a round before the first.
+        If not, a later input or deadline does. So a driver need not drain after what only gathers
+        or is only noted: a proposal that waits for the commit before it, the second
+        acknowledgement of an entry, a round before the first.
         """
         context = self._context
         if len(context.outbox) or len(context.gate) or context.storage.is_dirty:
+            return True
+        if self._signature != self._told:
             return True
         if self._stopped or not context.formed:
             return False
@@ -398,7 +404,7 @@ class Group:
         return Role.QUARANTINED if context.quarantined else context.engine.role
 
     @property
-    def signature(self) -> object:
+    def _signature(self) -> object:
         """A value that differs whenever the core's role, term or leader do; cheap."""
         return self._context.engine.signature if self._context.formed else None
 

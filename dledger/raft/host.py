@@ -111,7 +111,6 @@ class GroupHost:
         self._stopped = False
         self._failure: BaseException | None = None
         self._leadership = Leadership(group.role, group.term, group.leader)
-        self._signature = group.signature
         self._leadership_watchers: list[OnLeadership] = []
         self._applied_waiters = AppliedWaiters()
         self._barrier_running = False
@@ -294,9 +293,7 @@ class GroupHost:
         """Pump, unless nothing would come of it: no output, no new leader, no earlier deadline."""
         group = self.group
         if not self._scheduled and (
-            group.has_outputs
-            or group.signature != self._signature
-            or group.next_deadline() < self._timer_at - DEADLINE_SLACK_SECONDS
+            group.has_outputs or group.next_deadline() < self._timer_at - DEADLINE_SLACK_SECONDS
         ):
             self._due()
 
@@ -350,7 +347,6 @@ class GroupHost:
 
     def _note_leadership(self) -> None:
         group = self.group
-        self._signature = group.signature
         if (group.role, group.term, group.leader) != (
             self._leadership.role,
             self._leadership.term,

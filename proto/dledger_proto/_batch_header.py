@@ -197,7 +197,7 @@ def _check_fields(header: BatchHeader) -> None:
             )
     elif header.producer_id == NO_ID:
         raise _illegal(f"base_sequence {header.base_sequence} without a producer_id")
-    elif header.base_sequence + header.record_count > 1 << 63:
+    elif header.base_sequence + header.record_count >= 1 << 63:
         raise _illegal(f"base_sequence {header.base_sequence} leaves no room for the records")
 
 

@@ -145,7 +145,7 @@ def encode_append(
     """Return an append frame of 1 to FRAME_ROWS_MAX batches; ValueError beyond the limits."""
     if not 1 <= len(batches) <= FRAME_ROWS_MAX:
         raise ValueError(f"{len(batches)} batches, a frame has 1 to {FRAME_ROWS_MAX}")
-    if not (0 <= timeout_ms < 1 << 32 and 0 <= first_number < 1 << 64):
+    if not (0 <= timeout_ms < 1 << 32 and 0 <= first_number <= (1 << 64) - len(batches)):
         raise ValueError(f"timeout_ms {timeout_ms} must be u32, first_number {first_number} u64")
     header = _APPEND.pack(
         APPEND_MAGIC, FRAME_VERSION, one_way, len(batches), timeout_ms, 0, first_number
@@ -164,6 +164,8 @@ def parse_append(frame: Buffer) -> tuple[AppendHeader, list[memoryview]]:
         raise _invalid(f"append frame: flags {flags:#x}, reserved {reserved}: not known")
     if not 1 <= count <= FRAME_ROWS_MAX:
         raise _invalid(f"append frame: batch_count {count}, must be in 1..{FRAME_ROWS_MAX}")
+    if first_number + count > 1 << 64:
+        raise _invalid(f"append frame: first_number {first_number} leaves none for {count} batches")
     batches = split_batches(frame, APPEND_HEADER_SIZE)
     if len(batches) != count:
         raise _invalid(f"append frame: batch_count {count}, but it holds {len(batches)} batches")

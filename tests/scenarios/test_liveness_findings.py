@@ -7,10 +7,11 @@ import pytest
 
 from dledger.log.hard_state import load_hard_state, store_hard_state
 from dledger.raft import message as messages
-from dledger.raft.gathering import GATHER_SECONDS, Trial
+from dledger.raft.gathering import GATHER_SECONDS
 from dledger.types import Term
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import Put, Stage
+from tests.sim.convinced import Convinced
 from tests.sim.damage import FOLDER
 from tests.sim.plan import KIB
 from tests.sim.requests import TrimQueue
@@ -313,23 +314,12 @@ def test_a_transfer_succeeds_under_load_and_fails_no_write() -> None:
     stage.finish()
 
 
-class _Convinced(Trial):
-    """Knows that waiting for callers pays."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = True
-
-    def entry(self, payloads: int, now: float, *, alone: bool) -> None:
-        """Learn nothing."""
-
-
 def test_a_caller_who_stays_away_keeps_nobody_waiting() -> None:
     """Eight were outstanding, one comes back: it is stored when the bound on the wait is over."""
     stage = Stage("abc", gather_bytes=64 * KIB).formed()
     process = stage.members["a"].process
     assert process is not None
-    process.group._parts.proposals._gathering._trial = _Convinced()
+    process.group._parts.proposals._gathering._trial = Convinced()
     puts = [stage.put("a", f"v{number}") for number in range(8)]
     stage.run_until(lambda: all(put.stored for put in puts), 1.0, "eight are stored")
     before = process.log.last_index

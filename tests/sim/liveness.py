@@ -26,7 +26,7 @@ from tests.sim.invariants.violation import Property, Violation
 from tests.sim.requests import Fetched, FetchedBatch, ReadBounds
 
 if TYPE_CHECKING:
-    from tests.sim.member import Process
+    from tests.sim.process import Process
     from tests.sim.world import World
 
 CONVERGE_MAX: Final = 30.0

@@ -19,7 +19,7 @@ from tests.sim.invariants.queue_contents import QueueContents, QueueKey, StoredB
 from tests.sim.invariants.violation import Property, Violation
 
 if TYPE_CHECKING:
-    from tests.sim.member import Process
+    from tests.sim.process import Process
 
 HITS_MAX: Final = 1_024
 IDS_AT_THE_END: Final = 200

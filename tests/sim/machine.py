@@ -7,7 +7,7 @@ from dledger.state.machine import StateMachine
 from dledger.types import Entry, LogIndex
 
 if TYPE_CHECKING:
-    from tests.sim.member import Process
+    from tests.sim.process import Process
 
 
 class WatchedMachine:

@@ -11,26 +11,21 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.log import CommitLog, DataFolder
 from dledger.log.errors import DamagedFile
 from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage, Role, WriteRound
-from dledger.raft.group import Group
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.raft.host import DEADLINE_SLACK_SECONDS
 from dledger.types import Durability, MemberId
-from dledger_broker.fetch import DamagedBatch
 from tests.sim.calls import Respond
-from tests.sim.clock import MemberClock, Timer
+from tests.sim.clock import MemberClock
 from tests.sim.damage import FOLDER, is_bad_sector
 from tests.sim.disk import PowerCut, SimFileSystem
 from tests.sim.drive import SimDrive
 from tests.sim.durable import DurableView
 from tests.sim.invariants.fetched import outputs_of
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.machine import WatchedMachine
 from tests.sim.memory_store import MemoryStore
-from tests.sim.saving import Saver
-from tests.sim.service import Service
+from tests.sim.process import Process
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -40,56 +35,6 @@ RECOVERY_CRASH_SHARE = 0.08
 """Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
 """More slices than this for one input is an apply loop that does not end (I17)."""
-
-
-class Process:
-    """A running member. When it ends, everything that still refers to it is void."""
-
-    def __init__(self, member: "SimMember", boot: int) -> None:
-        world = member.world
-        self.member = member
-        self.name = member.name
-        self.boot = boot
-        self.view = member.view
-        random = Random(f"{world.plan.seed}/{member.name}/{boot}")
-        self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
-        self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
-        self.machine: WatchedMachine = WatchedMachine(
-            self, StateMachine(member.store, StateSettings(group="g"))
-        )
-        self.group = Group(
-            world.plan.group_settings(member.name),
-            self.folder.identity,
-            self.log,
-            self.folder.load_hard_state(),
-            self.machine,
-            member.clock,
-            random,
-            self,
-        )
-        self.service = Service(self)
-        self.ended = False
-        self.timer: Timer | None = None
-        self.writing: WriteRound | None = None
-        self.saver = Saver(self)
-        self.apply_due = False
-
-    def event(self, name: str, **fields: object) -> None:
-        """Take a trace event of the product (`dledger.trace.Trace`)."""
-        self.member.world.product_event(self.name, name, fields)
-
-    def guard(self, action: Callable[[], None]) -> None:
-        """Run something of this process; damage that it finds ends the process (D18)."""
-        if self.ended:
-            return
-        try:
-            action()
-        except (DamagedFile, DamagedBatch) as error:
-            self.member.found_damage(error)
-        except OSError as error:
-            if not is_bad_sector(self.member, error):
-                raise
-            self.member.found_damage(error)
 
 
 class SimMember:
@@ -115,6 +60,8 @@ class SimMember:
         self.in_next_round: Callable[[], None] | None = None
         """A fault that waits for a write to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self._often_idle = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
+        """Inputs after which it drains only when that is due, as a host; else after each."""
 
     # What network and clients see.
 
@@ -355,7 +302,7 @@ class SimMember:
             return
         try:
             callback(*arguments)
-            if not process.ended:
+            if not process.ended and (callback not in self._often_idle or self._is_due(process)):
                 self._drain(process)
         except DamagedFile as error:
             self.found_damage(error)
@@ -392,6 +339,14 @@ class SimMember:
             process.group.tick(self.clock.monotonic())
 
     # Outputs.
+
+    def _is_due(self, process: Process) -> bool:
+        """Tell whether something comes of a drain, as `GroupHost._due_if_changed` does."""
+        timer, group = process.timer, process.group
+        if timer is None or timer.callback is None or group.has_outputs:
+            return True
+        left = timer.time - self.world.scheduler.now
+        return group.next_deadline() - self.clock.monotonic() < left - DEADLINE_SLACK_SECONDS
 
     def _drain(self, process: Process) -> None:
         """Carry out what the group wants; the observer looks first, as nothing left yet."""

@@ -56,6 +56,11 @@ class Plan:
     durability: Durability = Durability.SYNC
     """With `ASYNC` what was written counts as on disk, and no power is cut."""
 
+    waits_for_callers: bool = False
+    """Group commit takes it for proved that waiting pays; else it finds out."""
+    lazy_driver: bool = False
+    """Drains only when something comes of it, as a host does; else after each input."""
+
     def group_settings(self, member: str) -> GroupSettings:
         """Return what a member is configured with."""
         return GroupSettings(
@@ -91,13 +96,14 @@ class Plan:
             f"<= {self.records_max} records of <= {self.body_max} B, window {self.window}), "
             f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}), "
             f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
-            f"flush {self.durability.value}"
+            f"flush {self.durability.value}, waits for callers {self.waits_for_callers}, "
+            f"lazy driver {self.lazy_driver}"
         )
 
 
 def draw_plan(seed: int, *, members: int = 0) -> Plan:
     """Draw a seed's plan; `members` fixes the size of the group."""
-    random = Random(f"plan/{seed}")
+    random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
     count = members or random.choices((1, 3, 5), (3, 72, 25))[0]
     slowest = random.choice((0.001, 0.003, 0.01, 0.03))
     topic_id = random.randbytes(16)
@@ -136,6 +142,8 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         keys=random.choice((5, 50, 1_000)),
         small_tables=random.random() < SMALL_TABLES_SHARE,
         durability=Durability.ASYNC if random.random() < ASYNC_SHARE else Durability.SYNC,
+        waits_for_callers=pace.random() < 1 / 3,
+        lazy_driver=pace.random() < 1 / 3,
     )
 
 

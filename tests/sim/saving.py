@@ -9,7 +9,7 @@ from dledger.state.machine import StateFlush
 from dledger.state.store import StoreFailed, StoreFull
 
 if TYPE_CHECKING:
-    from tests.sim.member import Process
+    from tests.sim.process import Process
 
 SAVE_MIN: Final = 0.05
 SAVE_MAX: Final = 0.15

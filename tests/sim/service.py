@@ -38,7 +38,7 @@ from tests.sim.requests import (
 )
 
 if TYPE_CHECKING:
-    from tests.sim.member import Process
+    from tests.sim.process import Process
 
 APPLY_POLL: Final = 0.005
 """How often a read that waits for apply looks again, virtual seconds."""

@@ -24,12 +24,13 @@ from tests.sim.consumer import Consumer, ConsumerPlan, Trimmer
 from tests.sim.core_producer import CoreProducer
 from tests.sim.invariants import InvariantSet
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.member import Process, SimMember
+from tests.sim.member import SimMember
 from tests.sim.nemesis import Nemesis
 from tests.sim.network import Network
 from tests.sim.observer import Observer
 from tests.sim.oracle import Oracle
 from tests.sim.plan import Plan, client_names
+from tests.sim.process import Process
 from tests.sim.producer import Producer, ProducerPlan
 from tests.sim.requests import CreateTopic
 from tests.sim.small_tables import small_tables

@@ -78,8 +78,8 @@ def test_golden_bytes() -> None:
 
 def test_append_round_trip() -> None:
     batches = [make_batch(), SMALL, make_batch()]
-    header, parsed = parse_append(encode_append(batches, 2**64 - 1, 2**32 - 1))
-    assert header == AppendHeader(2**64 - 1, 3, 2**32 - 1, one_way=False)
+    header, parsed = parse_append(encode_append(batches, 2**64 - 3, 2**32 - 1))
+    assert header == AppendHeader(2**64 - 3, 3, 2**32 - 1, one_way=False)
     assert parsed == batches
     assert parse_append(append_frame())[0].one_way
 
@@ -170,6 +170,15 @@ def test_garbage_is_refused_and_nothing_else_happens(
         parse(bytes(garbage) + data.draw(st.binary(max_size=30)))
 
 
+def numbered_to_the_end(frame: bytes) -> bytes:
+    return frame[:16] + b"\xff" * 8 + frame[24:]
+
+
+def test_the_last_number_of_all_is_one() -> None:
+    header, _ = parse_append(numbered_to_the_end(append_frame()))
+    assert header.first_number == 2**64 - 1
+
+
 def changed(frame: bytes, at: int, value: int) -> bytes:
     copy = bytearray(frame)
     copy[at] = value
@@ -184,6 +193,7 @@ def changed(frame: bytes, at: int, value: int) -> bytes:
         lambda: parse_append(changed(append_frame(), 6, 2)),
         lambda: parse_append(changed(append_frame(), 12, 1)),
         lambda: parse_append(changed(append_frame(), 7, 255)),
+        lambda: parse_append(numbered_to_the_end(encode_append([SMALL] * 2, 0, 0))),
         lambda: parse_answers(changed(encode_answers(ROWS), 6, 0)),
         lambda: parse_answers(changed(encode_answers(ROWS), 7, 255)),
         lambda: parse_answers(changed(encode_answers(ROWS), 48, 99)),
@@ -200,6 +210,7 @@ def test_a_field_outside_its_limit_is_refused(call: Callable[[], object]) -> Non
         lambda: encode_append([], 0, 0),
         lambda: encode_append([SMALL] * (FRAME_ROWS_MAX + 1), 0, 0),
         lambda: encode_append([SMALL], -1, 0),
+        lambda: encode_append([SMALL] * 2, 2**64 - 1, 0),
         lambda: encode_append([SMALL], 0, 2**32),
         lambda: encode_append([bytes(4 * MIB)] * 4, 0, 0),
         lambda: encode_answers([]),

@@ -4,6 +4,8 @@ L8 (latency by timer), L13 (apply without end) and L14 (slices of the whole log)
 `test_group_basic.py` and `test_journal.py`; L6 and L18 are about parts that are never reached.
 """
 
+import pytest
+
 from dledger.raft.api import Role
 from dledger.raft.message import AppendRequest, PreVote, TermNotice, VoteAnswer
 from dledger.types import LogIndex, MemberId
@@ -44,6 +46,35 @@ def test_l2_a_member_resumed_after_a_pause_forces_no_election() -> None:
         world.run(2.0)
         assert leader.group.term == term
         assert not [m for _, _, m in world.sent if isinstance(m, PreVote)], "it listens first"
+
+
+@pytest.mark.parametrize(
+    ("leads", "timeouts", "seconds", "noticed"),
+    [
+        (False, (0.5, 1.0), 0.2, False),
+        (False, (0.5, 1.0), 0.3, True),
+        (True, (0.5, 1.0), 0.4, False),
+        (True, (0.5, 1.0), 0.6, True),
+        (True, (0.95, 1.0), 0.2, False),
+        (True, (0.95, 1.0), 0.4, True),
+    ],
+)
+def test_l2_a_pause_is_one_by_the_timeout_that_a_member_judges_by(
+    leads: bool, timeouts: tuple[float, float], seconds: float, noticed: bool
+) -> None:
+    world = World(election_timeout_min=timeouts[0], election_timeout_max=timeouts[1])
+    leader = world.elect()
+    world.run(0.3)
+    member = leader if leads else world.followers()[0]
+    member.tick()
+    before = len(member.trace.named("paused"))
+    member.paused = True
+    world.run(seconds)
+    member.paused = False
+    member.tick()
+    assert len(member.trace.named("paused")) - before == noticed
+    world.run(2.0)
+    assert world.leader is leader or seconds > timeouts[0]
 
 
 def test_l3_a_leader_that_hears_no_majority_steps_down() -> None:

@@ -1,0 +1,14 @@
+"""A leader whose trials have found that waiting for callers pays."""
+
+from dledger.raft.gathering import Trial
+
+
+class Convinced(Trial):
+    """Waits, and learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = True
+
+    def entry(self, payloads: int, now: float, *, alone: bool) -> None:
+        """See `Trial.entry`."""
