@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 
-if TYPE_CHECKING:
+_HAS_NUMPY: Final = importlib.util.find_spec("numpy") is not None
+if TYPE_CHECKING or _HAS_NUMPY:
+    # At start: imported when the first keys come it would stop the loop for a tenth of a second.
     import numpy as np
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HAS_NUMPY: Final = importlib.util.find_spec("numpy") is not None
 ENTRY_SIZE: Final = 24
 _ENTRY: Final = struct.Struct(">QQQ")
 _TAIL: Final = struct.Struct(">QQ")
@@ -76,8 +78,6 @@ def entries_of(records: Sequence[tuple[KeyPlace, bytes]], *, plain: bool = False
             column = struct.pack(f">{count}Q", *struct.unpack(f"<{count}Q", column))
             entries.update(column[at : at + 8] + packed for at in range(0, len(column), 8))
         return b"".join(sorted(entries))
-    import numpy as np
-
     hashes = np.frombuffer(b"".join(column for _, column in records), "<u8")
     counts = [len(column) // 8 for _, column in records]
     order = _stable_order(hashes)
@@ -102,8 +102,6 @@ def sort(parts: Sequence[bytes], *, plain: bool = False) -> bytes:
     data = b"".join(parts)
     if plain or not _HAS_NUMPY:
         return b"".join(sorted(split(data)))
-    import numpy as np
-
     table = np.frombuffer(data, ">u8").reshape(-1, 3)
     return table[_stable_order(table[:, 0].astype(np.uint64))].tobytes()
 
@@ -114,8 +112,6 @@ def _stable_order(hashes: "NDArray[np.uint64]") -> "NDArray[np.intp]":
     The hashes are sorted, which numpy does with vector instructions, with their places in the bits
     that tell least. Where these bits decide between two, the order comes out wrong, which is seen.
     """
-    import numpy as np
-
     count = len(hashes)
     bits = np.uint64(max(count - 1, 0).bit_length())
     mask = (np.uint64(1) << bits) - np.uint64(1)
