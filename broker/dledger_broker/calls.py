@@ -26,7 +26,10 @@ DEADLINE_MAX_SECONDS: Final = 300.0
 ELECTION_WAIT_SECONDS: Final = 0.1
 """How often a call that waits for a leader looks again, besides at every change."""
 
-BUGS: Final = (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
+BUGS: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError, struct.error,
+)  # fmt: skip
 """What our own code raises when it is wrong; what the storage raises ends the member instead."""
 
 Request = TypeVar("Request", bound=Message)

@@ -140,6 +140,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 await session.run(sources, wanted, context.write)
         except DledgerError as error:
             await status.abort(context, error)
+        except BUGS as error:
+            await calls.fail(context, error)
 
     # Unary calls.
 

@@ -25,18 +25,22 @@ GATHER_SECONDS: Final = 0.02
 WORTH: Final = 1.1
 """Waiting must carry so many times what not waiting carries, or it is left."""
 PROMISING: Final = 1.05
-"""Below this at half time a trial is over: waiting is left."""
+"""Below this in both pairs at half time a trial is over: waiting is left."""
 SURE: Final = 4.0
 """So many standard deviations (callers who come at random, Poisson) are no matter of luck."""
 HALVES: Final = (False, True, True, False, True, False, False, True)
 """A trial: without waiting, with it... In this order a load that grows favours neither."""
 HALF_TIME: Final = 4
-"""So many halves, two of each kind, may be enough."""
+"""After so many halves a trial that promises nothing is over."""
 HALF_SECONDS: Final = 0.2
 WARM_UP_ENTRIES: Final = 3
-"""Entries at the start of a half that do not count: until the callers follow."""
+"""Entries at the start of a half that do not count, however slow: until the callers follow."""
 PAUSE_SECONDS: Final = 0.1
-"""A trial in which so long no entry was made compares nothing: it is over, waiting is left."""
+"""When so long no entry was made, nothing can be compared across: a pair begins anew."""
+STEADY_SECONDS: Final = 0.5
+"""So long a load must have gone on without such a pause before it is tried."""
+TRIAL_SECONDS_MAX: Final = 6.0
+"""A trial that pauses keep from its end is over: waiting is left."""
 REST_SECONDS_MIN: Final = 4.0
 """So long a verdict holds that is new; twice as long each time that the next trial confirms it."""
 KEPT_SECONDS_MAX: Final = 16.0
@@ -55,27 +59,42 @@ class Trial:
         self._runs = False
         self._halves: list[_Half] = []
         self._entries = self._payloads = 0
-        self._half_began = self._counted_since = 0.0
-        self._last_at = -math.inf
+        self._began = self._half_began = self._counted_since = 0.0
+        self._last_at = self._steady_since = -math.inf
 
     def entry(self, payloads: int, now: float, *, alone: bool) -> None:
         """An entry of so many payloads was made; `alone`: of one proposal, and no other is open."""
         paused = now - self._last_at >= PAUSE_SECONDS
         self._last_at = now
-        if not self._runs:
-            if not alone and now >= self._rests_until:
-                self._runs = True
-                self._halves = []
-                self._begin_half(now)
-            return
         if paused:
+            self._steady_since = now
+        if not self._runs:
+            if now >= self._rests_until:
+                self._try_again(now, alone=alone, paused=paused)
+        elif now - self._began >= TRIAL_SECONDS_MAX:
             self._end(now, verdict=False)
-            return
+        elif paused:
+            del self._halves[len(self._halves) // 2 * 2 :]
+            self._begin_half(now)
+        else:
+            self._count(payloads, now)
+
+    def _try_again(self, now: float, *, alone: bool, paused: bool) -> None:
+        if paused:
+            # What was kept was found for a load that is over, as far as anybody can tell.
+            self.waits = self._verdict = False
+        if not alone and now - self._steady_since >= STEADY_SECONDS:
+            self._runs = True
+            self._began = now
+            self._halves = []
+            self._begin_half(now)
+
+    def _count(self, payloads: int, now: float) -> None:
         self._entries += 1
         if self._entries <= WARM_UP_ENTRIES:
             self._counted_since = now
-        else:
-            self._payloads += payloads
+            return
+        self._payloads += payloads
         if now - self._half_began >= HALF_SECONDS:
             self._halves.append(_Half(self._payloads, now - self._counted_since))
             self._half_over(now)
@@ -86,17 +105,12 @@ class Trial:
         self._half_began = self._counted_since = now
 
     def _half_over(self, now: float) -> None:
-        done = len(self._halves)
-        if done < HALF_TIME:
-            self._begin_half(now)
-            return
         pairs = _pairs(self._halves)
         gains = [pair.gain for pair in pairs]
-        is_over = done == len(HALVES)
-        gain = statistics.median(gains) if is_over else min(gains)
-        if gain > WORTH and _is_more_than_chance(pairs):
-            self._end(now, verdict=True)
-        elif is_over or max(gains) < PROMISING:
+        if len(self._halves) == len(HALVES):
+            pays = statistics.median(gains) > WORTH and _is_more_than_chance(pairs)
+            self._end(now, verdict=pays)
+        elif len(self._halves) == HALF_TIME and max(gains) < PROMISING:
             self._end(now, verdict=False)
         else:
             self._begin_half(now)

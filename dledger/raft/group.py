@@ -352,6 +352,8 @@ class Group:
     @property
     def cuts_now(self) -> bool:
         """Tell whether `outputs` would make an entry of what waits."""
+        if self._parts.transfer.active:
+            return False
         waiting_bytes = self._parts.proposals.waiting_bytes
         return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
 

@@ -97,10 +97,15 @@ class Membership:
     # Arriving messages.
 
     def admit(self, sender: MemberId, message: Message) -> bool:
-        """Tell whether a message other than a hello may be handled; asks who it is if unknown."""
+        """Tell whether a message other than a hello may be handled; asks who it is if unknown.
+
+        A peer that was met before it had formed may be a life that is not on record yet: what it
+        says counts from the hello on that puts it there.
+        """
         admission = self._sessions[sender].admit(message)
-        if admission is Admission.UNKNOWN_SESSION:
+        if admission is Admission.UNKNOWN_SESSION or self._is_off_record(sender):
             self._say_hello(sender, asked=False)
+            return False
         if admission is not Admission.FRESH or sender in self._forgetful:
             return False
         self._promised[sender] = max(self._promised[sender], term_on_disk(message))
@@ -135,6 +140,11 @@ class Membership:
         if session.session != hello.session:
             session.begin(hello.session, hello.sequence)
         self._learn(sender, hello)
+
+    def _is_off_record(self, sender: MemberId) -> bool:
+        if not self._context.formed:
+            return False
+        return self.views[sender].incarnation != self.recorded(sender)
 
     def _refuse(self, sender: MemberId, why: str) -> None:
         if self.refusals.get(sender) != why:

@@ -8,6 +8,7 @@ from dledger.raft.api import Role
 from dledger.raft.group import RISK_SENTENCE
 from dledger.types import MemberId
 from tests.scenarios.stage import Stage
+from tests.sim.process import Process
 
 
 def _wipe(stage: Stage, name: str, *, start: bool = True) -> None:
@@ -119,6 +120,33 @@ def test_a_lost_genesis_is_sent_again() -> None:
     stage.finish()
 
 
+def test_answers_that_overtake_the_hello_of_a_new_life_count_for_nothing() -> None:
+    """They would be taken for the wiped life's, which seems to have forgotten what it said."""
+    stage = Stage("abc").formed()
+    stage.put("a", "v")
+    stage.settle()
+    leader = stage.leader
+    overtaken: list[messages.Message] = []
+    answered: list[messages.Message] = []
+
+    def loses(source: str, target: str, message: messages.Message) -> bool:
+        if (source, target) != ("c", leader) or answered:
+            return False
+        if isinstance(message, messages.AppendAnswer):
+            answered.append(message)
+        is_news = isinstance(message, messages.Hello) and message.group_id
+        if is_news:
+            overtaken.append(message)
+        return bool(is_news)
+
+    stage.filters.append(loses)
+    _wipe(stage, "c")
+    stage.run_until(lambda: stage.members["c"].role is Role.FOLLOWER, 15.0, "it is trusted")
+    assert overtaken, "the hello was lost"
+    assert answered, "the answer arrived"
+    stage.finish()
+
+
 def test_quarantine_lasts_while_one_member_cannot_be_reached() -> None:
     """(a) asks every other configured member, not a majority of them."""
     stage = Stage("abcde").formed()
@@ -191,6 +219,10 @@ def test_a_restarted_member_whose_greeting_is_lost_is_heard_in_the_end() -> None
         stage.run_until(stage._converged, 5.0, "c follows and is heard")
         process = stage.members["a"].process
         assert process is not None
-        matches = {peer.member: peer.match_index for peer in process.group.status().peers}
-        assert matches[MemberId("c")] == process.log.last_index
+
+        def is_heard(process: Process = process) -> bool:
+            matches = {peer.member: peer.match_index for peer in process.group.status().peers}
+            return matches[MemberId("c")] == process.log.last_index
+
+        stage.run_until(is_heard, 5.0, "its acknowledgements arrive")
     stage.finish()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.sim.process import Process
 
 SAVE_MIN: Final = 0.05
-SAVE_MAX: Final = 0.15
+SAVE_MAX: Final = 0.55
 
 
 class Saver:

@@ -35,15 +35,15 @@ class BrokenContext:
         raise Ended
 
 
-@pytest.mark.parametrize("method", ["Append", "AppendOne"])
+@pytest.mark.parametrize("method", ["_append", "_append_one", "_fetch"])
 def test_a_bug_of_ours_leaves_as_one_and_not_as_a_bare_status(method: str) -> None:
     async def scenario() -> None:
         calls = Calls({}, admission(), Channels(), ManualClock())
         service = NativeService(calls, {}, lambda _: None)
         context = BrokenContext()
-        run = service._append if method == "Append" else service._append_one
+        run = getattr(service, method)
         with pytest.raises(Ended):
-            await run(b"", context)  # type: ignore[arg-type]
+            await run(b"", context)
         assert context.status == (grpc.StatusCode.INTERNAL, "LookupError: no such thing")
 
     asyncio.run(scenario())

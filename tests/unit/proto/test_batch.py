@@ -215,7 +215,7 @@ LIES: list[tuple[dict[str, Any], Code]] = [
     ({"base_number": 2**64 - 2}, Code.MESSAGE_ILLEGAL),
     ({"base_sequence": -1}, Code.MESSAGE_ILLEGAL),
     ({"base_sequence": -2}, Code.MESSAGE_ILLEGAL),
-    ({"base_sequence": 2**63 - 2}, Code.MESSAGE_ILLEGAL),
+    ({"base_sequence": 2**63 - 3}, Code.MESSAGE_ILLEGAL),
     ({"producer_id": NO_ID}, Code.MESSAGE_ILLEGAL),
     ({"base_sequence": -1, "producer_id": NO_ID}, Code.MESSAGE_ILLEGAL),
     ({"required_flags": FLAG_STAGED}, Code.UNIMPLEMENTED),
@@ -230,8 +230,12 @@ def test_a_field_outside_its_limit_is_refused(changes: dict[str, Any], code: Cod
     assert error.detail, "a refusal says what is wrong"
 
 
+def test_the_last_sequence_leaves_room_for_the_next() -> None:
+    check_batch(with_fields(make_batch(), base_sequence=2**63 - 4))  # three records
+
+
 def test_unknown_optional_flags_are_let_through() -> None:
-    assert check_batch(with_fields(make_batch(), optional_flags=2**32 - 1)).record_count == 3
+    check_batch(with_fields(make_batch(), optional_flags=2**32 - 1))
 
 
 def columns_at(place: int, count: int = 3) -> int:

@@ -27,7 +27,7 @@ from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import Registered
 from dledger.state.store import StoreFull
 from dledger.trace import ListTrace
-from dledger.types import EntryKind, LogIndex, MemberId
+from dledger.types import EntryKind, LogIndex, MemberId, Settled
 from dledger_broker.local_cluster import free_ports
 from dledger_broker.member import server_options
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -338,6 +338,33 @@ def test_an_input_that_only_brings_a_deadline_forward_is_pumped(tmp_path: Path) 
         host._timer_at += 10
         host.received(leader.member, TermNotice(0))
         assert host._scheduled, "a pump is due"
+
+    run(tmp_path, scenario)
+
+
+def test_a_proposal_to_a_leader_at_rest_is_pumped_at_once(tmp_path: Path) -> None:
+    """And one that gathers behind another is not: nothing would come of it."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+        host = leader.host
+        settled: list[Settled] = []
+
+        def at_rest() -> bool:
+            group = host.group
+            return group.commit_index == leader.log.last_index and not host._scheduled
+
+        await until(at_rest, "it rests")
+        host.propose_nowait(EntryKind.COMMANDS, [b"first"], settled.append)
+        assert host._scheduled
+        await until(lambda: bool(settled), "it is stored")
+        await until(at_rest, "it rests again")
+        host.group._parts.transfer._done = lambda _done, _reason: None
+        host.propose_nowait(EntryKind.COMMANDS, [b"second"], settled.append)
+        assert not host._scheduled, "while leadership is handed over no entry is made"
+        host.group._parts.transfer._done = None
+        host._due()
+        await until(lambda: len(settled) == 2, "it is stored")
 
     run(tmp_path, scenario)
 
