@@ -72,4 +72,15 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
     ),
+    Mutant(
+        "cut-unannounced",
+        "nobody is told that what waits becomes an entry, now that the one before is committed",
+        [
+            Edit(
+                f"{RAFT}.group:Group.has_outputs",
+                "return self._parts.applying.ready or self.cuts_now",
+                "return self._parts.applying.ready",
+            )
+        ],
+    ),
 )

@@ -300,6 +300,18 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [f"{QUARANTINE}.test_a_lost_genesis_is_sent_again"],
     ),
     Mutant(
+        "unrecorded-life-is-heard",
+        "what a new life answers before its hello has arrived is taken for its wiped life's (D18)",
+        [
+            Edit(
+                f"{RAFT}.membership:Membership.admit",
+                "if admission is Admission.UNKNOWN_SESSION or self._is_off_record(sender):",
+                "if admission is Admission.UNKNOWN_SESSION:",
+            )
+        ],
+        [f"{QUARANTINE}.test_answers_that_overtake_the_hello_of_a_new_life_count_for_nothing"],
+    ),
+    Mutant(
         "echo-of-the-process-before",
         "a hello echoes the state number of an earlier process of its receiver (sim seed 339)",
         [Edit(f"{RAFT}.membership:Membership._say_hello", "or not known", "")],
