@@ -160,7 +160,9 @@ class MessageIdIndex:
                 self._writer.delete(key)
                 producer_key = key[:_PRODUCER_KEY_SIZE]
                 self._open.pop(producer_key[1:], None)
-                if not self._store.scan(producer_key + b"\0", after(producer_key), 1):
+                # From the end: from the start it would go over all that was deleted since the save.
+                first, stop = producer_key + b"\0", after(producer_key)
+                if not self._store.scan(first, stop, 1, reverse=True):
                     self._writer.delete(producer_key)
         self._move_sweep(rows[SWEEP_ROWS][0] if len(rows) > SWEEP_ROWS else _START)
 

@@ -41,6 +41,9 @@ class Garbage:
         last = self._store.scan(_START, _STOP, 1, reverse=True)
         self._first = U64.unpack(first[0][0][1:])[0] if first else 0
         self._next = U64.unpack(last[0][0][1:])[0] + 1 if last else 0
+        self._resume_at = b""
+        """Below this nothing is left of the oldest range. A scan from its start would go over all
+        that was deleted since the last save, with each entry."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,12 +67,15 @@ class Garbage:
         assert value is not None, f"no garbage range {self._first} below {self._next}"
         (size,) = GARBAGE_SIZE.unpack_from(value)
         start, stop = value[2 : 2 + size], value[2 + size :]
-        rows = self._store.scan(start, stop, GARBAGE_ROWS_PER_ENTRY)
+        rows = self._store.scan(max(start, self._resume_at), stop, GARBAGE_ROWS_PER_ENTRY)
         for row, _ in rows:
             self._writer.delete(row)
         if len(rows) < GARBAGE_ROWS_PER_ENTRY:
             self._writer.delete(key)
             self._first += 1
+            self._resume_at = b""
+        else:
+            self._resume_at = rows[-1][0] + b"\0"
 
 
 class HoldTable:
