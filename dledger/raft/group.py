@@ -349,6 +349,10 @@ class Group:
             return False
         return self._parts.applying.ready or self.cuts_now
 
+    def is_due(self, timer_at: float) -> bool:
+        """Tell whether a driver whose timer is set to `timer_at` has something to do before."""
+        return self.has_outputs or self.next_deadline() < timer_at
+
     @property
     def cuts_now(self) -> bool:
         """Tell whether `outputs` would make an entry of what waits."""

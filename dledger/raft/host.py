@@ -290,11 +290,8 @@ class GroupHost:
             self._loop.call_soon(self._pump_or_fail)
 
     def _due_if_changed(self) -> None:
-        """Pump, unless nothing would come of it: no output, no new leader, no earlier deadline."""
-        group = self.group
-        if not self._scheduled and (
-            group.has_outputs or group.next_deadline() < self._timer_at - DEADLINE_SLACK_SECONDS
-        ):
+        """Pump, unless nothing would come of it."""
+        if not self._scheduled and self.group.is_due(self._timer_at - DEADLINE_SLACK_SECONDS):
             self._due()
 
     def _pump_or_fail(self) -> None:

@@ -60,7 +60,7 @@ class SimMember:
         self.in_next_round: Callable[[], None] | None = None
         """A fault that waits for a write to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._often_idle = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
+        self._only_if_due = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
         """Inputs after which it drains only when that is due, as a host; else after each."""
 
     # What network and clients see.
@@ -302,7 +302,7 @@ class SimMember:
             return
         try:
             callback(*arguments)
-            if not process.ended and (callback not in self._often_idle or self._is_due(process)):
+            if not process.ended and (callback not in self._only_if_due or self._is_due(process)):
                 self._drain(process)
         except DamagedFile as error:
             self.found_damage(error)
@@ -341,12 +341,11 @@ class SimMember:
     # Outputs.
 
     def _is_due(self, process: Process) -> bool:
-        """Tell whether something comes of a drain, as `GroupHost._due_if_changed` does."""
-        timer, group = process.timer, process.group
-        if timer is None or timer.callback is None or group.has_outputs:
+        timer = process.timer
+        if timer is None or timer.callback is None:
             return True
-        left = timer.time - self.world.scheduler.now
-        return group.next_deadline() - self.clock.monotonic() < left - DEADLINE_SLACK_SECONDS
+        left = timer.time - self.world.scheduler.now - DEADLINE_SLACK_SECONDS
+        return process.group.is_due(self.clock.monotonic() + left)
 
     def _drain(self, process: Process) -> None:
         """Carry out what the group wants; the observer looks first, as nothing left yet."""

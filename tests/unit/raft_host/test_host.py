@@ -343,7 +343,7 @@ def test_an_input_that_only_brings_a_deadline_forward_is_pumped(tmp_path: Path) 
 
 
 def test_a_proposal_to_a_leader_at_rest_is_pumped_at_once(tmp_path: Path) -> None:
-    """And one that gathers behind another is not: nothing would come of it."""
+    """And while leadership is handed over none is: nothing would come of it."""
 
     async def scenario(found: list[Node]) -> None:
         leader = await leader_of(found)
