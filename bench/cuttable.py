@@ -63,9 +63,11 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
     try:
         assert process.stdin is not None
         assert process.stdout is not None
+        # The others of each member, and its clients: one port each, all found at once.
+        free = iter(free_ports(len(cluster.member_names) * len(cluster.names)))
         for member in cluster.member_names:
-            users = [*(other for other in cluster.names if other != member), CLIENTS]
-            ports = dict(zip(users, free_ports(len(users)), strict=True))
+            ports = {other: next(free) for other in cluster.names if other != member}
+            ports[CLIENTS] = next(free)
             for other, port in ports.items():
                 ends = (CLIENTS, member) if other == CLIENTS else (member, other)
                 target = cluster.ports[ends[1]]

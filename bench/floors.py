@@ -13,19 +13,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import grpc.aio
 
 from bench import echo, writer
+from bench.callers import call_rate
 from dledger_proto import raw
 
 WRITE_SIZE = 256 << 10
-WARM_UP_SECONDS = 3.0
-"""Of callers: a leader finds out meanwhile how its group commit serves them best (two seconds, but
-for a rest before). It tries again from time to time, which counts."""
 
 
 def three_writers(folder: Path, seconds: float, size: int = WRITE_SIZE) -> float:
@@ -138,22 +136,6 @@ async def echo_unary_rate(
         await call(message)
 
     return await call_rate([once] * callers, seconds)
-
-
-async def call_rate(callers: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> float:
-    """Return the calls per second of callers who call again at once; the warm-up is not counted."""
-    done = 0
-    start = time.perf_counter()
-    counts_from = start + WARM_UP_SECONDS
-
-    async def one(call: Callable[[], Awaitable[None]]) -> None:
-        nonlocal done
-        while (now := time.perf_counter()) < counts_from + seconds:
-            await call()
-            done += now >= counts_from
-
-    await asyncio.gather(*(one(call) for call in callers))
-    return done / (time.perf_counter() - counts_from)
 
 
 async def chunk_rate(channel: grpc.aio.Channel, size: int = 1 << 20, total: int = 1 << 30) -> float:

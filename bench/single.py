@@ -6,6 +6,7 @@ Beside each: a bare echo server asked in the same way with messages of the same 
 from functools import partial
 
 from bench import floors
+from bench.callers import call_rate
 from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared
 from bench.native import TRY_MS, Batches, Window, plain_records, pour_for, register
@@ -63,4 +64,4 @@ async def _unary_rate(here: Running, topic: bytes, seconds: float) -> float:
         if error is not None:
             raise error
 
-    return await floors.call_rate([partial(send, maker) for maker in makers], seconds)
+    return await call_rate([partial(send, maker) for maker in makers], seconds)
