@@ -95,7 +95,7 @@ class Trial:
             self._counted_since = now
             return
         self._payloads += payloads
-        if now - self._half_began >= HALF_SECONDS:
+        if now - self._half_began >= HALF_SECONDS and now > self._counted_since:
             self._halves.append(_Half(self._payloads, now - self._counted_since))
             self._half_over(now)
 
@@ -133,7 +133,7 @@ class _Half(NamedTuple):
 
     @property
     def rate(self) -> float:
-        return self.payloads / self.seconds if self.seconds else 0.0
+        return self.payloads / self.seconds
 
 
 class _Pair(NamedTuple):
@@ -144,7 +144,7 @@ class _Pair(NamedTuple):
 
     @property
     def gain(self) -> float:
-        return self.with_it.rate / self.without.rate if self.without.rate else math.inf
+        return self.with_it.rate / self.without.rate
 
 
 def _pairs(halves: Sequence[_Half]) -> list[_Pair]:
