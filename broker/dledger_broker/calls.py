@@ -30,7 +30,7 @@ BUGS: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError, struct.error,
 )  # fmt: skip
-"""What our own code raises when it is wrong; what the storage raises ends the member instead."""
+"""What our own code raises when it is wrong. What the storage raises is none of it."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)

@@ -63,7 +63,7 @@ EXIT_NEWER_FORMAT: Final = 76
 READ_THREADS: Final = 4
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
 """How long the loop's thread may keep the interpreter from a worker whose sync has just ended."""
-GARBAGE_OBJECTS_MIN: Final = 20_000
+COLLECT_AFTER_OBJECTS: Final = 20_000
 """New objects before the collector looks for cycles; by default it does every few calls."""
 SERVER_GRACE_SECONDS: Final = 0.1
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
@@ -159,7 +159,7 @@ class Member:
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GARBAGE_OBJECTS_MIN)
+        gc.set_threshold(COLLECT_AFTER_OBJECTS)
         self._log.info(
             "serving", listen=self._config.listen, groups=list(self._groups), version=_version()
         )

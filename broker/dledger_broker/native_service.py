@@ -93,8 +93,6 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 await context.send_initial_metadata(())
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
                 await session.run(receive, context.write)
-        except BUGS as error:
-            await self._calls.fail(context, error)
         except DledgerError as error:
             left_out = self._quiet.admit(error.code)
             if left_out is not None:
@@ -105,6 +103,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                     others_since=left_out,
                 )
             await status.abort(context, error)
+        except BUGS as error:
+            await self._calls.fail(context, error)
 
     async def _append_one(self, frame: bytes, context: raw.RawContext) -> bytes:
         try:
