@@ -39,10 +39,13 @@ from dledger_proto.entry import (
     frame_entry,
     parse_genesis,
 )
+from dledger_proto.limits import GIB
 
 JOIN_PAYLOADS_MIN = 16
 JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
 """Many small payloads are joined once: a view of each costs more than the copy, three times."""
+TRIM_BYTES_MAX = GIB
+"""Removed at once: however long a log is, to let go of it holds nobody up."""
 
 
 class CommitLog:
@@ -311,8 +314,9 @@ class CommitLog:
     def trim_head(self, position_needed: Position, index_limit: LogIndex) -> list[str]:
         """Plan to remove whole segments below a position, none with an index above the limit.
 
-        Returns the files that the next round removes; `first_index` moves when it is finished.
-        Empty while an earlier trim is not finished. The last segment always stays.
+        Returns the files that the next round removes, a segment or `TRIM_BYTES_MAX`; `first_index`
+        moves when it is finished. Empty while an earlier trim is not finished. The last segment
+        always stays.
         """
         self._disk.check()
         state = self._state
@@ -321,10 +325,13 @@ class CommitLog:
         bound = min(position_needed, state.durable.position)
         names: list[str] = []
         for place, segment in enumerate(state.segments[:-1]):
-            if state.end_of(place) > bound or state.last_index_of(place) > index_limit:
+            end = state.end_of(place)
+            if end > bound or state.last_index_of(place) > index_limit:
+                break
+            if names and end - state.segments[0].base > TRIM_BYTES_MAX:
                 break
             names.append(segment.name)
-            state.trim_base = state.end_of(place)
+            state.trim_base = end
         return names
 
     # Write rounds.

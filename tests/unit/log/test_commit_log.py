@@ -327,6 +327,25 @@ def test_the_head_is_trimmed_by_whole_segments(disk: Disk) -> None:
     check_holds(member.log, model.entries, first=first)
 
 
+@pytest.mark.parametrize("at_once", [1, 2 * SMALL.segment_size])
+def test_a_long_head_is_trimmed_in_steps(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """A segment at least, else no more bytes than the limit: to free them takes the disk long."""
+    member, _ = filled(disk)
+    member.sync()
+    log = member.log
+    monkeypatch.setattr("dledger.log.commit_log.TRIM_BYTES_MAX", at_once)
+    steps: list[int] = []
+    while names := log.trim_head(log.last_position, log.last_index):
+        before = log.first_position
+        member.sync()
+        steps.append(len(names))
+        assert len(names) == 1 or log.first_position - before <= at_once
+    assert len(steps) > 1
+    assert max(steps) == (1 if at_once == 1 else 2)
+
+
 def test_the_last_segment_is_never_trimmed(disk: Disk) -> None:
     member, model = filled(disk)
     member.sync()

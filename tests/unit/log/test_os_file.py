@@ -6,9 +6,17 @@ Method: mincore tells which pages of a file are in the page cache.
 import ctypes
 import mmap
 import os
+import threading
 from pathlib import Path
 
-from dledger.files import CACHED_BEHIND_BYTES, DROP_STEP_BYTES, OsFileSystem
+import pytest
+
+from dledger.files import (
+    CACHED_BEHIND_BYTES,
+    DROP_STEP_BYTES,
+    FREED_ASIDE_BYTES,
+    OsFileSystem,
+)
 
 CHUNK = bytes(range(256)) * 4096  # 1 MiB
 
@@ -51,3 +59,29 @@ def test_what_is_not_synced_is_not_given_back(tmp_path: Path) -> None:
         file.pwritev([CHUNK], offset)
     assert cached_bytes(path) == total
     file.close()
+
+
+@pytest.mark.parametrize("size", [FREED_ASIDE_BYTES - 1, FREED_ASIDE_BYTES])
+def test_a_large_file_is_given_back_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Its name is gone at once; its last descriptor is closed by another thread."""
+    path = tmp_path / "file"
+    file = OsFileSystem().open(str(path), create=True)
+    file.truncate(size)
+    file.close()
+    closed: list[int] = []
+    done = threading.Event()
+    close = os.close
+
+    def noted(fd: int) -> None:
+        closed.append(threading.get_ident())
+        close(fd)
+        done.set()
+
+    monkeypatch.setattr(os, "close", noted)
+    OsFileSystem().unlink(str(path))
+    assert not path.exists()
+    assert done.wait(20)
+    aside = size >= FREED_ASIDE_BYTES
+    assert [ident != threading.get_ident() for ident in closed] == [aside]
