@@ -152,6 +152,14 @@ def pid_of(running: Up, member: str) -> int:
     return pids[0]
 
 
+def check_groups(running: Up) -> None:
+    """Ctrl-C does not reach the processes: groups of their own. They share the owner's session."""
+    pids = children_of(running.process.pid).values()
+    assert len(pids) == 4
+    assert {os.getpgid(pid) for pid in pids} == set(pids)
+    assert {os.getsid(pid) for pid in pids} == {os.getsid(running.process.pid)}
+
+
 def check_second_is_refused(running: Up) -> None:
     second = subprocess.run(
         [*COMMAND, "up", "--folder", str(running.folder)],
@@ -199,6 +207,7 @@ def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
 
         eventually(caught_up, "three members with one digest")
 
+        check_groups(running)
         check_second_is_refused(running)
         assert running.end(signal.SIGINT) == 0, running.logs()
         running.event("stopped")
