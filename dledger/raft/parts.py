@@ -241,7 +241,7 @@ class Parts:
             context.trace.event("commit", index=commit, term=term)
             if engine.is_leader:
                 self.proposals.committed(commit, context.now)
-                self.replication.commit_moved()
+                self.replication.commit_moved(self.proposals.expected_until)
                 self.barriers.advance()
 
     def _role_changed(self, before: tuple[Role, int, MemberId | None]) -> None:

@@ -73,6 +73,11 @@ class Proposals:
         return min(gathered, self._decide_by)
 
     @property
+    def expected_until(self) -> float:
+        """While callers are expected: when the next entry is cut at the latest; else infinite."""
+        return self._gathering.deadline
+
+    @property
     def are_waiting(self) -> bool:
         """Tell whether a proposal waits for an entry."""
         return bool(self._waiting)

@@ -74,6 +74,10 @@ class Replication:
                 if progress.commit_sent < context.engine.commit_index:
                     self._send(progress, None, answer=False)
 
+    def _all_know_commit(self) -> bool:
+        commit_index = self._context.engine.commit_index
+        return all(progress.commit_sent >= commit_index for progress in self.peers.values())
+
     def heartbeat(self) -> None:
         """Send everybody a request now; entries if a probe or the window allows, else none."""
         settings = self._context.settings
@@ -100,12 +104,17 @@ class Replication:
             if progress.member in context.outbox.up
         )
 
-    def commit_moved(self) -> None:
-        """Let followers know soon; with the next entries, or by a notice."""
-        settings = self._context.settings
-        self._notice_at = min(
-            self._notice_at, self._context.now + COMMIT_NOTICE_SHARE * settings.heartbeat
-        )
+    def commit_moved(self, expected_until: float) -> None:
+        """Let followers know soon: with the next entries, or by a notice.
+
+        While callers are expected until some time, entries are likely to follow: the notice waits
+        for these. It would make followers apply while the leader answers and takes new calls, and
+        both would be slower; with the entries they do it while the leader has nothing to do.
+        """
+        now = self._context.now
+        from_when = now if expected_until == math.inf else max(now, expected_until)
+        patience = COMMIT_NOTICE_SHARE * self._context.settings.heartbeat
+        self._notice_at = min(self._notice_at, from_when + patience)
 
     def commit_may_move(self) -> bool:
         """Tell whether anybody holds more than is committed; if not, the core need not count."""
@@ -122,6 +131,8 @@ class Replication:
             for progress in self.peers.values():
                 if progress.next <= last_index:
                     self._pump(progress)
+            if self._notice_at < math.inf and self._all_know_commit():
+                self._notice_at = math.inf
             if last_index > context.engine.commit_index:
                 # Not quiet any more.
                 next_at = self._beaten_at + context.settings.heartbeat

@@ -1,9 +1,12 @@
 """When a leader speaks: entries that gather, heartbeats that slow down and hurry."""
 
 from dledger.raft.api import Role
+from dledger.raft.gathering import GATHER_SECONDS, Gathering
+from dledger.raft.message import AppendRequest
 from dledger.types import EntryKind
 from dledger_proto.errors import Outcome
-from tests.unit.raft.harness import Call, World
+from tests.sim.convinced import Convinced
+from tests.unit.raft.harness import Call, Member, World
 
 
 def test_an_idle_group_rests_between_heartbeats() -> None:
@@ -79,3 +82,47 @@ def test_heartbeats_are_quick_again_when_somebody_does_not_answer() -> None:
     beats = [sent for sent in world.sent if sent[:2] == ("a", "b")]
     assert len(beats) >= 3, "at most a tenth of a second apart"
     assert leader.role is Role.LEADER
+
+
+def gathering_pair() -> tuple[World, Member]:
+    """A leader that has just answered two callers and expects both again."""
+    world = World(gather_bytes=1_000)
+    leader = world.elect("a")
+    leader.group._parts.proposals._gathering = Gathering(Convinced())
+    world.run(0.3)
+    leader.disk_stalls = True
+    leader.propose(b"alone")
+    leader.propose(b"one")
+    leader.propose(b"other")
+    leader.disk_stalls = False
+    leader.drain()
+    world.until(lambda: len(leader.machine.values) == 3)
+    world.sent.clear()
+    return world, leader
+
+
+def told(world: World) -> list[tuple[int, bool]]:
+    """What b was told since: commit index, and whether entries came with it."""
+    return [
+        (message.commit_index, message.payload is not None)
+        for source, target, message in world.sent
+        if (source, target) == ("a", "b") and isinstance(message, AppendRequest)
+    ]
+
+
+def test_a_new_commit_index_travels_with_the_entry_that_is_expected() -> None:
+    world, leader = gathering_pair()
+    committed = leader.log.last_index
+    leader.propose(b"one again")
+    world.run(GATHER_SECONDS * 0.75, step=0.005)
+    assert not told(world), "no notice: an entry is expected"
+    leader.propose(b"other again")
+    world.pump()
+    assert told(world) == [(committed, True)]
+    assert leader.group.next_deadline() > world.now + 0.015, "the notice is off"
+
+
+def test_a_new_commit_index_is_told_soon_when_the_expected_stay_away() -> None:
+    world, leader = gathering_pair()
+    world.run(GATHER_SECONDS + 0.01, step=0.005)
+    assert told(world) == [(leader.log.last_index, False)]
