@@ -291,10 +291,11 @@ class ProducerTable:
         return ProducersExpired(len(expired), len(rows) > EXPIRED_AT_ONCE_MAX)
 
     def _delete_all(self, prefix: bytes) -> None:
-        stop = after(prefix)
-        while rows := self._store.scan(prefix, stop, 256):
+        start, stop = prefix, after(prefix)
+        while rows := self._store.scan(start, stop, 256):
             for key, _ in rows:
                 self._writer.delete(key)
+            start = rows[-1][0] + b"\0"
 
 
 def _activity_key(active_step: int, producer_id: bytes) -> bytes:

@@ -142,6 +142,7 @@ class QueueTable:
     def raise_minimum(self, queue: Queue, offset: int) -> tuple[bytes, bytes]:
         """Move the minimum up to `offset`; return the key range of blocks that fell below it."""
         assert queue.minimum < offset <= queue.maximum, f"{queue.minimum} {offset} {queue.maximum}"
+        start = self._block_at(queue, queue.minimum)[0]  # what lies before fell below it earlier
         queue.minimum = offset
         self.was_trimmed = True
         if offset == queue.maximum:
@@ -152,7 +153,7 @@ class QueueTable:
             self._set_first(queue, span.position)
             stop = self._block_at(queue, offset)[0]
         self._changed[queue.id] = queue
-        return queue.prefix, stop
+        return start, stop
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic is deleted: none of its queues needs the log any more."""

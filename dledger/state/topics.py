@@ -195,6 +195,9 @@ class TopicTable:
                 )
             if topic.control_index == known.control_index:
                 return TopicChanged(known)
+            if known.deleted and not topic.deleted:
+                # Its rows are being freed; what was written there again would be freed with them.
+                return Refused(Code.TOPIC_NOT_FOUND, f"topic {topic.name} is deleted for good")
         else:
             self._check_count()
         namesake = self.by_name(topic.name)

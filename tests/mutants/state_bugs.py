@@ -53,6 +53,17 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [Edit(f"{STATE}.trim:HoldTable._alive", "if until_ms > time_ms:", "if True:")],
     ),
     Mutant(
+        "garbage-skips-the-next-range",
+        "where deleting stopped in one range is where it begins in the next",
+        [
+            Edit(
+                f"{STATE}.trim:Garbage.collect",
+                'self._first += 1\n            self._resume_at = b""',
+                "self._first += 1",
+            )
+        ],
+    ),
+    Mutant(
         "merge-loses-entries",
         "a merge of the key index deletes a block of which it has taken a part",
         [Edit(f"{STATE}.key_index:KeyIndex._move_once", "if stop == len(data):", "if True:")],

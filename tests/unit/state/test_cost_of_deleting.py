@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dledger.state.command import Trim
+from dledger.state.command import ExpireProducers, Trim
 from dledger.state.message_ids import BUCKET_NUMBERS
 from dledger.state.queues import ROWS_PER_BLOCK
+from dledger.state.results import ProducersExpired
 from dledger.state.store import Overlay, Value
 from dledger.state.tables import Table
 from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY
-from tests.unit.state.kit import TOPIC, batch, started
+from dledger.state.values import LayoutPart
+from tests.unit.state.kit import GROUP, TOPIC, batch, create, started
 
 
 @pytest.fixture
@@ -46,6 +48,30 @@ def test_the_rows_of_a_trim(visited: list[bytes]) -> None:
     driven.idle(21)
     assert len(visited) <= blocks
     assert sum(key[0] == Table.QUEUE_ROWS for key in driven.rows()) == 1
+
+
+def test_the_rows_of_many_trims(visited: list[bytes]) -> None:
+    driven = started()
+    trims, blocks = 30, GARBAGE_ROWS_PER_ENTRY // 2
+    for _ in range(trims * blocks):
+        driven.append(*[batch()] * ROWS_PER_BLOCK)
+    driven.append(batch())
+    driven.save()
+    for number in range(1, trims + 1):
+        driven.one(Trim(TOPIC, 0, number * blocks * ROWS_PER_BLOCK))
+        driven.idle()
+    assert len(visited) <= 2 * trims * blocks
+    assert sum(key[0] == Table.QUEUE_ROWS for key in driven.rows()) == 1
+
+
+def test_the_queues_of_a_producer(visited: list[bytes]) -> None:
+    queues = 1_000
+    driven = started(create(layout=(LayoutPart(GROUP, queues),)))
+    driven.register()
+    driven.append(*(batch(queue=queue, sequence=0, number=queue) for queue in range(queues)))
+    driven.save()
+    assert driven.one(ExpireProducers(1 << 60)) == ProducersExpired(1, more=False)
+    assert len(visited) < 256
 
 
 def test_the_message_ids_of_what_was_trimmed(visited: list[bytes]) -> None:

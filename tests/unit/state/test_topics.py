@@ -198,6 +198,19 @@ def test_import_older_is_refused_and_repeated_is_the_same() -> None:
     assert code_of(driven.one(ImportTopic(imported(11)))) is Code.STALE_LAYOUT
 
 
+def test_import_cannot_bring_a_deleted_topic_back() -> None:
+    """Its rows are being deleted: what was written there again would be deleted with them."""
+    driven = Driven(group="g2")
+    driven.one(ImportTopic(imported(10)))
+    driven.append(batch(queue=2))
+    gone = changed(driven, ImportTopic(imported(12, deleted=True)))
+    assert code_of(driven.one(ImportTopic(imported(13)))) is Code.TOPIC_NOT_FOUND
+    assert driven.machine.topic_by_id(TOPIC) == gone
+    assert driven.machine.topic_by_name("orders") is None
+    assert code_of(driven.append(batch(queue=2))[0]) is Code.TOPIC_NOT_FOUND
+    assert changed(driven, ImportTopic(imported(14, deleted=True))).control_index == 14
+
+
 def test_import_of_a_name_given_away() -> None:
     """Deletions may arrive after the re-creation, or never: the newer id takes the name."""
     driven = Driven(group="g2")
