@@ -5,11 +5,13 @@ tear them, fill up, hang or fail. Errors are OSError with the usual errno. `File
 calls block; whoever must not wait runs them in a worker thread.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Protocol
 
 from dledger.types import Buffer
@@ -20,8 +22,8 @@ CACHED_BEHIND_BYTES = 32 << 20
 """What of a file that is being written stays in the page cache, behind its synced end."""
 DROP_STEP_BYTES = 8 << 20
 """Older bytes leave the page cache in steps of this size."""
-FREED_ASIDE_BYTES = 64 << 20
-"""A larger file is given back to the disk by a thread of its own."""
+FREED_ASIDE_BYTES = 1 << 20
+"""A file that holds more is given back to the disk by a thread of its own."""
 
 
 class File(Protocol):
@@ -80,7 +82,12 @@ class FileSystem(Protocol):
         ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file. The space of a large one may come back a little later."""
+        """Remove a file. Its space may come back later: see `is_freeing`."""
+        ...
+
+    @property
+    def is_freeing(self) -> bool:
+        """True while the space of a file that was removed has not come back."""
         ...
 
     def sync_folder(self, path: str) -> None:
@@ -105,8 +112,9 @@ class OsFile:
     is in the log's own memory. A reader far behind reads from the disk, in megabytes.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, freeing: "_Freeing") -> None:
         self._fd = fd
+        self._freeing = freeing
         self._written_end = 0
         self._dropped_end = -1
 
@@ -172,24 +180,62 @@ class OsFile:
 
     def close(self) -> None:
         """See `File.close`."""
-        os.close(self._fd)
+        found = os.fstat(self._fd)
+        if found.st_nlink == 0 and 512 * found.st_blocks > FREED_ASIDE_BYTES:
+            self._freeing.close(self._fd)
+        else:
+            os.close(self._fd)
 
 
-class OsFileSystem:
-    """The file system of the operating system.
+class _Freeing:
+    """Closes what may be the last descriptor of a large file that was removed.
 
-    To free a gigabyte takes ext4 0.3 s (measured, with online discard), and as long a write would
-    wait behind it: an unlinked file keeps its space until its last descriptor is closed, aside.
+    To free a gigabyte takes ext4 0.3 s (measured, with online discard), and as long whoever closes
+    it would wait: so a thread does. A daemon, as a process that ends need not wait for the disk.
     """
 
     def __init__(self) -> None:
-        self._closing = ThreadPoolExecutor(1, thread_name_prefix="free")
+        self._waiting: SimpleQueue[int] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._left = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._left > 0
+
+    def close(self, fd: int) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="free", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no thread is to be had: the caller waits for the disk
+                    os.close(fd)
+                    return
+                self._thread = thread
+            self._left += 1
+        self._waiting.put(fd)
+
+    def _work(self) -> None:
+        while True:
+            fd = self._waiting.get()
+            with contextlib.suppress(OSError):  # the file is gone, nobody wants to read it again
+                os.close(fd)
+            with self._lock:
+                self._left -= 1
+
+
+class OsFileSystem:
+    """The file system of the operating system."""
+
+    def __init__(self) -> None:
+        self._freeing = _Freeing()
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `FileSystem.open`."""
-        return OsFile(
-            os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        )
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644), self._freeing)
 
     def exists(self, path: str) -> bool:
         """See `FileSystem.exists`."""
@@ -209,14 +255,16 @@ class OsFileSystem:
 
     def unlink(self, path: str) -> None:
         """See `FileSystem.unlink`."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = self.open(path)
         try:
             os.unlink(path)
         finally:
-            if os.fstat(fd).st_size < FREED_ASIDE_BYTES:
-                os.close(fd)
-            else:
-                self._closing.submit(os.close, fd)
+            file.close()
+
+    @property
+    def is_freeing(self) -> bool:
+        """See `FileSystem.is_freeing`."""
+        return self._freeing.is_busy
 
     def sync_folder(self, path: str) -> None:
         """See `FileSystem.sync_folder`."""

@@ -5,7 +5,7 @@ the member server writes them as log lines bound to group, member and term. An e
 plain numbers and strings. The raft package emits, with the fields in brackets:
 
 role [role term leader]          vote [candidate term]           campaign [term why]
-commit [index term]              truncated [first last term]     head_trimmed [up_to]
+commit [index term]              truncated [first last term]     head_trimmed [segments]
 formed [group_id step]           quarantined [incarnation]       quarantine_ended [index lifted]
 incarnation_recorded [peer incarnation]                          transfer [target done reason]
 leader_lost [peer why]           paused [gap_seconds]            disk_hangs [seconds]

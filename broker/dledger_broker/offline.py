@@ -47,7 +47,7 @@ class ReadOnlyFileSystem(OsFileSystem):
     def open(self, path: str, *, create: bool = False) -> File:
         """See `FileSystem.open`."""
         assert not create, f"{path} is only read"
-        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._freeing)
 
 
 """Between a folder's name and a number: set aside by `dledger repair`."""

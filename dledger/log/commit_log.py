@@ -45,7 +45,7 @@ JOIN_PAYLOADS_MIN = 16
 JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
 """Many small payloads are joined once: a view of each costs more than the copy, three times."""
 TRIM_BYTES_MAX = GIB
-"""Removed at once: however long a log is, to let go of it holds nobody up."""
+"""Removed at once, or a segment: however long a log is, to let go of it holds nobody up."""
 
 
 class CommitLog:
@@ -315,12 +315,12 @@ class CommitLog:
         """Plan to remove whole segments below a position, none with an index above the limit.
 
         Returns the files that the next round removes, a segment or `TRIM_BYTES_MAX`; `first_index`
-        moves when it is finished. Empty while an earlier trim is not finished. The last segment
-        always stays.
+        moves when it is finished. Empty while an earlier trim is not finished or the disk has not
+        got its space back. The last segment always stays.
         """
         self._disk.check()
         state = self._state
-        if state.trim_base is not None:
+        if state.trim_base is not None or self._pool.fs.is_freeing:
             return []
         bound = min(position_needed, state.durable.position)
         names: list[str] = []

@@ -2,8 +2,8 @@
 
 `dledger.raft.group.Group` does no I/O, starts no thread and asks no clock. A driver
 (`dledger.raft.host` with asyncio and worker threads, `tests.sim` on a virtual clock) feeds it.
-After *every* input it looks whether there is something to do (`Group.is_due`), and then drains
-`Group.outputs()`:
+After *every* input it drains `Group.outputs()`, or looks first whether something would come of it
+(`Group.is_due`; after a proposal `Group.cuts_now`):
 
 - `messages` leave at once, in order per peer. What must wait for the disk is not in the list yet.
 - `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed; then

@@ -83,6 +83,7 @@ class Applying:
         limit = min(context.machine.saved_index, floor)
         if limit >= context.log.first_index:
             needed = Position(context.machine.head_needed())
-            if context.log.trim_head(needed, LogIndex(limit)):
+            segments = context.log.trim_head(needed, LogIndex(limit))
+            if segments:
                 context.storage.touch()
-                context.trace.event("head_trimmed", up_to=limit)
+                context.trace.event("head_trimmed", segments=len(segments))

@@ -111,6 +111,6 @@ class RaftLog(Protocol):
         """Return decoded entries, at least one, up to about `max_bytes`."""
         ...
 
-    def trim_head(self, position_needed: Position, index_limit: LogIndex, /) -> object:
-        """Let go of whole segments that nothing needs."""
+    def trim_head(self, position_needed: Position, index_limit: LogIndex, /) -> Sequence[object]:
+        """Let go of whole segments that nothing needs; returns those that go now."""
         ...

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.log.hard_state import HARD_STATE_FILE
 from dledger.types import EntryRef
-from tests.sim.disk import BAD_SECTOR, SECTOR_SIZE
+from tests.sim.disk import BAD_SECTOR
+from tests.sim.inode import SECTOR_SIZE
 
 if TYPE_CHECKING:
     from tests.sim.member import SimMember

@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dledger.types import Buffer
+from tests.sim.inode import SECTOR_SIZE, Grow, Inode, Resize, Write
 
-SECTOR_SIZE = 512
 BAD_SECTOR = "a damaged sector"
 """What the EIO of a sector says that was broken, to know it from other failures."""
 BLOCK_SIZE = 4096
 ENDLESS_BYTES = 1 << 50
+FREED_AFTER_CALLS = 20
+"""So many calls after a file was removed its space comes back."""
 
 
 class PowerCut(BaseException):
@@ -36,140 +38,21 @@ class DeadHandle(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Resize:
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Grow:
-    """An allocation: the size is at least this, new bytes read as zeros."""
-
-    size: int
-
-
-_Operation = _Write | _Resize | _Grow
-
-
-class _Image:
-    """The bytes of a file; what lies beyond `data` and below `size` reads as zeros."""
-
-    __slots__ = ("data", "size")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.size = 0
-
-    def run(self, operation: _Operation) -> None:
-        if isinstance(operation, _Write):
-            self.write(operation.offset, operation.data)
-        elif isinstance(operation, _Grow):
-            self.size = max(self.size, operation.size)
-        else:
-            del self.data[operation.size :]
-            self.size = operation.size
-
-    def write(self, offset: int, data: bytes) -> None:
-        if len(self.data) < offset:
-            self.data.extend(bytes(offset - len(self.data)))
-        self.data[offset : offset + len(data)] = data
-        self.size = max(self.size, offset + len(data))
-
-    def read(self, size: int, offset: int) -> bytes:
-        size = max(0, min(size, self.size - offset))
-        found = bytes(self.data[offset : offset + size])
-        return found + bytes(size - len(found))
-
-    def copy(self) -> "_Image":
-        image = _Image()
-        image.data = bytearray(self.data)
-        image.size = self.size
-        return image
-
-
-class _Inode:
-    """A file: what processes see, what is durable, and the unsynced operations between the two."""
-
-    def __init__(self) -> None:
-        self.seen = _Image()
-        self.durable = _Image()
-        self.pending: list[_Operation] = []
-        self.allocated = 0
-        self.bad_sectors: set[int] = set()
-
-    def run(self, operation: _Operation) -> None:
-        self.seen.run(operation)
-        self.pending.append(operation)
-        self.allocated = (
-            operation.size
-            if isinstance(operation, _Resize)
-            else max(self.allocated, self.seen.size)
-        )
-
-    def sync(self) -> None:
-        for operation in self.pending:
-            self.durable.run(operation)
-        self.pending.clear()
-
-    def lose(self, random: Random) -> None:
-        """Let a random part of the unsynced operations reach the disk, forget the rest."""
-        for operation in self.pending:
-            if isinstance(operation, _Write):
-                for offset, data in _torn(operation, random):
-                    self.durable.write(offset, data)
-            elif random.random() < 0.5:
-                self.durable.run(operation)
-        self.pending.clear()
-
-    def forget_cache(self) -> None:
-        self.seen = self.durable.copy()
-        self.allocated = self.seen.size
-
-
-def _torn(write: _Write, random: Random) -> Iterator[tuple[int, bytes]]:
-    """Yield the surviving sectors of one write, as runs of bytes."""
-    first = write.offset // SECTOR_SIZE
-    last = (write.offset + len(write.data) - 1) // SECTOR_SIZE
-    count = last - first + 1
-    how = random.randrange(5)
-    if how == 0:
-        kept: Sequence[int] = range(count)
-    elif how == 1:
-        kept = range(0)
-    elif how == 2:
-        kept = range(random.randrange(count + 1))
-    elif how == 3:
-        kept = range(random.randrange(count + 1), count)
-    else:
-        chance = random.random()
-        kept = [i for i in range(count) if random.random() < chance]
-    for i in kept:
-        start = max(write.offset, (first + i) * SECTOR_SIZE)
-        end = min(write.offset + len(write.data), (first + i + 1) * SECTOR_SIZE)
-        yield start, write.data[start - write.offset : end - write.offset]
-
-
-@dataclass(frozen=True, slots=True)
 class _NameChange:
     """One unsynced change of a folder: `name` now means `node`, `gone` no longer anything."""
 
     name: str | None
-    node: "_Inode | _Folder | None"
+    node: "Inode | _Folder | None"
     gone: str | None
 
 
 @dataclass(slots=True)
 class _Folder:
-    seen: dict[str, "_Inode | _Folder"] = field(default_factory=dict)
-    durable: dict[str, "_Inode | _Folder"] = field(default_factory=dict)
+    seen: dict[str, "Inode | _Folder"] = field(default_factory=dict)
+    durable: dict[str, "Inode | _Folder"] = field(default_factory=dict)
     pending: list[_NameChange] = field(default_factory=list)
 
-    def change(self, name: str | None, node: "_Inode | _Folder | None", gone: str | None) -> None:
+    def change(self, name: str | None, node: "Inode | _Folder | None", gone: str | None) -> None:
         change = _NameChange(name, node, gone)
         _rename(self.seen, change)
         self.pending.append(change)
@@ -189,7 +72,7 @@ class _Folder:
         self.seen = dict(self.durable)
 
 
-def _rename(names: dict[str, _Inode | _Folder], change: _NameChange) -> None:
+def _rename(names: dict[str, Inode | _Folder], change: _NameChange) -> None:
     if change.gone is not None:
         names.pop(change.gone, None)
     if change.name is not None and change.node is not None:
@@ -203,7 +86,7 @@ class _Lock:
 class SimFile:
     """An open file of a `SimFileSystem`."""
 
-    def __init__(self, system: "SimFileSystem", inode: _Inode, path: str) -> None:
+    def __init__(self, system: "SimFileSystem", inode: Inode, path: str) -> None:
         self._system = system
         self._inode = inode
         self._path = path
@@ -230,7 +113,7 @@ class SimFile:
         data = b"".join(buffers)
         self._system.charge(self._inode, offset + len(data), self._path)
         if data:
-            self._inode.run(_Write(offset, data))
+            self._inode.run(Write(offset, data))
             self._inode.bad_sectors.difference_update(
                 range(-(-offset // SECTOR_SIZE), (offset + len(data)) // SECTOR_SIZE)
             )
@@ -251,12 +134,12 @@ class SimFile:
     def truncate(self, size: int) -> None:
         self._enter("truncate")
         self._system.charge(self._inode, size, self._path)
-        self._inode.run(_Resize(size))
+        self._inode.run(Resize(size))
 
     def allocate(self, offset: int, size: int) -> None:
         self._enter("allocate")
         self._system.charge(self._inode, offset + size, self._path)
-        self._inode.run(_Grow(offset + size))
+        self._inode.run(Grow(offset + size))
 
     def size(self) -> int:
         self._enter("size")
@@ -287,6 +170,8 @@ class SimFileSystem:
         """Bytes that were read from files, so far."""
         self.torn_files = 0
         """Files that power cuts left other than processes saw them, so far."""
+        self._freeing: dict[Inode, int] = {}
+        """Files that were removed, and how many calls later their space comes back."""
         self._root = _Folder()
         self._locks: dict[str, weakref.ref[_Lock]] = {}
 
@@ -299,7 +184,7 @@ class SimFileSystem:
             self.enter("create", path)
             if self.used_bytes() >= (self.budget_bytes or ENDLESS_BYTES):
                 raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
-            node = _Inode()
+            node = Inode()
             folder.change(name, node, None)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -322,7 +207,7 @@ class SimFileSystem:
                 self.enter("make_folder", path)
                 node = _Folder()
                 folder.change(part, node, None)
-            if isinstance(node, _Inode):
+            if isinstance(node, Inode):
                 raise FileExistsError(errno.EEXIST, "is a file", path)
             folder = node
 
@@ -340,7 +225,15 @@ class SimFileSystem:
         folder, name = self._parent(path)
         if name not in folder.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        node = folder.seen[name]
+        if isinstance(node, Inode):
+            self._freeing[node] = FREED_AFTER_CALLS
         folder.change(None, None, name)
+
+    @property
+    def is_freeing(self) -> bool:
+        self._free_some()
+        return bool(self._freeing)
 
     def sync_folder(self, path: str) -> None:
         self.enter("sync_folder", path)
@@ -376,6 +269,7 @@ class SimFileSystem:
     def kill(self) -> None:
         """End the process: its files and locks are gone, what it wrote stays in the cache."""
         self.life += 1
+        self._freeing.clear()
         self.hook = None
         self._locks.clear()
 
@@ -414,8 +308,8 @@ class SimFileSystem:
         return inode.seen.read(inode.seen.size, 0)
 
     def used_bytes(self) -> int:
-        """Return what all named files hold, in whole blocks."""
-        total = 0
+        """Return what all files hold that are named or not freed yet, in whole blocks."""
+        total = sum(-(-node.allocated // BLOCK_SIZE) * BLOCK_SIZE for node in self._freeing)
         waiting = [self._root]
         while waiting:
             for node in waiting.pop().seen.values():
@@ -431,13 +325,14 @@ class SimFileSystem:
         """Count a call and let hook and switches decide whether it fails."""
         if call not in ("read", "size", "names"):
             self.calls += 1
+        self._free_some()
         if self.hook is not None:
             self.hook(call, path)
         if call in self.failing:
             number = self.failing[call]
             raise OSError(number, f"{os.strerror(number)} (simulated {call})", path)
 
-    def charge(self, inode: _Inode, size: int, path: str) -> None:
+    def charge(self, inode: Inode, size: int, path: str) -> None:
         """Refuse growth of a file to `size` bytes that the budget does not cover."""
         if self.budget_bytes is None or size <= inode.allocated:
             return
@@ -447,8 +342,12 @@ class SimFileSystem:
 
     # Inside.
 
-    def _find(self, path: str) -> _Inode | _Folder | None:
-        node: _Inode | _Folder | None = self._root
+    def _free_some(self) -> None:
+        if self._freeing:
+            self._freeing = {node: left - 1 for node, left in self._freeing.items() if left > 1}
+
+    def _find(self, path: str) -> Inode | _Folder | None:
+        node: Inode | _Folder | None = self._root
         for part in _parts(path):
             if not isinstance(node, _Folder):
                 return None
@@ -461,9 +360,9 @@ class SimFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         return node
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         node = self._find(path)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return node
 
@@ -477,12 +376,12 @@ class SimFileSystem:
             if isinstance(node, _Folder):
                 yield from self._folders(node)
 
-    def _inodes(self) -> Iterator[_Inode]:
+    def _inodes(self) -> Iterator[Inode]:
         met: set[int] = set()
         for folder in list(self._folders(self._root)):
             changed = [change.node for change in folder.pending]
             for node in (*folder.seen.values(), *folder.durable.values(), *changed):
-                if isinstance(node, _Inode) and id(node) not in met:
+                if isinstance(node, Inode) and id(node) not in met:
                     met.add(id(node))
                     yield node
 

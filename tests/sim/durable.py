@@ -12,11 +12,12 @@ from dledger.log.framed import CorruptFile
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
 from dledger.types import Durability, EntryRef
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, CorruptEntry, decode_entry, parse_entry_header
-from tests.sim.disk import SimFileSystem, _Folder, _Inode
+from tests.sim.disk import SimFileSystem, _Folder
+from tests.sim.inode import Inode
 
 
 def _durable_folder(fs: SimFileSystem, path: str) -> _Folder | None:
-    node: _Folder | _Inode | None = fs._root
+    node: _Folder | Inode | None = fs._root
     for part in path.split("/"):
         if part and isinstance(node, _Folder):
             node = node.durable.get(part)
@@ -67,7 +68,7 @@ class DurableView:
         """Return term and vote as a power cut would leave them; None when there are none."""
         folder = _durable_folder(self._fs, self._folder)
         node = folder.durable.get(HARD_STATE_FILE) if folder is not None else None
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             return None
         try:
             return parse_hard_state(node.durable.read(node.durable.size, 0))
@@ -112,11 +113,11 @@ class DurableView:
         except CorruptEntry:
             return 0
 
-    def _segment(self, position: int) -> tuple[int, _Inode] | None:
+    def _segment(self, position: int) -> tuple[int, Inode] | None:
         folder = _durable_folder(self._fs, self._folder)
         if folder is None:
             return None
-        best: tuple[int, _Inode] | None = None
+        best: tuple[int, Inode] | None = None
         for name, node in _segments(folder):
             if name <= position and (best is None or name > best[0]):
                 best = name, node
@@ -138,10 +139,10 @@ def durable_files(fs: SimFileSystem) -> list[tuple[str, int]]:
     return found
 
 
-def _segments(folder: _Folder) -> list[tuple[int, _Inode]]:
-    found: list[tuple[int, _Inode]] = []
+def _segments(folder: _Folder) -> list[tuple[int, Inode]]:
+    found: list[tuple[int, Inode]] = []
     for name, node in folder.durable.items():
-        if name.endswith(".log") and isinstance(node, _Inode):
+        if name.endswith(".log") and isinstance(node, Inode):
             found.append((int(name[:-4]), node))
         elif isinstance(node, _Folder):
             found += _segments(node)

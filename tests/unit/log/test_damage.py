@@ -19,7 +19,8 @@ from dledger.log.errors import REFILL, NewerFormat
 from dledger.log.framed import frame
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
-from tests.sim.disk import SECTOR_SIZE, SimFileSystem
+from tests.sim.disk import SimFileSystem
+from tests.sim.inode import SECTOR_SIZE
 from tests.unit.log.support import SMALL, Member, Written, check_holds
 
 PATH = "/disk/data"

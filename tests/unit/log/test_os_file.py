@@ -3,10 +3,12 @@
 Method: mincore tells which pages of a file are in the page cache.
 """
 
+import asyncio
 import ctypes
 import mmap
 import os
 import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from dledger.files import (
     CACHED_BEHIND_BYTES,
     DROP_STEP_BYTES,
     FREED_ASIDE_BYTES,
+    File,
     OsFileSystem,
 )
+from tests.waiting import until
 
 CHUNK = bytes(range(256)) * 4096  # 1 MiB
 
@@ -61,27 +65,71 @@ def test_what_is_not_synced_is_not_given_back(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("size", [FREED_ASIDE_BYTES - 1, FREED_ASIDE_BYTES])
-def test_a_large_file_is_given_back_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """Its name is gone at once; its last descriptor is closed by another thread."""
+class Closers:
+    """Who closes descriptors; threads but this one wait until `go`."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.aside: list[bool] = []
+        self._here, self._close = threading.get_ident(), os.close
+
+    def close(self, fd: int) -> None:
+        aside = threading.get_ident() != self._here
+        if aside:
+            assert self.go.wait(20)
+        self._close(fd)
+        self.aside.append(aside)
+
+
+@pytest.fixture
+def closers(monkeypatch: pytest.MonkeyPatch) -> Generator[Closers]:
+    found = Closers()
+    monkeypatch.setattr(os, "close", found.close)
+    yield found
+    found.go.set()
+
+
+def of_size(fs: OsFileSystem, path: Path, size: int) -> File:
+    file = fs.open(str(path), create=True)
+    file.allocate(0, size)
+    return file
+
+
+def test_a_large_file_is_given_back_aside(tmp_path: Path, closers: Closers) -> None:
+    """Its name is gone at once, its space when a thread that nobody waits for has closed it."""
+    fs = OsFileSystem()
     path = tmp_path / "file"
-    file = OsFileSystem().open(str(path), create=True)
-    file.truncate(size)
-    file.close()
-    closed: list[int] = []
-    done = threading.Event()
-    close = os.close
-
-    def noted(fd: int) -> None:
-        closed.append(threading.get_ident())
-        close(fd)
-        done.set()
-
-    monkeypatch.setattr(os, "close", noted)
-    OsFileSystem().unlink(str(path))
+    reader = of_size(fs, path, FREED_ASIDE_BYTES + 4096)
+    fs.unlink(str(path))
     assert not path.exists()
-    assert done.wait(20)
-    aside = size >= FREED_ASIDE_BYTES
-    assert [ident != threading.get_ident() for ident in closed] == [aside]
+    reader.close()  # the last one, perhaps
+    assert fs.is_freeing
+    assert closers.aside == []
+    closers.go.set()
+    asyncio.run(until(lambda: not fs.is_freeing, "the space is back"))
+    assert closers.aside == [True, True]
+
+
+def test_a_small_file_is_given_back_at_once(tmp_path: Path, closers: Closers) -> None:
+    fs = OsFileSystem()
+    path = tmp_path / "file"
+    of_size(fs, path, FREED_ASIDE_BYTES // 2).close()
+    fs.unlink(str(path))
+    assert not fs.is_freeing
+    assert closers.aside == [False, False]
+
+
+def test_a_large_file_is_given_back_when_no_thread_is_to_be_had(
+    tmp_path: Path, closers: Closers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    fs = OsFileSystem()
+    path = tmp_path / "file"
+    of_size(fs, path, FREED_ASIDE_BYTES + 4096).close()
+    fs.unlink(str(path))
+    assert not path.exists()
+    assert not fs.is_freeing
+    assert closers.aside == [False, False]

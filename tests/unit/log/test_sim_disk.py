@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from tests.sim.disk import SECTOR_SIZE, DeadHandle, SimFileSystem
+from tests.sim.disk import FREED_AFTER_CALLS, DeadHandle, SimFileSystem
+from tests.sim.inode import SECTOR_SIZE
 
 
 @pytest.fixture
@@ -158,6 +159,10 @@ def test_the_budget_counts_blocks_and_frees_them() -> None:
     file.truncate(1)
     assert fs.used_bytes() == 4096
     fs.unlink("/a")
+    assert fs.used_bytes() == 4096
+    for _ in range(FREED_AFTER_CALLS - 1):
+        assert fs.is_freeing
+    assert not fs.is_freeing
     assert fs.used_bytes() == 0
 
 
