@@ -3,7 +3,7 @@
 from dledger.raft.api import Role
 from dledger.raft.gathering import GATHER_SECONDS, Gathering
 from dledger.raft.message import AppendRequest
-from dledger.types import EntryKind
+from dledger.types import EntryKind, MemberId
 from dledger_proto.errors import Outcome
 from tests.sim.convinced import Convinced
 from tests.unit.raft.harness import Call, Member, World
@@ -120,6 +120,30 @@ def test_a_new_commit_index_travels_with_the_entry_that_is_expected() -> None:
     world.pump()
     assert told(world) == [(committed, True)]
     assert leader.group.next_deadline() > world.now + 0.015, "the notice is off"
+
+
+def test_who_has_no_link_does_not_keep_the_others_from_being_told() -> None:
+    world, leader = gathering_pair()
+    world.disconnect("a", "c")
+    leader.propose(b"one again", b"other again")
+    world.pump()
+    assert told(world)[-1] == (leader.log.last_index - 1, True)
+    world.run(GATHER_SECONDS + 0.01, step=0.005)
+    assert told(world)[-1] == (leader.log.last_index, False)
+
+
+def test_the_notice_is_not_put_off_again_and_again() -> None:
+    """To a follower whose window is closed no entries go that could carry it."""
+    world, leader = gathering_pair()
+    progress = leader.group._parts.replication.peers[MemberId("b")]
+    progress.inflight_bytes = leader.group._context.settings.inflight_bytes_max
+    committed = leader.log.last_index
+    began = world.now
+    while not told(world):
+        leader.propose(b"one again", b"other again")
+        world.run(0.005, step=0.005)
+        assert world.now - began <= GATHER_SECONDS + 0.01, "what was due then is due"
+    assert told(world)[0][0] >= committed
 
 
 def test_a_new_commit_index_is_told_soon_when_the_expected_stay_away() -> None:
