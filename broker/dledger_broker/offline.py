@@ -39,6 +39,7 @@ FOLDER_DEPTH_MAX: Final = 4
 """How far below the given folder a data folder is looked for."""
 
 DAMAGED_MARK: Final = ".damaged-"
+"""Between a folder's name and a number: set aside by `dledger repair`."""
 
 
 class ReadOnlyFileSystem(OsFileSystem):
@@ -49,8 +50,6 @@ class ReadOnlyFileSystem(OsFileSystem):
         assert not create, f"{path} is only read"
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._freeing)
 
-
-"""Between a folder's name and a number: set aside by `dledger repair`."""
 
 T = TypeVar("T")
 
