@@ -77,6 +77,16 @@ class Settled:
 OnSettled = Callable[[Settled], None]
 
 
+class DiskRoom(enum.IntEnum):
+    """How much free space a member's disk has (I16)."""
+
+    ENOUGH = 0
+    LOW = 1
+    """Below the low-water mark: a leader takes nothing new but what frees space."""
+    FULL = 2
+    """Below half of the mark, or the reserve was touched: no entry is taken at all."""
+
+
 class Durability(enum.Enum):
     """When an acknowledgement may leave (D4): synced (fdatasync), or only written (`flush: async`).
 

@@ -163,7 +163,8 @@ class StorageConfig(Section):
     tail_cache_bytes: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
     checkpoint_bytes: Annotated[int, Field(ge=256 * KIB, le=GIB)] = 16 * MIB
     disk_low_water_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """Below this much free space writes are refused DISK_FULL, reads go on."""
+    """Below this much free space writes are refused DISK_FULL but those that free space, below half
+    of it these, too; reads go on."""
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
     """Held back for hard state, state commits and the tail (I16)."""
 

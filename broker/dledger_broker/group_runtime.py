@@ -34,7 +34,7 @@ from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import ProducersExpired
 from dledger.state.store import StoreFull
-from dledger.types import MemberId
+from dledger.types import DiskRoom, MemberId
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.config import GroupConfig, MemberConfig
 from dledger_broker.forward import AppendForwarder, Channels
@@ -50,6 +50,11 @@ UPKEEP_SECONDS: Final = 1.0
 EXPIRY_SECONDS_MAX: Final = 3_600.0
 EXPIRY_CHECKS: Final = 8
 """A leader proposes to forget producers this often within the time after which they expire."""
+_DISK_LINES: Final = {
+    DiskRoom.ENOUGH: "disk has room again",
+    DiskRoom.LOW: "disk is low: writes are refused but those that free space",
+    DiskRoom.FULL: "disk is full: all writes are refused",
+}
 HAND_OVER_SECONDS: Final = 2.0
 
 
@@ -253,12 +258,11 @@ class GroupRuntime:
 
     async def _look_at_disk(self) -> None:
         loop = asyncio.get_running_loop()
-        low = await loop.run_in_executor(self._pool, self._log.check_disk)
-        if low != self.served.disk_low:
-            self.served.disk_low = low
-            self.served.host.set_disk_low(low)
-            line = "disk is low: writes are refused" if low else "disk has room again"
-            self._log_lines.warning(line, term=self.served.host.leadership.term)
+        room = await loop.run_in_executor(self._pool, self._log.space.check)
+        if room is not self.served.disk_room:
+            self.served.disk_room = room
+            self.served.host.set_disk_room(room)
+            self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
 
     async def _expire_producers(self) -> None:
         """Forget producers that wrote nothing for so long (D11)."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
@@ -17,7 +17,7 @@ from dledger.raft.api import Role
 from dledger.raft.host import GroupHost, Leadership
 from dledger.state import command as commands
 from dledger.state.machine import Refused, StateMachine
-from dledger.types import EntryKind, MemberId, Settled
+from dledger.types import DiskRoom, EntryKind, MemberId, Settled
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -41,20 +41,30 @@ class GroupNames:
     is_control: bool
 
 
+class _Staged(NamedTuple):
+    """One encoded command, who waits for it (the outcome, its place), what kind it is."""
+
+    payload: bytes
+    future: "asyncio.Future[tuple[Settled, int]]"
+    frees_space: bool
+
+
 class Commands:
-    """Proposes commands; those of one turn of the loop share a proposal."""
+    """Proposes commands; those of one turn of the loop share a proposal, or two."""
 
     def __init__(self, host: GroupHost) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
-        self._staged: list[tuple[bytes, asyncio.Future[tuple[Settled, int]]]] = []
+        self._staged: list[_Staged] = []
 
     async def propose(self, command: commands.Command) -> object:
         """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
         future: asyncio.Future[tuple[Settled, int]] = self._loop.create_future()
+        frees_space = isinstance(command, commands.FREES_SPACE)
+        staged = _Staged(commands.encode(command), future, frees_space)
         if not self._staged:
             self._loop.call_soon(self._flush)
-        self._staged.append((commands.encode(command), future))
+        self._staged.append(staged)
         settled, place = await future
         if settled.outcome is Outcome.UNKNOWN:
             raise DledgerError(Code.UNKNOWN_OUTCOME, settled.detail)
@@ -67,24 +77,32 @@ class Commands:
 
     def _flush(self) -> None:
         staged, self._staged = self._staged, []
-        portion: list[tuple[bytes, asyncio.Future[tuple[Settled, int]]]] = []
+        portion: list[_Staged] = []
         size = 0
-        for payload, future in staged:
-            full = size + len(payload) > ENTRY_SIZE_TARGET or len(portion) >= ENTRY_PAYLOADS_MAX
-            if portion and full:
+        for each in staged:
+            full = (
+                size + len(each.payload) > ENTRY_SIZE_TARGET or len(portion) >= ENTRY_PAYLOADS_MAX
+            )
+            # What frees space is not refused because of what is proposed beside it.
+            if portion and (full or portion[0].frees_space != each.frees_space):
                 self._propose(portion)
                 portion, size = [], 0
-            portion.append((payload, future))
-            size += len(payload)
+            portion.append(each)
+            size += len(each.payload)
         self._propose(portion)
 
-    def _propose(self, portion: list[tuple[bytes, asyncio.Future[tuple[Settled, int]]]]) -> None:
+    def _propose(self, portion: list[_Staged]) -> None:
         def settled(result: Settled) -> None:
-            for place, (_, future) in enumerate(portion):
-                if not future.done():
-                    future.set_result((result, place))
+            for place, each in enumerate(portion):
+                if not each.future.done():
+                    each.future.set_result((result, place))
 
-        self._host.propose_nowait(EntryKind.COMMANDS, [each for each, _ in portion], settled)
+        self._host.propose_nowait(
+            EntryKind.COMMANDS,
+            [each.payload for each in portion],
+            settled,
+            frees_space=portion[0].frees_space,
+        )
 
 
 @dataclass(slots=True)
@@ -100,7 +118,7 @@ class ServedGroup:
     long_poll: LongPoll
     commands: Commands
     clock: Clock
-    disk_low: bool = False
+    disk_room: DiskRoom = DiskRoom.ENOUGH
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

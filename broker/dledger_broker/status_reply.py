@@ -1,7 +1,7 @@
 """What a member says about itself in one group (D19)."""
 
 from dledger.raft.api import GroupStatus
-from dledger.types import MemberId
+from dledger.types import DiskRoom, MemberId
 from dledger_broker.served import GroupNames, ServedGroup
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -33,7 +33,7 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
         reason=status.reason,
         members=_members(names, status),
         control_group=names.is_control,
-        disk_low=served.disk_low,
+        disk_low=served.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
         version=version,
     )

@@ -57,14 +57,14 @@ class CommitLog:
         """Use `CommitLog.open`."""
         self._folder = folder
         self._pool = FilePool(fs)
-        self._space = DiskSpace(
+        self.space = DiskSpace(
             fs,
             folder.path,
             reserve_bytes=settings.reserve_bytes,
             low_water_bytes=settings.low_water_bytes,
         )
-        self._space.open()
-        self._disk = LogDisk(fs, folder.log_path, self._pool, self._space, settings)
+        self.space.open()
+        self._disk = LogDisk(fs, folder.log_path, self._pool, self.space, settings)
         try:
             found = recover(folder, self._pool)
         except BaseException:
@@ -165,7 +165,7 @@ class CommitLog:
         Not while the disk is low: what nobody waits for takes nothing from the reserve.
         """
         state = self._state
-        return state.checkpoint_position != state.durable.position and not self._space.low
+        return state.checkpoint_position != state.durable.position and not self.space.low
 
     @property
     def durable_position(self) -> Position:
@@ -452,19 +452,7 @@ class CommitLog:
             held = f"{self.first_index}..{self.last_index}"
             raise SpanGone(f"entries {first}..{last} are not in the log, which has {held}")
 
-    # Disk space, and the end.
-
-    @property
-    def disk_low(self) -> bool:
-        """True: free space is below the low-water mark; refuse what nothing promised yet (I16)."""
-        return self._space.low
-
-    def check_disk(self) -> bool:
-        """Measure free space, restore the reserve when there is room; return `disk_low`.
-
-        Any thread; blocks shortly. Call it about once a second, or a full disk stays refused.
-        """
-        return self._space.check()
+    # The end.
 
     def close(self) -> None:
         """Sync, write a last checkpoint, close all files. What no round wrote is forgotten."""

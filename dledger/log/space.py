@@ -3,8 +3,9 @@
 Owns: the reserve file, the low-water mark, and what happens when the disk says ENOSPC. A call that
 needs space runs through `DiskSpace.run`: when the disk is full it gets part of the reserve and
 runs again. So what has been admitted (the unsynced tail, hard state, checkpoint) is still written,
-while `low` makes a leader refuse new writes before anything is promised. Past the reserve the
-OSError passes on, and the member ends.
+while `room` makes a leader refuse new writes before anything is promised. Between the low-water
+mark and half of it there is room for what frees space, and for a new leader's first entry. Past
+the reserve the OSError passes on, and the member ends.
 
 `run` is called by the round's thread, `check` by any; a lock keeps them apart.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dledger.files import FileSystem
+from dledger.types import DiskRoom
 
 RESERVE_FILE: Final = "reserve"
 RESERVE_STEP_BYTES: Final = 1 << 20
@@ -39,12 +41,17 @@ class DiskSpace:
         self._low_water_bytes = low_water_bytes
         self._lock = threading.Lock()
         self._held_bytes = 0
-        self._low = False
+        self._room = DiskRoom.ENOUGH
+
+    @property
+    def room(self) -> DiskRoom:
+        """What was found at the last look. Any thread."""
+        return self._room
 
     @property
     def low(self) -> bool:
-        """True: writes that nothing promised yet are to be refused. Any thread."""
-        return self._low
+        """True below the low-water mark: nothing is taken that can be done without."""
+        return self._room is not DiskRoom.ENOUGH
 
     @property
     def held_bytes(self) -> int:
@@ -65,17 +72,20 @@ class DiskSpace:
                     file.close()
             self._measure()
 
-    def check(self) -> bool:
-        """Measure, restore the reserve when there is room again; return `low`. Blocks shortly."""
+    def check(self) -> DiskRoom:
+        """Measure, restore the reserve when there is room again. Any thread; blocks shortly.
+
+        To be called about once a second, or a full disk stays refused.
+        """
         with self._lock:
             self._measure()
-            return self._low
+            return self._room
 
     def note_full(self, error: OSError) -> None:
         """Remember that the disk is full; raise any other error again."""
         if not is_full(error):
             raise error
-        self._low = True
+        self._room = DiskRoom.FULL
 
     def run(self, action: Callable[[], None], needed_bytes: int) -> None:
         """Run an action that needs space; give it parts of the reserve while the disk is full.
@@ -90,7 +100,7 @@ class DiskSpace:
                 if not is_full(error):
                     raise
                 with self._lock:
-                    self._low = True
+                    self._room = DiskRoom.FULL
                     if not self._give(needed_bytes):
                         raise
             else:
@@ -115,9 +125,20 @@ class DiskSpace:
         if missing > 0 and free >= missing and self._restore():
             free = self._fs.free_bytes(self._folder)
             missing = 0
-        # Above the mark by a quarter before it counts as enough again, or the answer would flap.
-        mark = self._low_water_bytes + (self._low_water_bytes // 4 if self._low else 0)
-        self._low = missing > 0 or free < mark
+        if missing > 0 or free < self._mark(DiskRoom.FULL):
+            self._room = DiskRoom.FULL
+        elif free < self._mark(DiskRoom.LOW):
+            self._room = DiskRoom.LOW
+        else:
+            self._room = DiskRoom.ENOUGH
+
+    def _mark(self, room: DiskRoom) -> int:
+        """Return the free bytes below which the disk is `room`; a quarter more to leave it.
+
+        Without that quarter the answer would flap.
+        """
+        mark = self._low_water_bytes // (2 if room is DiskRoom.FULL else 1)
+        return mark + mark // 4 if self._room >= room else mark
 
     def _restore(self) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 Owns: what an append message must be like before the core sees it, the clamp of its commit index
 (F1), the stamp on its answer (F3), the back-off hint (L4), what waits for the disk (D4), refusal of
-entries while the disk is at its low-water mark (I16). Log matching itself is the library's.
+entries while the disk is full (I16). Log matching itself is the library's.
 """
 
 from dledger.raft.clocks import ClockWatch
@@ -11,7 +11,7 @@ from dledger.raft.election import Elections
 from dledger.raft.gate import proven_commit
 from dledger.raft.journal import InvariantBroken, Run
 from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
-from dledger.types import Durability, MemberId
+from dledger.types import DiskRoom, Durability, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 
 
@@ -35,7 +35,7 @@ class Following:
         if engine.is_leader and message.term == engine.term:
             raise InvariantBroken(f"{sender} and this member both lead term {engine.term}")
         run = None
-        if message.frames is not None and not context.disk_low:
+        if message.frames is not None and context.disk_room is not DiskRoom.FULL:
             run = parse_run(message)
         self._elections.leader_heard()
         result = engine.append(
@@ -80,7 +80,7 @@ class Following:
             hint_term,
             context.clock.wall_ms(),
             quarantined=context.quarantined,
-            disk_low=context.disk_low,
+            disk_room=context.disk_room,
             disk_hangs=context.storage.hangs(context.now),
             unsynced=context.settings.durability is Durability.ASYNC,
         )

@@ -32,7 +32,7 @@ from dledger.raft.ports import RaftLog
 from dledger.raft.proposals import refuse
 from dledger.raft.storage import Storage
 from dledger.trace import Trace
-from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Term
+from dledger.types import Buffer, DiskRoom, EntryKind, LogIndex, MemberId, OnSettled, Term
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_SIZE_TARGET
 
@@ -216,15 +216,23 @@ class Group:
         self._context.now = now
         self.fail(f"a write to the log failed: {error}")
 
-    def set_disk_low(self, low: bool) -> None:
-        """The free space is below (above again) the low-water mark (I16)."""
-        self._context.disk_low = low
+    def set_disk_room(self, room: DiskRoom) -> None:
+        """Learn how much free space there is (I16)."""
+        self._context.disk_room = room
 
     # Inputs: callers.
 
-    def propose(self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled) -> None:
+    def propose(
+        self,
+        kind: EntryKind,
+        payloads: Sequence[Buffer],
+        settled: OnSettled,
+        *,
+        frees_space: bool = False,
+    ) -> None:
         """Ask for payloads to be stored together in one entry; `settled` is called exactly once.
 
+        What `frees_space` is taken although the disk is low, or nothing would ever free it.
         Refusals are definite and come through `settled`, too. Of NOT_LEADER the detail is the id of
         the member to ask; an index other than 0 says that an entry held it and was replaced.
         """
@@ -239,14 +247,27 @@ class Group:
             refuse(settled, Code.NO_LEADER if leader is None else Code.NOT_LEADER, leader or "")
         elif not self._admits:
             refuse(settled, Code.SHUTTING_DOWN, "the member is draining")
-        elif context.disk_low:
-            refuse(settled, Code.DISK_FULL, "free space is below the low-water mark")
+        elif no_room := self._no_room(frees_space=frees_space):
+            refuse(settled, Code.DISK_FULL, no_room)
         elif proposals.waiting_bytes >= limits.waiting_bytes_max:
             refuse(settled, Code.BUSY, f"{limits.waiting_bytes_max} bytes wait for an entry")
         elif self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max:
             refuse(settled, Code.BUSY, f"{limits.uncommitted_bytes_max} bytes are not committed")
         else:
-            proposals.add(kind, payloads, settled)
+            proposals.add(kind, payloads, settled, frees_space=frees_space)
+
+    def _no_room(self, *, frees_space: bool) -> str:
+        """Return why a proposal finds no room on the disks; empty when it does (I16)."""
+        room = self._context.disk_room
+        if room is DiskRoom.FULL:
+            return "free space is below half of the low-water mark"
+        if frees_space:
+            return ""
+        if room is DiskRoom.LOW:
+            return "free space is below the low-water mark"
+        if self._parts.replication.needs_low_disks:
+            return "free space is below the low-water mark on too many members"
+        return ""
 
     def _own_tail_bytes(self) -> int:
         """Return the size of what is in the log and not committed (L10)."""
@@ -378,6 +399,9 @@ class Group:
         waits = parts.proposals.are_waiting and not parts.transfer.active
         if waits and self._context.engine.is_leader:
             parts.proposals.cut(self._append, self._context.now, everything=everything)
+            parts.replication.freeing_index = max(
+                parts.replication.freeing_index, parts.proposals.freeing_index
+            )
 
     def _append(self, kind: EntryKind, payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
         ref = self._context.journal.append_new(kind, payloads, self._context.engine.term)
@@ -465,6 +489,7 @@ class Group:
             reasons.append(f"the clock is {self._parts.clocks.offset_ms} ms off the majority's")
         if context.storage.hangs(context.now):
             reasons.append("the disk hangs")
-        if context.disk_low:
-            reasons.append("free disk space is below the low-water mark")
+        if context.disk_room:
+            share = "half of " if context.disk_room is DiskRoom.FULL else ""
+            reasons.append(f"free disk space is below {share}the low-water mark")
         return "; ".join(reason for reason in reasons if reason)

@@ -27,7 +27,7 @@ from dledger.raft.saving import DurableLog, SavedMachine, Saving
 from dledger.raft.waiters import AppliedWaiters
 from dledger.raft.worker import Worker
 from dledger.trace import Trace
-from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
+from dledger.types import Buffer, DiskRoom, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
 
 APPLY_SLICE_SECONDS: Final = 0.003
@@ -151,14 +151,19 @@ class GroupHost:
         self._leadership_watchers.append(watcher)
 
     def propose_nowait(
-        self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+        self,
+        kind: EntryKind,
+        payloads: Sequence[Buffer],
+        settled: OnSettled,
+        *,
+        frees_space: bool = False,
     ) -> None:
-        """Propose; `settled` is called on the loop, once, also for refusals."""
+        """See `Group.propose`; `settled` is called on the loop."""
         if self._stopped:
             settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
             return
         try:
-            self.group.propose(kind, payloads, settled)
+            self.group.propose(kind, payloads, settled, frees_space=frees_space)
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise
@@ -226,9 +231,9 @@ class GroupHost:
         self.group.lift_quarantine(member, sentence)
         self._due()
 
-    def set_disk_low(self, low: bool) -> None:
-        """Tell the group whether the disk is at its low-water mark (I16)."""
-        self.group.set_disk_low(low)
+    def set_disk_room(self, room: DiskRoom) -> None:
+        """Tell the group how much free space there is (I16)."""
+        self.group.set_disk_room(room)
         self._due()
 
     async def save_state(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dledger.raft.api import AppendPayload
+from dledger.types import DiskRoom
 
 
 @dataclass(slots=True)
@@ -183,7 +184,7 @@ class AppendAnswer(Message):
     """Not matched: the follower's newest entry that may agree (L4)."""
     wall_ms: int
     quarantined: bool = False
-    disk_low: bool = False
+    disk_room: DiskRoom = DiskRoom.ENOUGH
     disk_hangs: bool = False
     unsynced: bool = False
     """`match_index` is written, and will be synced: the follower's `flush` is async."""
@@ -198,7 +199,7 @@ class AppendAnswer(Message):
         flags = "".join(
             (
                 " quarantined" * self.quarantined,
-                " disk-low" * self.disk_low,
+                f" disk-{self.disk_room.name.lower()}" * (self.disk_room > 0),
                 " disk-hangs" * self.disk_hangs,
                 " unsynced" * self.unsynced,
             )

@@ -36,7 +36,7 @@ from dledger.raft.kinds import (
     VoteRequest,
 )
 from dledger.raft.ports import RaftLog
-from dledger.types import Buffer, LogIndex
+from dledger.types import Buffer, DiskRoom, LogIndex
 from dledger_proto.entry import CorruptEntry, decode_entry
 from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX
 
@@ -206,9 +206,9 @@ def _encode_append_answer(message: AppendAnswer) -> tuple[int, list[Buffer]]:
     flags = (
         message.matched
         | message.quarantined << 1
-        | message.disk_low << 2
-        | message.disk_hangs << 3
-        | message.unsynced << 4
+        | message.disk_room << 2
+        | message.disk_hangs << 4
+        | message.unsynced << 5
     )
     return flags, [
         _APPEND_ANSWER.pack(
@@ -364,9 +364,9 @@ def _decode_append_answer(body: memoryview, flags: int) -> AppendAnswer:
         hint_term,
         wall_ms,
         quarantined=bool(flags & 2),
-        disk_low=bool(flags & 4),
-        disk_hangs=bool(flags & 8),
-        unsynced=bool(flags & 16),
+        disk_room=DiskRoom(flags >> 2 & 3),
+        disk_hangs=bool(flags & 16),
+        unsynced=bool(flags & 32),
     )
 
 

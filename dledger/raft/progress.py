@@ -14,7 +14,7 @@ import enum
 from collections import deque
 from typing import NamedTuple
 
-from dledger.types import MemberId
+from dledger.types import DiskRoom, MemberId
 
 
 class Pace(enum.Enum):
@@ -36,9 +36,9 @@ class Progress:
     """One follower. Invariants: match < next; inflight_bytes is the sum over `inflight`."""
 
     __slots__ = (
-        "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_low", "floor", "inflight",
-        "inflight_bytes", "match", "match_number", "member", "next", "number", "pace", "probe_open",
-        "quarantined", "unsynced",
+        "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_room", "floor",
+        "inflight", "inflight_bytes", "match", "match_number", "member", "next", "number", "pace",
+        "probe_open", "quarantined", "unsynced",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -60,7 +60,7 @@ class Progress:
         self.inflight_bytes = 0
         self.commit_sent = 0
         self.quarantined = False
-        self.disk_low = False
+        self.disk_room = DiskRoom.ENOUGH
         self.disk_hangs = False
         self.unsynced = False
         """What it acknowledges is written, not synced: its `flush` is async."""
@@ -73,7 +73,8 @@ class Progress:
         self.next = last_index + 1
         self.commit_sent = 0
         self.clock_offset_ms = None
-        self.disk_low = self.disk_hangs = False
+        self.disk_room = DiskRoom.ENOUGH
+        self.disk_hangs = False
         self._probe()
 
     def _probe(self) -> None:
@@ -85,7 +86,7 @@ class Progress:
 
     def may_send(self, inflight_bytes_max: int) -> bool:
         """Tell whether a request with entries may leave now."""
-        if self.disk_low:
+        if self.disk_room is DiskRoom.FULL:
             return False  # it throws entries away (I16)
         if self.pace is Pace.PROBE:
             return not self.probe_open

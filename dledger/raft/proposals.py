@@ -38,12 +38,19 @@ Append = Callable[[EntryKind, Sequence[Buffer]], tuple[LogIndex, Term]]
 class Proposal:
     """One caller's payloads, kept together in one entry."""
 
-    __slots__ = ("kind", "payloads", "settled", "size")
+    __slots__ = ("frees_space", "kind", "payloads", "settled", "size")
 
     def __init__(
-        self, kind: EntryKind, payloads: Sequence[Buffer], size: int, settled: OnSettled
+        self,
+        kind: EntryKind,
+        payloads: Sequence[Buffer],
+        size: int,
+        settled: OnSettled,
+        *,
+        frees_space: bool,
     ) -> None:
         self.kind = kind
+        self.frees_space = frees_space
         self.payloads = payloads
         self.size = size
         self.settled = settled
@@ -59,6 +66,8 @@ class Proposals:
         self._proposed: dict[int, tuple[int, list[Proposal]]] = {}
         """By index of the entry: its term and its proposals, in the order of their payloads."""
         self._decide_by: float | None = None
+        self.freeing_index = 0
+        """The newest entry that was made of something that frees space."""
 
     @property
     def undecided(self) -> int:
@@ -82,7 +91,14 @@ class Proposals:
         """Tell whether a proposal waits for an entry."""
         return bool(self._waiting)
 
-    def add(self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled) -> None:
+    def add(
+        self,
+        kind: EntryKind,
+        payloads: Sequence[Buffer],
+        settled: OnSettled,
+        *,
+        frees_space: bool = False,
+    ) -> None:
         """Queue a proposal that was admitted; one that fits no entry is refused."""
         size = 8 * len(payloads)
         for payload in payloads:
@@ -100,7 +116,7 @@ class Proposals:
                 f"proposal of {size} bytes, an entry holds {ENTRY_SIZE_MAX - ENTRY_HEADER_SIZE}",
             )
         else:
-            self._waiting.append(Proposal(kind, payloads, size, settled))
+            self._waiting.append(Proposal(kind, payloads, size, settled, frees_space=frees_space))
             self.waiting_bytes += size
 
     @property
@@ -131,6 +147,8 @@ class Proposals:
                 self._waiting.extendleft(reversed(batch))
                 self.waiting_bytes += sum(proposal.size for proposal in batch)
                 raise
+            if any(proposal.frees_space for proposal in batch):
+                self.freeing_index = index
             self._gathering.cut(index, len(batch), len(payloads), now)
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)

@@ -14,7 +14,7 @@ from dledger.raft.api import AppendPayload, PeerStatus
 from dledger.raft.context import Context
 from dledger.raft.message import AppendAnswer, AppendRequest
 from dledger.raft.progress import Pace, Progress
-from dledger.types import Durability, LogIndex, MemberId
+from dledger.types import DiskRoom, Durability, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
@@ -34,6 +34,8 @@ class Replication:
         self._notice_at = math.inf
         self._beaten_at = -math.inf
         self._floor = 0
+        self.freeing_index = 0
+        """The newest entry that may free space: up to it a member whose disk is low is filled."""
         self._median_ms = 0
         """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
@@ -47,6 +49,8 @@ class Replication:
         """Find out where everybody is, at once."""
         context = self._context
         self._floor = self._median_ms = 0
+        # What the leaders before proposed to free space is not known here, but it is in the log.
+        self.freeing_index = context.log.last_index
         for progress in self.peers.values():
             # The core has appended its no-op: before that the logs may agree.
             progress.begin_reign(context.log.last_index - 1)
@@ -146,7 +150,10 @@ class Replication:
             return False  # the latter: trimmed away, only a bulk transfer could help
         sent = False
         window = context.settings.inflight_bytes_max
-        while progress.next <= log.last_index and progress.may_send(window):
+        last = log.last_index
+        if progress.disk_room is DiskRoom.LOW and not self.needs_low_disks:
+            last = min(last, self.freeing_index)
+        while progress.next <= last and progress.may_send(window):
             payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
             self._send(progress, payload)
             sent = True
@@ -201,9 +208,9 @@ class Replication:
         progress.disk_hangs = message.disk_hangs
         progress.unsynced = message.unsynced
         progress.clock_offset_ms = message.wall_ms - context.clock.wall_ms()
-        if message.disk_low and not progress.disk_low:
+        if message.disk_room is DiskRoom.FULL and progress.disk_room is not DiskRoom.FULL:
             progress.lost()  # it throws entries away; send again when it has room
-        progress.disk_low = message.disk_low
+        progress.disk_room = message.disk_room
         moved = False
         if message.matched:
             moved = progress.matched(message.number, message.match_index)
@@ -290,6 +297,23 @@ class Replication:
             progress.unsynced for progress in self.peers.values()
         )
 
+    @property
+    def needs_low_disks(self) -> bool:
+        """Tell whether only members whose disk is low make a majority of those that take entries.
+
+        Then callers' writes are refused, and what was taken before is brought to an end.
+        """
+        if not any(progress.disk_room is DiskRoom.LOW for progress in self.peers.values()):
+            return False
+        context = self._context
+        rooms = [
+            progress.disk_room
+            for progress in self.peers.values()
+            if progress.member in context.outbox.up and not progress.quarantined
+        ]
+        enough = 1 + rooms.count(DiskRoom.ENOUGH)
+        return enough < context.majority <= enough + rooms.count(DiskRoom.LOW)
+
     def group_wall_ms(self) -> int:
         """Return the majority's median clock: this leader's clock and what the others showed."""
         return self._context.clock.wall_ms() + self._median_offset_ms()
@@ -314,7 +338,7 @@ class Replication:
             for progress in self.peers.values()
             if progress.member in self._context.outbox.up
             and progress.pace is Pace.REPLICATE
-            and not (progress.quarantined or progress.disk_low or progress.disk_hangs)
+            and not (progress.quarantined or progress.disk_room or progress.disk_hangs)
         ]
         able.sort(key=lambda progress: (-progress.match, progress.member))
         return [progress.member for progress in able]

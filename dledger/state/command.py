@@ -171,6 +171,9 @@ KINDS: Final[dict[type[Command], int]] = {
     SetFormatLevel: 11,
 }
 
+FREES_SPACE: Final = (DeleteTopic, Trim, ReleaseHold)
+"""Commands that let go of what others stored: taken although the disk is low."""
+
 ID_SIZE: Final = 16
 TEXT_SIZE_MAX: Final = 0xFFFF
 LIST_ITEMS_MAX: Final = 0xFFFF

@@ -1,21 +1,24 @@
 """The members' disk fills up: writes are refused, reads go on, and it recovers by itself.
 
-The data lie on one loop-mounted ext4 that somebody else fills: first below the low-water mark,
-then to the last block.
+The data lie on one loop-mounted ext4. Somebody else fills it, first below the low-water mark, then
+to the last block; or the group itself does, loses its leader then, and gets out by a trim.
 """
 
 import asyncio
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local_cluster import LocalCluster, Setting
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     ConsumerConfig,
+    MemberStatus,
     Overloaded,
     ProducerConfig,
     StartAt,
@@ -26,12 +29,14 @@ from tests.integration.loop_disk import LoopDisk, why_not
 
 MIB = 1 << 20
 TOPIC = "full"
-SETTINGS = {
+SETTINGS: dict[str, Setting] = {
     "storage.segment_size_bytes": 32 * MIB,
     "storage.disk_low_water_bytes": 48 * MIB,
     "storage.disk_reserve_bytes": 8 * MIB,
 }
 DISK_BYTES = 512 * MIB
+SMALL_SEGMENTS: dict[str, Setting] = {**SETTINGS, "storage.segment_size_bytes": 8 * MIB}
+SMALL_DISK_BYTES = 320 * MIB
 BLOCK_BYTES = 4096
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -117,18 +122,94 @@ async def _story(cluster: LocalCluster, disk: LoopDisk) -> None:
     assert [body for body in there if body != b"refused?"] == stored
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path) -> None:
-    """I16, with real members on a real file system."""
-    cluster = LocalCluster(tmp_path / "cluster", settings=SETTINGS)
-    with LoopDisk(tmp_path / "image", tmp_path / "disk", DISK_BYTES) as disk:
+@contextmanager
+def _cluster_on_one_disk(
+    folder: Path, settings: dict[str, Setting], disk_bytes: int
+) -> Generator[tuple[LocalCluster, LoopDisk]]:
+    cluster = LocalCluster(folder / "cluster", settings=settings)
+    with LoopDisk(folder / "image", folder / "disk", disk_bytes) as disk:
         cluster.prepare()
         for name in cluster.member_names:
             (disk.mount / name).mkdir()
             (cluster.folder / name / "data").symlink_to(disk.mount / name)
         try:
             cluster.start_all()
-            asyncio.run(_story(cluster, disk))
+            yield cluster, disk
         finally:
             for name in cluster.names:
                 if cluster.is_running(name):
                     cluster.kill(name)
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path) -> None:
+    """I16, with real members on a real file system."""
+    with _cluster_on_one_disk(tmp_path, SETTINGS, DISK_BYTES) as (cluster, disk):
+        asyncio.run(_story(cluster, disk))
+
+
+async def _fill_by_sending(producer: AsyncProducer) -> int:
+    """Send until there is no room; return how many messages were stored."""
+    stored = 0
+    body = os.urandom(MIB)
+    while True:
+        results = await asyncio.gather(
+            *(producer.send(TOPIC, body) for _ in range(8)), return_exceptions=True
+        )
+        stored += sum(not isinstance(result, BaseException) for result in results)
+        refused = [result for result in results if isinstance(result, BaseException)]
+        for error in refused:
+            assert isinstance(error, Overloaded), error
+            assert error.code is Code.DISK_FULL, error
+        if refused:
+            return stored
+
+
+async def _way_out(cluster: LocalCluster) -> None:
+    config = ProducerConfig(timeout_ms=1_500)
+    async with (
+        AsyncAdmin(cluster.name_server) as admin,
+        AsyncProducer(cluster.name_server, config) as producer,
+        AsyncConsumer(cluster.name_server) as consumer,
+    ):
+
+        async def leader() -> str | None:
+            for status in (await admin.statuses()).values():
+                if isinstance(status, MemberStatus) and status.role == "leader":
+                    return status.member
+            return None
+
+        old = await eventually(leader, "a leader", 60)
+        await admin.create_topic(TOPIC, queues_per_group=1)
+        stored = await _fill_by_sending(producer)
+        assert stored > 20
+        cluster.kill(old)
+
+        async def other_leads() -> bool:
+            return await leader() not in (None, old)
+
+        await eventually(other_leads, "another leader", 30)
+        (bounds,) = (await consumer.offsets(TOPIC)).values()  # on confirmed state
+        assert bounds.maximum == stored
+        assert await _refused(producer), "there is no more room than before"
+        cluster.start(old)
+        assert await admin.trim(TOPIC, 0, stored - 1) == stored - 1
+
+        async def works_again() -> bool:
+            try:
+                await producer.send(TOPIC, b"after the trim")
+            except Overloaded:
+                return False
+            return True
+
+        await eventually(works_again, "room after the trim", 30)
+        (bounds,) = (await consumer.offsets(TOPIC)).values()
+        assert (bounds.minimum, bounds.maximum) == (stored - 1, stored + 1)
+        assert all(cluster.is_running(name) for name in cluster.member_names)
+
+
+def test_a_group_that_filled_its_disk_elects_serves_reads_and_is_freed_by_a_trim(
+    tmp_path: Path,
+) -> None:
+    """Between the low-water mark and half of it there is room for the way out."""
+    with _cluster_on_one_disk(tmp_path, SMALL_SEGMENTS, SMALL_DISK_BYTES) as (cluster, _):
+        asyncio.run(_way_out(cluster))

@@ -10,6 +10,24 @@ RAFT = "dledger.raft"
 
 DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
+        "low-follower-drops-entries",
+        "below the mark for callers' writes no entry is taken, not even a new leader's first (I16)",
+        [
+            Edit(
+                f"{RAFT}.following:Following.on_append",
+                "context.disk_room is not DiskRoom.FULL",
+                "context.disk_room is DiskRoom.ENOUGH",
+            )
+        ],
+        [f"{DISK}.test_a_group_without_room_for_writes_elects_serves_and_takes_a_trim"],
+    ),
+    Mutant(
+        "writes-taken-without-room",
+        "a leader with room takes what no majority has room for, and its fate stays open (I16)",
+        [Edit(f"{RAFT}.replication:Replication.needs_low_disks", "return enough <", "return 99 <")],
+        [f"{DISK}.test_nothing_is_taken_that_only_members_without_room_could_store"],
+    ),
+    Mutant(
         "refill-sends-unchecked-bytes",
         "entries are read from disk and sent as they are, damaged or not (I15)",
         [Edit(f"{RAFT}.message:load", "_check_entries(data, payload)", "pass")],

@@ -36,6 +36,7 @@ from tests.sim.world import World
 
 DELAY: Final = 0.001
 ELECTION_MAX: Final = 10.0
+LOW_WATER_BYTES: Final = 256 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Stage(World):
             checkpoint_bytes=checkpoint_bytes,
             allocate_bytes=256 * KIB,
             reserve_bytes=2_048 * KIB,
-            low_water_bytes=256 * KIB,
+            low_water_bytes=LOW_WATER_BYTES,
         )
         plan = _still(draw_plan(seed, members=3), names, log)
         super().__init__(replace(plan, durability=durability, gather_bytes=gather_bytes))

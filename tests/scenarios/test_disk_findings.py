@@ -5,7 +5,9 @@ import pytest
 from dledger.raft import message as messages
 from dledger.raft.api import PeerStatus, Role
 from dledger.types import MemberId
-from tests.scenarios.stage import Stage
+from dledger_proto.errors import Code, Outcome
+from tests.scenarios.stage import LOW_WATER_BYTES, Stage
+from tests.sim.requests import ReadBounds, TrimQueue
 
 
 def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:
@@ -324,4 +326,63 @@ def test_a_renewed_life_is_on_disk_and_the_one_before_is_refused() -> None:
     assert _peer(stage, "a", "b").refused.endswith("is of an earlier life")
     stage.members["b"].power_cut()
     stage.wipe("b")
+    stage.finish()
+
+
+# Disks with little room (I16).
+
+
+def _leave(stage: Stage, names: str, bytes_left: int | None) -> None:
+    for name in names:
+        member = stage.members[name]
+        member.fs.budget_bytes = None
+        if bytes_left is not None:
+            member.fs.budget_bytes = member.fs.used_bytes() + bytes_left
+        member.poll_disk()
+    stage.run_for(0.3)
+
+
+def _ask(stage: Stage, name: str, request: object) -> Code:
+    """Let a member answer a request; return the code."""
+    codes: list[Code] = []
+    stage.members[name].serve(request, lambda answer: codes.append(answer.code))
+    stage.run_until(lambda: bool(codes), 5.0, f"{request} is answered")
+    return codes[0]
+
+
+def test_a_group_without_room_for_writes_elects_serves_and_takes_a_trim() -> None:
+    """Below the mark for writes a new leader's first entry was dropped by all: no read was
+    confirmed any more, and no trim could make room.
+    """
+    stage = Stage("abc").formed()
+    stage.put_all("a", ["v0", "v1"])
+    stage.settle()
+    low = LOW_WATER_BYTES // 4 * 3
+    _leave(stage, "abc", low)
+    stage.elect("b")
+    refused = stage.put("b", "more")
+    stage.settle()
+    assert refused.outcome is Outcome.NOT_STORED
+    queue = stage.plan.queues[0]
+    assert _ask(stage, "b", ReadBounds(queue)) is Code.OK
+    assert _ask(stage, "b", TrimQueue(queue, 0)) is Code.OK  # all values are compared below
+    _leave(stage, "abc", None)
+    stage.join()
+    stage.finish()
+
+
+def test_nothing_is_taken_that_only_members_without_room_could_store() -> None:
+    """It would be undecided for its whole deadline; a refusal is definite."""
+    stage = Stage("abc").formed()
+    stage.put("a", "v0")
+    stage.settle()
+    _leave(stage, "bc", LOW_WATER_BYTES // 4 * 3)
+    refused = stage.put("a", "v1")
+    stage.settle()
+    assert refused.outcome is Outcome.NOT_STORED
+    _leave(stage, "c", None)
+    taken = stage.put("a", "v2")
+    stage.settle()
+    assert taken.stored
+    _leave(stage, "b", None)
     stage.finish()

@@ -8,6 +8,7 @@ import pytest
 
 from dledger.raft import message as messages
 from dledger.raft.api import Role
+from dledger.types import DiskRoom
 from dledger_proto.errors import Outcome
 from tests.scenarios.stage import Stage
 
@@ -29,7 +30,8 @@ def test_f1_a_deposed_leader_never_commits_its_own_suffix() -> None:
     assert all(put.stored for put in won)
     process = stage.members["a"].process
     assert process is not None
-    process.group.set_disk_low(True)  # entries are dropped, so prev matches and the suffix stays
+    # Entries are dropped, so prev matches and the suffix stays.
+    process.group.set_disk_room(DiskRoom.FULL)
     stage.stop("b", "a")
     stage.join("a")
     stage.run_for(0.8)

@@ -278,7 +278,7 @@ class SimMember:
 
     def _poll_disk(self) -> None:
         assert self.process is not None
-        self.process.group.set_disk_low(self.process.log.check_disk())
+        self.process.group.set_disk_room(self.process.log.space.check())
 
     def _poll_disk_again(self, process: Process) -> None:
         """Poll every second, as the driver of a real member does."""
@@ -443,7 +443,7 @@ class SimMember:
         now = self.clock.monotonic()
         if failure is None:
             process.group.write_finished(write, now)
-            process.group.set_disk_low(process.log.disk_low)
+            process.group.set_disk_room(process.log.space.room)
             return
         self.world.trace(f"storage {self.name} failed {failure.errno}")
         self.world.counts["storage failures"] += 1

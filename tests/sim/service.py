@@ -64,33 +64,23 @@ class Service:
             case AppendFrame():
                 self._append_frame(request)
             case Register(producer_id, fence, epoch):
-                body = command.encode(command.RegisterProducer(producer_id, fence, epoch))
-                self._propose(EntryKind.COMMANDS, body, respond, _register_answer)
+                register = command.RegisterProducer(producer_id, fence, epoch)
+                self._command(register, respond, _register_answer)
             case CommitOffset(group, queue, offset, reset):
                 wanted = command.CommitOffset(queue[0], queue[1], offset)
-                body = command.encode(command.CommitOffsets(group, (wanted,), reset))
-                self._propose(EntryKind.COMMANDS, body, respond, _commit_answer)
+                commit = command.CommitOffsets(group, (wanted,), reset)
+                self._command(commit, respond, _commit_answer)
             case CreateTopic(name, topic_id, queues):
-                body = command.encode(
-                    command.CreateTopic(
-                        topic_id,
-                        name,
-                        TopicType.NORMAL,
-                        (LayoutPart("g", queues),),
-                        queues,
-                        6,
-                    )
-                )
-                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+                layout = (LayoutPart("g", queues),)
+                create = command.CreateTopic(topic_id, name, TopicType.NORMAL, layout, queues, 6)
+                self._command(create, respond, _plain_answer)
             case TrimQueue(queue, offset):
-                body = command.encode(command.Trim(queue[0], queue[1], offset))
-                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+                self._command(command.Trim(queue[0], queue[1], offset), respond, _plain_answer)
             case HoldQueue(owner, queue, offset, seconds):
                 until_ms = self._machine.applied_time_ms + int(1_000 * seconds)
                 hold = command.Hold(owner, queue[0], queue[1], offset, until_ms)
                 release = command.ReleaseHold(owner, queue[0], queue[1])
-                body = command.encode(hold if seconds else release)
-                self._propose(EntryKind.COMMANDS, body, respond, _plain_answer)
+                self._command(hold if seconds else release, respond, _plain_answer)
             case LookupKey() | LookupId() | LookupTime() | LookupOffset():
                 self._confirmed(respond, lambda: look_up(self._process, request))
             case Fetch():
@@ -104,12 +94,21 @@ class Service:
 
     # Writes.
 
+    def _command(
+        self, wanted: command.Command, respond: Respond, answer: Callable[[object], Answer]
+    ) -> None:
+        frees_space = isinstance(wanted, command.FREES_SPACE)
+        body = command.encode(wanted)
+        self._propose(EntryKind.COMMANDS, body, respond, answer, frees_space=frees_space)
+
     def _propose(
         self,
         kind: EntryKind,
         payload: bytes,
         respond: Respond,
         answer: Callable[[object], Answer],
+        *,
+        frees_space: bool = False,
     ) -> None:
         process = self._process
 
@@ -126,7 +125,7 @@ class Service:
         if process.group.role is not Role.LEADER:
             respond(Answer(Code.NOT_LEADER, hint=self._hint()))
             return
-        process.group.propose(kind, [payload], settled)
+        process.group.propose(kind, [payload], settled, frees_space=frees_space)
 
     def _hint(self) -> str:
         leader = self._process.group.leader

@@ -163,8 +163,6 @@ def _row(
     reason = reply.reason
     if not reason:
         reason = _refused_by(leader, member.member)
-    if reply.disk_low and not reason:
-        reason = "the disk is at its low-water mark: writes are refused"
     return {
         "group": route.group,
         "control_group": route.control_group,

@@ -42,7 +42,12 @@ class FakeHost(GroupHost):
         self.unsynced = False
 
     def propose_nowait(
-        self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+        self,
+        kind: EntryKind,
+        payloads: Sequence[Buffer],
+        settled: OnSettled,
+        *,
+        frees_space: bool = False,
     ) -> None:
         """Keep."""
         assert kind is EntryKind.BATCHES

@@ -162,7 +162,12 @@ def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
 
     class Deposed(FakeHost):
         def propose_nowait(
-            self, kind: EntryKind, payloads: Sequence[Buffer], settled: OnSettled
+            self,
+            kind: EntryKind,
+            payloads: Sequence[Buffer],
+            settled: OnSettled,
+            *,
+            frees_space: bool = False,
         ) -> None:
             super().propose_nowait(kind, payloads, settled)
             self.proposals.clear()

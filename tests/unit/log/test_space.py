@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from dledger.log import HardState, LogFailed
-from dledger.types import EntryKind, LogIndex, Term
+from dledger.types import DiskRoom, EntryKind, LogIndex, Term
 from tests.sim.disk import BLOCK_SIZE, SimFileSystem
 from tests.unit.log.support import SMALL, Member, check_holds
 
@@ -34,7 +34,7 @@ def small_disk() -> tuple[SimFileSystem, Member]:
 
 def test_a_disk_with_room_is_not_low(small_disk: tuple[SimFileSystem, Member]) -> None:
     fs, member = small_disk
-    assert not member.log.disk_low
+    assert not member.log.space.low
     assert fs.size_of(f"{PATH}/reserve") == SMALL.reserve_bytes
 
 
@@ -45,15 +45,32 @@ def test_below_the_mark_the_log_says_so_and_recovers_by_itself(
     entries = [member.genesis()]
     member.sync()
     ballast(fs, free(fs) - SMALL.low_water_bytes + BLOCK_SIZE)
-    assert member.log.check_disk()
+    assert member.log.space.check() is DiskRoom.LOW
     # What is admitted all the same is still written, and everything is read.
     for _ in range(4):
         entries.append(member.append(b"x" * 1000))
         member.sync()
     check_holds(member.log, entries)
     ballast(fs, 0)
-    assert not member.log.check_disk()
+    assert member.log.space.check() is DiskRoom.ENOUGH
     check_holds(member.log, entries)
+
+
+def test_between_the_marks_there_is_room_for_what_frees_space(
+    small_disk: tuple[SimFileSystem, Member],
+) -> None:
+    fs, member = small_disk
+    member.genesis()
+    member.sync()
+    space, mark = member.log.space, SMALL.low_water_bytes
+    seen: list[DiskRoom] = []
+    around = (mark - 1, mark // 2, mark // 2 - 1, mark // 2, mark // 8 * 5, mark, mark // 4 * 5)
+    for left in (mark, *around):
+        fs.budget_bytes = fs.used_bytes() + left
+        seen.append(space.check())
+    enough, low, full = DiskRoom
+    # The way back is a quarter of each mark longer: no flapping.
+    assert seen == [enough, low, low, full, full, low, low, enough]
 
 
 def test_on_a_full_disk_the_reserve_takes_what_was_admitted(
@@ -67,15 +84,15 @@ def test_on_a_full_disk_the_reserve_takes_what_was_admitted(
     for term in range(2, 5):
         entries.append(member.append(b"x" * 1000, term=term))
         member.sync(HardState(Term(term), "m1"))
-        assert member.log.disk_low
+        assert member.log.space.room is DiskRoom.FULL
     assert fs.size_of(f"{PATH}/reserve") < SMALL.reserve_bytes
     check_holds(member.log, entries)
     member.reopen(close=True)
     check_holds(member.log, entries)
-    assert member.log.disk_low
+    assert member.log.space.room is DiskRoom.FULL
     assert member.folder.load_hard_state() == HardState(Term(4), "m1")
     ballast(fs, 0)
-    assert not member.log.check_disk()
+    assert member.log.space.check() is DiskRoom.ENOUGH
     assert fs.size_of(f"{PATH}/reserve") == SMALL.reserve_bytes
     entries.append(member.append(b"room again" * 300, term=9))
     member.sync()
@@ -106,9 +123,9 @@ def test_past_the_reserve_the_log_fails_and_what_was_promised_stays(
     assert durable == len(entries)
     member.reopen(close=True)
     assert member.log.last_index >= durable
-    assert member.log.disk_low
+    assert member.log.space.room is DiskRoom.FULL
     ballast(fs, 0)
-    assert not member.log.check_disk()
+    assert member.log.space.check() is DiskRoom.ENOUGH
     member.append(b"x" * 3000)
     member.sync()
     assert member.log.durable_index == member.log.last_index
@@ -123,7 +140,7 @@ def test_a_disk_too_small_for_the_reserve_starts_low_and_serves_reads() -> None:
     fs.unlink(f"{PATH}/reserve")
     ballast(fs, free(fs) - BLOCK_SIZE)
     member = Member(fs, PATH)
-    assert member.log.disk_low
+    assert member.log.space.room is DiskRoom.FULL
     check_holds(member.log, entries)
 
 

@@ -181,8 +181,8 @@ def test_an_idle_log_leaves_a_full_disk_alone() -> None:
     write(member, 300, sync=True)
     ballast = fs.open("/disk/ballast", create=True)
     ballast.allocate(0, fs.free_bytes(PATH) // BLOCK_SIZE * BLOCK_SIZE)
-    assert member.log.check_disk()
+    assert member.log.space.check()
     assert not member.log.checkpoint_is_behind
     ballast.truncate(0)
-    assert not member.log.check_disk()
+    assert not member.log.space.check()
     assert member.log.checkpoint_is_behind

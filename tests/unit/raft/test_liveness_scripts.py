@@ -7,7 +7,7 @@ L8 (latency by timer), L13 (apply without end) and L14 (slices of the whole log)
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.message import AppendRequest, PreVote, TermNotice, VoteAnswer
+from dledger.raft.message import PreVote, TermNotice, VoteAnswer
 from dledger.types import LogIndex, MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.unit.raft.harness import Call, World
@@ -399,34 +399,6 @@ def test_i16_a_write_that_failed_ends_the_member() -> None:
     leader.group.tick(world.now + 10)
     leader.drain()
     assert world.sent == []
-
-
-def test_i16_low_disk_refuses_writes_and_goes_on_by_itself() -> None:
-    world = World()
-    leader = world.elect("a")
-    world.run(0.3)
-    world["b"].group.set_disk_low(True)
-    call = leader.put(b"one")
-    world.run(0.5)
-    assert call.outcome is Outcome.STORED
-    assert world["b"].machine.values == []
-    world.sent.clear()
-    world.run(1.0)
-    carried = [
-        message
-        for _, target, message in world.sent
-        if target == "b" and isinstance(message, AppendRequest) and message.payload
-    ]
-    assert len(carried) <= 2, "entries are not sent to who throws them away"
-    world["b"].group.set_disk_low(False)
-    world.run(0.5)
-    assert world["b"].machine.values == [b"one"]
-    leader.group.set_disk_low(True)
-    assert leader.put(b"two").settled[0].code is Code.DISK_FULL
-    leader.group.set_disk_low(False)
-    call = leader.put(b"three")
-    world.run(0.2)
-    assert call.outcome is Outcome.STORED
 
 
 def test_d8_a_member_with_a_wrong_clock_says_so_and_lets_others_lead() -> None:

@@ -25,7 +25,7 @@ from dledger.raft.message import (
     VoteRequest,
 )  # fmt: skip
 from dledger.raft.ports import RaftLog
-from dledger.types import EntryKind, LogIndex, Position, Span, Term
+from dledger.types import DiskRoom, EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.entry import frame_entry
 
 LIFE = bytes(range(16))
@@ -59,8 +59,12 @@ MESSAGES: list[tuple[Message, str]] = [
         "append-answer #1 term=2 match=4 own_term=3 quarantined",
     ),
     (
-        AppendAnswer(1, 2, 3, False, 4, 5, 6, -7, disk_low=True, disk_hangs=True, unsynced=True),
-        "append-answer #1 term=2 mismatch hint=5@6 own_term=3 disk-low disk-hangs unsynced",
+        AppendAnswer(1, 2, 3, False, 4, 5, 6, -7, disk_room=DiskRoom.LOW, unsynced=True),
+        "append-answer #1 term=2 mismatch hint=5@6 own_term=3 disk-low unsynced",
+    ),
+    (
+        AppendAnswer(1, 2, 3, True, 4, 5, 6, -7, disk_room=DiskRoom.FULL, disk_hangs=True),
+        "append-answer #1 term=2 match=4 own_term=3 disk-full disk-hangs",
     ),
     (TermNotice(5), "term-notice 5"),
     (TimeoutNow(5), "timeout-now term=5"),

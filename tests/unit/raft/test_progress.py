@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.raft.progress import Pace, Progress
-from dledger.types import MemberId
+from dledger.types import DiskRoom, MemberId
 
 WINDOW = 1000
 
@@ -93,7 +93,7 @@ def test_a_broken_link_before_the_first_answer_does_not_mean_everything_is_missi
 
 def test_a_full_disk_gets_heartbeats_only() -> None:
     progress = replicating(10)
-    progress.disk_low = True
+    progress.disk_room = DiskRoom.FULL
     assert not progress.may_send(WINDOW)
     number = progress.sent(None, 0)
     progress.matched(number, 10)

@@ -1,0 +1,146 @@
+"""Disks that are low, and full ones: who refuses what, and how a group gets out (I16)."""
+
+import pytest
+
+from dledger.raft.message import AppendRequest
+from dledger.types import DiskRoom, EntryKind
+from dledger_proto.errors import Code, Outcome
+from tests.unit.raft.harness import Call, Member, World
+from tests.unit.raft.test_barrier import ask
+
+
+def free(member: Member, value: bytes = b"trim") -> Call:
+    """Propose something that frees space."""
+    call = Call(value)
+    member.group.propose(EntryKind.COMMANDS, [value], call.settled.append, frees_space=True)
+    member.drain()
+    return call
+
+
+def set_room(world: World, names: str, room: DiskRoom) -> None:
+    for name in names:
+        world[name].group.set_disk_room(room)
+    world.run(0.3)
+
+
+def entries_sent(world: World, target: str) -> int:
+    """Return how many messages with entries were sent to a member since `world.sent.clear()`."""
+    return sum(
+        isinstance(message, AppendRequest) and message.payload is not None
+        for _, receiver, message in world.sent
+        if receiver == target
+    )
+
+
+def refusal(call: Call) -> Code:
+    assert call.outcome is Outcome.NOT_STORED
+    return call.settled[0].code
+
+
+@pytest.mark.parametrize("room", [DiskRoom.LOW, DiskRoom.FULL])
+def test_one_member_without_room_is_left_behind_and_catches_up(room: DiskRoom) -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    world["b"].group.set_disk_room(room)
+    calls = [leader.put(b"one")]
+    world.run(0.5)
+    assert (world["b"].machine.values == []) == (room is DiskRoom.FULL), "it said so too late"
+    world.sent.clear()
+    calls += leader.propose(b"two", b"three")
+    world.run(1.0)
+    assert {call.outcome for call in calls} == {Outcome.STORED}
+    assert entries_sent(world, "b") == 0, "entries are not sent to who has no room"
+    world["b"].group.set_disk_room(DiskRoom.ENOUGH)
+    world.run(0.5)
+    assert world["b"].machine.values == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("room", [DiskRoom.LOW, DiskRoom.FULL])
+def test_a_leader_without_room_refuses_and_goes_on_by_itself(room: DiskRoom) -> None:
+    world = World()
+    leader = world.elect("a")
+    set_room(world, "a", room)
+    assert refusal(leader.put(b"one")) is Code.DISK_FULL
+    assert leader.machine.values == []
+    set_room(world, "a", DiskRoom.ENOUGH)
+    call = leader.put(b"two")
+    world.run(0.2)
+    assert call.outcome is Outcome.STORED
+
+
+def test_a_low_group_takes_what_frees_space_and_nothing_else() -> None:
+    world = World()
+    leader = world.elect("a")
+    set_room(world, "abc", DiskRoom.LOW)
+    assert refusal(leader.put(b"more")) is Code.DISK_FULL
+    call = free(leader)
+    world.run(0.3)
+    assert call.outcome is Outcome.STORED
+    assert all(member.machine.values == [b"trim"] for member in world.alive)
+    set_room(world, "a", DiskRoom.FULL)
+    assert refusal(free(leader)) is Code.DISK_FULL
+
+
+def test_a_low_group_elects_and_confirms_reads() -> None:
+    """A new leader's first entry needs room on a majority, or nothing is confirmed any more."""
+    world = World()
+    world.elect("a")
+    set_room(world, "abc", DiskRoom.LOW)
+    world["a"].kill()
+    world.until(lambda: bool(world.leaders))
+    answers = ask(world.leader)
+    world.until(lambda: bool(answers))
+    assert answers[0][0] is not None, answers
+
+
+def test_writes_are_refused_when_no_majority_has_room() -> None:
+    """Not taken and left undecided: what was taken before is brought to an end."""
+    world = World()
+    leader = world.elect("a")
+    world.hold_all()
+    before = leader.put(b"before")
+    for name in "bc":
+        world[name].group.set_disk_room(DiskRoom.LOW)
+    world.held.clear()
+    world.run(0.3)
+    assert before.outcome is Outcome.STORED
+    assert refusal(leader.put(b"after")) is Code.DISK_FULL
+    call = free(leader)
+    world.run(0.3)
+    assert call.outcome is Outcome.STORED
+    set_room(world, "c", DiskRoom.ENOUGH)
+    assert leader.put(b"again").outcome is None
+    world.run(0.3)
+    world["c"].kill()
+    assert refusal(leader.put(b"needs b")) is Code.DISK_FULL
+    world["b"].kill()
+    assert leader.put(b"needs somebody").outcome is None, "it is not for want of room"
+
+
+def test_who_is_low_and_left_behind_gets_all_up_to_what_frees_space() -> None:
+    world = World()
+    leader = world.elect("a")
+    set_room(world, "b", DiskRoom.LOW)
+    leader.propose(b"one", b"two")
+    world.run(0.3)
+    assert world["b"].machine.values == []
+    free(leader)
+    world.run(0.3)
+    assert world["b"].machine.values == [b"one", b"two", b"trim"]
+    leader.put(b"three")
+    world.run(0.3)
+    assert world["b"].machine.values == [b"one", b"two", b"trim"]
+
+
+def test_a_new_leader_sends_what_another_proposed_to_free_space() -> None:
+    world = World()
+    world.elect("a")
+    set_room(world, "b", DiskRoom.LOW)
+    world["a"].put(b"one")
+    world.cut = {("a", "b")}
+    free(world["a"])
+    world.until(lambda: b"trim" in world["c"].machine.values)
+    world["a"].kill()
+    world.cut.clear()
+    world.until(lambda: b"trim" in world["b"].machine.values)
