@@ -46,7 +46,10 @@ from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.errors import DledgerError
 
-UPKEEP_SECONDS: Final = 1.0
+UPKEEP_SECONDS: Final = 5.0
+UPKEEP_SECONDS_LOW: Final = 1.0
+"""While the disk is low: how soon it is seen that others made room. What the log itself takes it
+measures before it takes it."""
 EXPIRY_SECONDS_MAX: Final = 3_600.0
 EXPIRY_CHECKS: Final = 8
 """A leader proposes to forget producers this often within the time after which they expire."""
@@ -248,21 +251,23 @@ class GroupRuntime:
         expiry = self._config.topics.producer_expiry_ms / 1000 / EXPIRY_CHECKS
         period = min(expiry, EXPIRY_SECONDS_MAX)
         expire_at = self._clock.monotonic() + period
+        room = DiskRoom.ENOUGH
         while True:
-            await asyncio.sleep(UPKEEP_SECONDS)
-            await self._look_at_disk()
+            look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
+            await asyncio.sleep(min(look, period))
+            room = await self._look_at_disk(room)
             now = self._clock.monotonic()
             if self.served.host.leadership.role is Role.LEADER and now >= expire_at:
                 expire_at = now + period
                 await self._expire_producers()
 
-    async def _look_at_disk(self) -> None:
+    async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
+        """Measure free space; say so when it is another than before."""
         loop = asyncio.get_running_loop()
         room = await loop.run_in_executor(self._pool, self._log.space.check)
-        if room is not self.served.disk_room:
-            self.served.disk_room = room
-            self.served.host.set_disk_room(room)
+        if room is not before:
             self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
+        return room
 
     async def _expire_producers(self) -> None:
         """Forget producers that wrote nothing for so long (D11)."""

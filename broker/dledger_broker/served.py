@@ -17,7 +17,7 @@ from dledger.raft.api import Role
 from dledger.raft.host import GroupHost, Leadership
 from dledger.state import command as commands
 from dledger.state.machine import Refused, StateMachine
-from dledger.types import DiskRoom, EntryKind, MemberId, Settled
+from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -118,7 +118,6 @@ class ServedGroup:
     long_poll: LongPoll
     commands: Commands
     clock: Clock
-    disk_room: DiskRoom = DiskRoom.ENOUGH
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

@@ -33,7 +33,7 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
         reason=status.reason,
         members=_members(names, status),
         control_group=names.is_control,
-        disk_low=served.disk_room is not DiskRoom.ENOUGH,
+        disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
         version=version,
     )

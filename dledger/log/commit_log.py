@@ -31,7 +31,17 @@ from dledger.log.span_reader import SpanReader
 from dledger.log.tail import Tail, TailEntry
 from dledger.log.write_round import LogDisk, Round
 from dledger.raft.api import AppendPayload
-from dledger.types import Buffer, Entry, EntryKind, EntryRef, LogIndex, Position, Span, Term
+from dledger.types import (
+    Buffer,
+    DiskRoom,
+    Entry,
+    EntryKind,
+    EntryRef,
+    LogIndex,
+    Position,
+    Span,
+    Term,
+)
 from dledger_proto.entry import (
     CorruptEntry,
     EntryHeader,
@@ -451,6 +461,11 @@ class CommitLog:
         if first < self.first_index or last > self.last_index:
             held = f"{self.first_index}..{self.last_index}"
             raise SpanGone(f"entries {first}..{last} are not in the log, which has {held}")
+
+    @property
+    def disk_room(self) -> DiskRoom:
+        """How much free space there was at the last look: the caller's, or before an allocation."""
+        return self.space.room
 
     # The end.
 

@@ -16,7 +16,7 @@ from dledger.raft.message import Message
 from dledger.raft.ports import RaftLog
 from dledger.raft.storage import Storage
 from dledger.trace import Trace
-from dledger.types import DiskRoom, MemberId
+from dledger.types import MemberId
 
 SESSION_BITS = 62
 
@@ -84,7 +84,6 @@ class Context:
         self.first_number = self.outbox.session
         """Numbers of requests begin here, so that answers to an earlier process match none."""
         self.gate = OutboundGate()
-        self.disk_room = DiskRoom.ENOUGH
         self.formed = False
         """The genesis entry is on disk: this member takes part."""
         self.engine: Engine

@@ -35,7 +35,7 @@ class Following:
         if engine.is_leader and message.term == engine.term:
             raise InvariantBroken(f"{sender} and this member both lead term {engine.term}")
         run = None
-        if message.frames is not None and context.disk_room is not DiskRoom.FULL:
+        if message.frames is not None and context.log.disk_room is not DiskRoom.FULL:
             run = parse_run(message)
         self._elections.leader_heard()
         result = engine.append(
@@ -80,7 +80,7 @@ class Following:
             hint_term,
             context.clock.wall_ms(),
             quarantined=context.quarantined,
-            disk_room=context.disk_room,
+            disk_room=context.log.disk_room,
             disk_hangs=context.storage.hangs(context.now),
             unsynced=context.settings.durability is Durability.ASYNC,
         )

@@ -216,10 +216,6 @@ class Group:
         self._context.now = now
         self.fail(f"a write to the log failed: {error}")
 
-    def set_disk_room(self, room: DiskRoom) -> None:
-        """Learn how much free space there is (I16)."""
-        self._context.disk_room = room
-
     # Inputs: callers.
 
     def propose(
@@ -258,7 +254,7 @@ class Group:
 
     def _no_room(self, *, frees_space: bool) -> str:
         """Return why a proposal finds no room on the disks; empty when it does (I16)."""
-        room = self._context.disk_room
+        room = self._context.log.disk_room
         if room is DiskRoom.FULL:
             return "free space is below half of the low-water mark"
         if frees_space:
@@ -489,7 +485,7 @@ class Group:
             reasons.append(f"the clock is {self._parts.clocks.offset_ms} ms off the majority's")
         if context.storage.hangs(context.now):
             reasons.append("the disk hangs")
-        if context.disk_room:
-            share = "half of " if context.disk_room is DiskRoom.FULL else ""
+        if log_room := context.log.disk_room:
+            share = "half of " if log_room is DiskRoom.FULL else ""
             reasons.append(f"free disk space is below {share}the low-water mark")
         return "; ".join(reason for reason in reasons if reason)

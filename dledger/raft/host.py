@@ -27,7 +27,7 @@ from dledger.raft.saving import DurableLog, SavedMachine, Saving
 from dledger.raft.waiters import AppliedWaiters
 from dledger.raft.worker import Worker
 from dledger.trace import Trace
-from dledger.types import Buffer, DiskRoom, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
+from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
 
 APPLY_SLICE_SECONDS: Final = 0.003
@@ -229,11 +229,6 @@ class GroupHost:
     def lift_quarantine(self, member: MemberId, sentence: str) -> None:
         """End this member's quarantine, now: see `Group.lift_quarantine`."""
         self.group.lift_quarantine(member, sentence)
-        self._due()
-
-    def set_disk_room(self, room: DiskRoom) -> None:
-        """Tell the group how much free space there is (I16)."""
-        self.group.set_disk_room(room)
         self._due()
 
     async def save_state(self) -> None:

@@ -9,7 +9,17 @@ from typing import Any, Protocol
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import AppendPayload, WriteRound
-from dledger.types import Buffer, Entry, EntryKind, EntryRef, LogIndex, Position, Span, Term
+from dledger.types import (
+    Buffer,
+    DiskRoom,
+    Entry,
+    EntryKind,
+    EntryRef,
+    LogIndex,
+    Position,
+    Span,
+    Term,
+)
 from dledger_proto.entry import EntryHeader
 
 
@@ -54,6 +64,11 @@ class RaftLog(Protocol):
     @property
     def checkpoint_is_behind(self) -> bool:
         """A checkpoint would cover more than the newest does, and there is room for it."""
+        ...
+
+    @property
+    def disk_room(self) -> DiskRoom:
+        """How much free space there was at the last look (I16)."""
         ...
 
     @property

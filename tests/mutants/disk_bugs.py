@@ -15,8 +15,8 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{RAFT}.following:Following.on_append",
-                "context.disk_room is not DiskRoom.FULL",
-                "context.disk_room is DiskRoom.ENOUGH",
+                "context.log.disk_room is not DiskRoom.FULL",
+                "context.log.disk_room is DiskRoom.ENOUGH",
             )
         ],
         [f"{DISK}.test_a_group_without_room_for_writes_elects_serves_and_takes_a_trim"],

@@ -335,10 +335,11 @@ def test_a_renewed_life_is_on_disk_and_the_one_before_is_refused() -> None:
 def _leave(stage: Stage, names: str, bytes_left: int | None) -> None:
     for name in names:
         member = stage.members[name]
-        member.fs.budget_bytes = None
-        if bytes_left is not None:
-            member.fs.budget_bytes = member.fs.used_bytes() + bytes_left
-        member.poll_disk()
+        if bytes_left is None:
+            stage.make_room(name)
+        else:
+            member.disk.leave(bytes_left)
+            member.poll_disk()
     stage.run_for(0.3)
 
 

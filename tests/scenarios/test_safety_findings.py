@@ -8,7 +8,6 @@ import pytest
 
 from dledger.raft import message as messages
 from dledger.raft.api import Role
-from dledger.types import DiskRoom
 from dledger_proto.errors import Outcome
 from tests.scenarios.stage import Stage
 
@@ -28,10 +27,9 @@ def test_f1_a_deposed_leader_never_commits_its_own_suffix() -> None:
     won = stage.put_all("b", [f"new{i}" for i in range(8)])
     stage.settle()
     assert all(put.stored for put in won)
-    process = stage.members["a"].process
-    assert process is not None
     # Entries are dropped, so prev matches and the suffix stays.
-    process.group.set_disk_room(DiskRoom.FULL)
+    stage.members["a"].disk.leave(0)
+    stage.members["a"].poll_disk()
     stage.stop("b", "a")
     stage.join("a")
     stage.run_for(0.8)
@@ -39,6 +37,7 @@ def test_f1_a_deposed_leader_never_commits_its_own_suffix() -> None:
         stage.run_for(0.002)
     stage.flow("b", "a")
     stage.run_for(0.8)
+    stage.make_room("a")
     stage.finish()
     assert not any(put.stored for put in lost)
 

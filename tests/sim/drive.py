@@ -50,8 +50,11 @@ class SimDrive:
 
     def fill(self) -> None:
         """Leave a little space or none."""
-        left = self._random.choice((0, 4096, 40_000, 150_000))
-        self._fs.budget_bytes = self._fs.used_bytes() + left
+        self.leave(self._random.choice((0, 4096, 40_000, 150_000)))
+
+    def leave(self, left_bytes: int) -> None:
+        """Leave so much space and no more."""
+        self._fs.budget_bytes = self._fs.used_bytes() + left_bytes
 
     def make_room(self) -> None:
         """Give the space back."""

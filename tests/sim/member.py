@@ -30,7 +30,8 @@ from tests.sim.process import Process
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-DISK_POLL = 1.0
+DISK_POLL = 5.0
+DISK_POLL_LOW = 1.0
 RECOVERY_CRASH_SHARE = 0.08
 """Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
@@ -146,7 +147,7 @@ class SimMember:
         process.guard(lambda: self._take_part(process))
         if process.ended:
             return
-        self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
+        self.world.scheduler.after(DISK_POLL_LOW, self._poll_disk_again, process)
         self.world.network.process_started(self.name)
 
     def _take_part(self, process: Process) -> None:
@@ -273,18 +274,19 @@ class SimMember:
         self._input(self._transfer, target)
 
     def poll_disk(self) -> None:
-        """Tell the group about free space, as the driver does from time to time."""
+        """Measure free space, as the driver does from time to time."""
         self._input(self._poll_disk)
 
     def _poll_disk(self) -> None:
         assert self.process is not None
-        self.process.group.set_disk_room(self.process.log.space.check())
+        self.process.log.space.check()
 
     def _poll_disk_again(self, process: Process) -> None:
-        """Poll every second, as the driver of a real member does."""
+        """Poll as the driver of a real member does."""
         if not process.ended:
             self.poll_disk()
-            self.world.scheduler.after(DISK_POLL, self._poll_disk_again, process)
+            wait = DISK_POLL_LOW if process.log.space.low else DISK_POLL
+            self.world.scheduler.after(wait, self._poll_disk_again, process)
 
     def apply_quickly(self) -> None:
         """End slow apply."""
@@ -443,7 +445,6 @@ class SimMember:
         now = self.clock.monotonic()
         if failure is None:
             process.group.write_finished(write, now)
-            process.group.set_disk_room(process.log.space.room)
             return
         self.world.trace(f"storage {self.name} failed {failure.errno}")
         self.world.counts["storage failures"] += 1

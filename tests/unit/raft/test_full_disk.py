@@ -5,7 +5,7 @@ import pytest
 from dledger.raft.message import AppendRequest
 from dledger.types import DiskRoom, EntryKind
 from dledger_proto.errors import Code, Outcome
-from tests.unit.raft.harness import Call, Member, World
+from tests.unit.raft.harness import LOG_SETTINGS, Call, Member, World
 from tests.unit.raft.test_barrier import ask
 
 
@@ -17,10 +17,16 @@ def free(member: Member, value: bytes = b"trim") -> Call:
     return call
 
 
-def set_room(world: World, names: str, room: DiskRoom) -> None:
+def leave(world: World, names: str, room: DiskRoom) -> None:
+    """Let the disks of some members be low, full, or neither."""
     for name in names:
-        world[name].group.set_disk_room(room)
-    world.run(0.3)
+        member = world[name]
+        member.fs.budget_bytes = None
+        if room is not DiskRoom.ENOUGH:
+            share = LOG_SETTINGS.low_water_bytes // 4
+            left = 3 * share if room is DiskRoom.LOW else share
+            member.fs.budget_bytes = member.fs.used_bytes() + left
+        assert member.log.space.check() is room
 
 
 def entries_sent(world: World, target: str) -> int:
@@ -42,7 +48,7 @@ def test_one_member_without_room_is_left_behind_and_catches_up(room: DiskRoom) -
     world = World()
     leader = world.elect("a")
     world.run(0.3)
-    world["b"].group.set_disk_room(room)
+    leave(world, "b", room)
     calls = [leader.put(b"one")]
     world.run(0.5)
     assert (world["b"].machine.values == []) == (room is DiskRoom.FULL), "it said so too late"
@@ -51,7 +57,7 @@ def test_one_member_without_room_is_left_behind_and_catches_up(room: DiskRoom) -
     world.run(1.0)
     assert {call.outcome for call in calls} == {Outcome.STORED}
     assert entries_sent(world, "b") == 0, "entries are not sent to who has no room"
-    world["b"].group.set_disk_room(DiskRoom.ENOUGH)
+    leave(world, "b", DiskRoom.ENOUGH)
     world.run(0.5)
     assert world["b"].machine.values == [b"one", b"two", b"three"]
 
@@ -60,10 +66,12 @@ def test_one_member_without_room_is_left_behind_and_catches_up(room: DiskRoom) -
 def test_a_leader_without_room_refuses_and_goes_on_by_itself(room: DiskRoom) -> None:
     world = World()
     leader = world.elect("a")
-    set_room(world, "a", room)
+    leave(world, "a", room)
+    world.run(0.3)
     assert refusal(leader.put(b"one")) is Code.DISK_FULL
     assert leader.machine.values == []
-    set_room(world, "a", DiskRoom.ENOUGH)
+    leave(world, "a", DiskRoom.ENOUGH)
+    world.run(0.3)
     call = leader.put(b"two")
     world.run(0.2)
     assert call.outcome is Outcome.STORED
@@ -72,13 +80,15 @@ def test_a_leader_without_room_refuses_and_goes_on_by_itself(room: DiskRoom) -> 
 def test_a_low_group_takes_what_frees_space_and_nothing_else() -> None:
     world = World()
     leader = world.elect("a")
-    set_room(world, "abc", DiskRoom.LOW)
+    leave(world, "abc", DiskRoom.LOW)
+    world.run(0.3)
     assert refusal(leader.put(b"more")) is Code.DISK_FULL
     call = free(leader)
     world.run(0.3)
     assert call.outcome is Outcome.STORED
     assert all(member.machine.values == [b"trim"] for member in world.alive)
-    set_room(world, "a", DiskRoom.FULL)
+    leave(world, "a", DiskRoom.FULL)
+    world.run(0.3)
     assert refusal(free(leader)) is Code.DISK_FULL
 
 
@@ -86,7 +96,8 @@ def test_a_low_group_elects_and_confirms_reads() -> None:
     """A new leader's first entry needs room on a majority, or nothing is confirmed any more."""
     world = World()
     world.elect("a")
-    set_room(world, "abc", DiskRoom.LOW)
+    leave(world, "abc", DiskRoom.LOW)
+    world.run(0.3)
     world["a"].kill()
     world.until(lambda: bool(world.leaders))
     answers = ask(world.leader)
@@ -100,8 +111,7 @@ def test_writes_are_refused_when_no_majority_has_room() -> None:
     leader = world.elect("a")
     world.hold_all()
     before = leader.put(b"before")
-    for name in "bc":
-        world[name].group.set_disk_room(DiskRoom.LOW)
+    leave(world, "bc", DiskRoom.LOW)
     world.held.clear()
     world.run(0.3)
     assert before.outcome is Outcome.STORED
@@ -109,7 +119,8 @@ def test_writes_are_refused_when_no_majority_has_room() -> None:
     call = free(leader)
     world.run(0.3)
     assert call.outcome is Outcome.STORED
-    set_room(world, "c", DiskRoom.ENOUGH)
+    leave(world, "c", DiskRoom.ENOUGH)
+    world.run(0.3)
     assert leader.put(b"again").outcome is None
     world.run(0.3)
     world["c"].kill()
@@ -121,7 +132,8 @@ def test_writes_are_refused_when_no_majority_has_room() -> None:
 def test_who_is_low_and_left_behind_gets_all_up_to_what_frees_space() -> None:
     world = World()
     leader = world.elect("a")
-    set_room(world, "b", DiskRoom.LOW)
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
     leader.propose(b"one", b"two")
     world.run(0.3)
     assert world["b"].machine.values == []
@@ -136,7 +148,8 @@ def test_who_is_low_and_left_behind_gets_all_up_to_what_frees_space() -> None:
 def test_a_new_leader_sends_what_another_proposed_to_free_space() -> None:
     world = World()
     world.elect("a")
-    set_room(world, "b", DiskRoom.LOW)
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
     world["a"].put(b"one")
     world.cut = {("a", "b")}
     free(world["a"])
