@@ -87,7 +87,7 @@ class FileSystem(Protocol):
 
     @property
     def is_freeing(self) -> bool:
-        """True while the space of a file that was removed has not come back."""
+        """True while space of files that were removed, and that nobody reads, has to come back."""
         ...
 
     def sync_folder(self, path: str) -> None:
@@ -192,6 +192,7 @@ class _Freeing:
 
     To free a gigabyte takes ext4 0.3 s (measured, with online discard), and as long whoever closes
     it would wait: so a thread does. A daemon, as a process that ends need not wait for the disk.
+    What waits is bounded by what one step of a trim removes and `FilePool` had open.
     """
 
     def __init__(self) -> None:
@@ -220,10 +221,12 @@ class _Freeing:
     def _work(self) -> None:
         while True:
             fd = self._waiting.get()
-            with contextlib.suppress(OSError):  # the file is gone, nobody wants to read it again
-                os.close(fd)
-            with self._lock:
-                self._left -= 1
+            try:
+                with contextlib.suppress(OSError):  # the file is gone, nobody will read it again
+                    os.close(fd)
+            finally:
+                with self._lock:
+                    self._left -= 1
 
 
 class OsFileSystem:

@@ -187,7 +187,8 @@ class AdminService(broker_pb2_grpc.AdminServicer):
             topics = [topic_from_proto(topic) for topic in request.topics]
 
             async def execute() -> pb.ImportTopicsReply:
-                await import_topics(messaging, topics)
+                for error in await import_topics(messaging, topics):
+                    raise error
                 return pb.ImportTopicsReply()
 
             return await self._calls.on_leader(call, messaging, IMPORT, request, execute)

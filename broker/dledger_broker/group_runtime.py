@@ -264,7 +264,11 @@ class GroupRuntime:
     async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
         """Measure free space; say so when it is another than before."""
         loop = asyncio.get_running_loop()
-        room = await loop.run_in_executor(self._pool, self._log.space.check)
+        try:
+            room = await loop.run_in_executor(self._pool, self._log.space.check)
+        except OSError as error:
+            self.served.host.failed(error)  # the reserve can't be kept (I16)
+            return before
         if room is not before:
             self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
         return room

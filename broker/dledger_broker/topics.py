@@ -164,7 +164,10 @@ class TopicAuthority:
     async def _carry_to(self, group: str, topic: Topic) -> bool:
         local = self._local.get(group)
         if local is not None and local.served.leads:
-            return await _took(import_topics(local, [topic]))
+            try:
+                return not await import_topics(local, [topic])
+            except DledgerError:
+                return False
         place = self._view.place(group)
         request = pb.ImportTopicsRequest(topics=[topic_to_proto(topic)]).SerializeToString()
         for address in place.where_to_ask() if place is not None else ():
@@ -191,25 +194,27 @@ class TopicAuthority:
         return result.topic
 
 
-async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> None:
-    """Take over decisions of the control group; older ones than known are passed over."""
+async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[DledgerError]:
+    """Take over decisions of the control group; older ones than known are passed over.
+
+    Returns the refusals of topics that will never be taken over, the others were. DledgerError for
+    anything else, and then some may not have been.
+    """
     propose = messaging.served.commands.propose
     results = await asyncio.gather(
         *(propose(commands.ImportTopic(topic)) for topic in topics), return_exceptions=True
     )
+    refused: list[DledgerError] = []
     for result in results:
-        if isinstance(result, DledgerError) and result.code is Code.STALE_LAYOUT:
-            continue
-        if isinstance(result, BaseException):
+        if isinstance(result, DledgerError) and result.code in _FINAL:
+            refused.append(result)
+        elif isinstance(result, BaseException):
             raise result
+    return [error for error in refused if error.code is not Code.STALE_LAYOUT]
 
 
-async def _took(importing: "asyncio.Future[None] | object") -> bool:
-    try:
-        await importing  # type: ignore[misc]
-    except DledgerError:
-        return False
-    return True
+_FINAL: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
+"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
 
 class TopicFollower:
@@ -222,6 +227,7 @@ class TopicFollower:
         self._control_group = control_group
         self._view = view
         self._channels = channels
+        self._log = structlog.get_logger()
         self._wake = asyncio.Event()
         self._complete_up_to = 0
         """Everything the control group decided up to here is known; starts anew with each term."""
@@ -266,9 +272,10 @@ class TopicFollower:
                 reply = pb.ListTopicsReply.FromString(answer)
                 topics = [topic_from_proto(topic) for topic in reply.topics]
                 for first in range(0, len(topics), TOPICS_PER_CALL_MAX):
-                    await import_topics(
-                        self._messaging, topics[first : first + TOPICS_PER_CALL_MAX]
-                    )
+                    some = topics[first : first + TOPICS_PER_CALL_MAX]
+                    for error in await import_topics(self._messaging, some):
+                        # The others must not wait for it; once for each leader.
+                        self._log.warning("topic not taken over", reason=str(error))
             except (grpc.aio.AioRpcError, DledgerError, DecodeError):
                 continue  # the next address, or the next round
             if term == self._messaging.served.host.leadership.term:

@@ -325,7 +325,7 @@ class CommitLog:
         """Plan to remove whole segments below a position, none with an index above the limit.
 
         Returns the files that the next round removes, a segment or `TRIM_BYTES_MAX`; `first_index`
-        moves when it is finished. Empty while an earlier trim is not finished or the disk has not
+        moves when it is taken. Empty while an earlier trim is not finished or the disk has not
         got its space back. The last segment always stays.
         """
         self._disk.check()
@@ -365,6 +365,8 @@ class CommitLog:
         self._hard_state = content
         self._cut_in_flight = None
         if self._state.trim_base is not None:
+            # The files go while the round is executed: nobody may be sent to them any more.
+            self._state.drop_head(self._state.trim_base)
             self._publish(cut=False)
         return self._in_flight
 
@@ -385,14 +387,12 @@ class CommitLog:
             self._folder.identity = replace(self._folder.identity, group_id=finished.group_id)
         state.sealed_on_disk()
         if finished.trimmed is not None:
-            state.drop_head(finished.trimmed)
             state.trim_base = None
         state.tail.evict(state.durable.index)
         self._publish(cut=False)
 
     def _publish(self, *, cut: bool) -> None:
-        head = self._state.trim_base or self._state.first_position
-        bases = [segment.base for segment in self._state.segments if segment.base >= head]
+        bases = [segment.base for segment in self._state.segments]
         self._reader.publish(bases, self._state.written.position, cut=cut)
 
     # Reading.

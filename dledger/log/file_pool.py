@@ -51,7 +51,7 @@ class FilePool:
             self._give_back(path, handle)
 
     def forget(self, path: str) -> None:
-        """A file is about to be removed: later reads open whatever then has its name."""
+        """A file was removed: later reads open whatever then has its name."""
         with self._lock:
             handle = self._handles.pop(path, None)
             if handle is not None and not handle.users:

@@ -46,7 +46,7 @@ class LogState:
     checkpoint_position: Position = START
     """What the newest checkpoint that a round was taken for claims."""
     trim_base: Position | None = None
-    """The first segment to keep, when a trim is waiting for or in a round."""
+    """The first segment to keep, from when a trim is planned until its round has ended."""
 
     @property
     def first_index(self) -> LogIndex:
@@ -188,7 +188,7 @@ class LogState:
                 segment.samples = None
 
     def drop_head(self, base: Position) -> None:
-        """The files before `base` are gone: forget their entries."""
+        """The files before `base` go: forget their entries."""
         place = self.place_of_position(base)
         del self.segments[:place]
         self.terms.trim(self.first_index)

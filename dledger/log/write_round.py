@@ -133,8 +133,8 @@ class LogDisk:
         if name == self._name:
             self.close()
         path = self._path(name)
-        self._pool.forget(path)
         self._fs.unlink(path)
+        self._pool.forget(path)  # not before: a late reader might open it once more
         index_path = path.removesuffix(".log") + INDEX_SUFFIX
         if self._fs.exists(index_path):
             self._fs.unlink(index_path)

@@ -183,7 +183,7 @@ class StateMachine(Queries):
             commands = [decode(payload) for payload in entry.payloads]
             results = [self._run(command, entry) for command in commands]
         self._keys.write_changed()
-        self._garbage.collect()
+        self._garbage.collect(len(entry.payloads))
         self._producers.write_changed()
         changed = self._queues.write_changed()
         self._digest = self._writer.digest(self._digest, ref, entry.time_ms)

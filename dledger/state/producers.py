@@ -43,6 +43,8 @@ WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
 """The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
 EXPIRED_AT_ONCE_MAX: Final = 64
+EXPIRED_ROWS_MAX: Final = 2_048
+"""A command that expires begins no further producer beyond so many rows: one is forgotten whole."""
 """Producers that one ExpireProducers forgets."""
 LAST_SEQUENCES_MAX: Final = 4_096
 """Queues that a registration lists."""
@@ -276,26 +278,35 @@ class ProducerTable:
         stop_step = max(command.before_time_ms // ACTIVITY_STEP_MS, 0)
         prefix = PREFIX[Table.PRODUCER_ACTIVITY]
         rows = self._store.scan(prefix, prefix + U64.pack(stop_step), EXPIRED_AT_ONCE_MAX + 1)
-        expired = {key[9:]: key for key, _ in rows[:EXPIRED_AT_ONCE_MAX]}
-        for producer_id, key in expired.items():
+        expired: set[bytes] = set()
+        deleted = 0
+        for key, _ in rows[:EXPIRED_AT_ONCE_MAX]:
+            if deleted >= EXPIRED_ROWS_MAX:
+                break
+            producer_id = key[9:]
             for table in (Table.PRODUCER_QUEUE, Table.PRODUCER_WINDOW):
-                self._delete_all(PREFIX[table] + producer_id)
+                deleted += self._delete_all(PREFIX[table] + producer_id)
             self._writer.delete(PREFIX[Table.PRODUCER] + producer_id)
             self._writer.delete(key)
             self._producers.pop(producer_id, None)
+            expired.add(producer_id)
         self._queues = {
             queue_id: queue
             for queue_id, queue in self._queues.items()
             if queue_id[0] not in expired
         }
-        return ProducersExpired(len(expired), len(rows) > EXPIRED_AT_ONCE_MAX)
+        return ProducersExpired(len(expired), len(rows) > len(expired))
 
-    def _delete_all(self, prefix: bytes) -> None:
+    def _delete_all(self, prefix: bytes) -> int:
+        """Delete the rows with a prefix; return how many."""
         start, stop = prefix, after(prefix)
+        deleted = 0
         while rows := self._store.scan(start, stop, 256):
             for key, _ in rows:
                 self._writer.delete(key)
+            deleted += len(rows)
             start = rows[-1][0] + b"\0"
+        return deleted
 
 
 def _activity_key(active_step: int, producer_id: bytes) -> bytes:

@@ -198,6 +198,11 @@ class TopicTable:
             if known.deleted and not topic.deleted:
                 # Its rows are being freed; what was written there again would be freed with them.
                 return Refused(Code.TOPIC_NOT_FOUND, f"topic {topic.name} is deleted for good")
+            if topic.name != known.name:  # the control group never renames a topic
+                return Refused(
+                    Code.INVALID_ARGUMENT,
+                    f"topic {topic.topic_id.hex()} is called {known.name}, not {topic.name}",
+                )
         else:
             self._check_count()
         namesake = self.by_name(topic.name)

@@ -7,8 +7,9 @@ of queues (`queues.py`), nor segments: each member deletes those below the head 
     61 number u64                   -> start size u16, start, stop: a range of keys to delete
 
 A hold is alive while the entry's stamp is below its `until_ms` (D8). Rows in a garbage range are
-invisible already; every entry, whatever it holds, deletes up to GARBAGE_ROWS_PER_ENTRY of them, so
-that no apply takes long however much was trimmed, and all members delete the same.
+invisible already; every entry, whatever it holds, deletes GARBAGE_ROWS_PER_ENTRY of them and one
+more for each of its payloads: so no apply takes long however much was trimmed, what payloads add is
+deleted as fast as it comes, and all members delete the same.
 """
 
 import struct
@@ -52,30 +53,33 @@ class Garbage:
 
     def add(self, start: bytes, stop: bytes) -> None:
         """Delete the rows with start <= key < stop some time; nobody may write there again."""
+        if start >= stop:
+            return
         if self.is_empty:
             self._first = self._next = 0
         value = GARBAGE_SIZE.pack(len(start)) + start + stop
         self._writer.put(_START + U64.pack(self._next), value)
         self._next += 1
 
-    def collect(self) -> None:
-        """Delete up to GARBAGE_ROWS_PER_ENTRY rows of the oldest range."""
-        if self.is_empty:
-            return
-        key = _START + U64.pack(self._first)
-        value = self._store.get(key)
-        assert value is not None, f"no garbage range {self._first} below {self._next}"
-        (size,) = GARBAGE_SIZE.unpack_from(value)
-        start, stop = value[2 : 2 + size], value[2 + size :]
-        rows = self._store.scan(max(start, self._resume_at), stop, GARBAGE_ROWS_PER_ENTRY)
-        for row, _ in rows:
-            self._writer.delete(row)
-        if len(rows) < GARBAGE_ROWS_PER_ENTRY:
+    def collect(self, payloads: int) -> None:
+        """Delete rows of the oldest ranges: see the module header. A range counts as a row, too."""
+        left = GARBAGE_ROWS_PER_ENTRY + payloads
+        while left > 0 and not self.is_empty:
+            key = _START + U64.pack(self._first)
+            value = self._store.get(key)
+            assert value is not None, f"no garbage range {self._first} below {self._next}"
+            (size,) = GARBAGE_SIZE.unpack_from(value)
+            start, stop = value[2 : 2 + size], value[2 + size :]
+            rows = self._store.scan(max(start, self._resume_at), stop, left)
+            for row, _ in rows:
+                self._writer.delete(row)
+            if len(rows) == left:
+                self._resume_at = rows[-1][0] + b"\0"
+                return
+            left -= len(rows) + 1
             self._writer.delete(key)
             self._first += 1
             self._resume_at = b""
-        else:
-            self._resume_at = rows[-1][0] + b"\0"
 
 
 class HoldTable:

@@ -1,6 +1,8 @@
 """One group's parts, closed in order: also when the disk does not answer."""
 
 import asyncio
+import errno
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -13,14 +15,23 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile, FolderInUse
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
+from dledger.raft.api import Role
 from dledger.raft.transport import PeerListener
 from dledger.trace import ListTrace
-from dledger.types import EntryKind, LogIndex, MemberId, Term
+from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
+from dledger_broker import group_runtime
 from dledger_broker.config_load import load_config
 from dledger_broker.forward import Channels
 from dledger_broker.group_runtime import GroupRuntime
 from dledger_broker.member import exit_code_of
 from dledger_proto.entry import encode_genesis
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_runtime, "UPKEEP_SECONDS", 0.01)
+
 
 CONFIG = """
 cluster = "c"
@@ -38,14 +49,16 @@ members = { a = "127.0.0.1:1" }
 """
 
 
-async def opened(folder: Path) -> GroupRuntime:
+async def opened(
+    folder: Path, on_failure: Callable[[BaseException], None] = lambda _error: None
+) -> GroupRuntime:
     path = folder / "member.toml"
     path.write_text(CONFIG)
     config = load_config(path, {}).config
     runtime = GroupRuntime(
         config, config.groups[0], SystemClock(), Random(1), ThreadPoolExecutor(1), Channels()
     )
-    runtime.open(lambda _error: None)
+    runtime.open(on_failure)
     runtime.start(PeerListener("c", ListTrace()))
     return runtime
 
@@ -80,6 +93,27 @@ def test_a_folder_stays_locked_while_a_thread_may_still_write(tmp_path: Path) ->
         with pytest.raises(FolderInUse):
             reopen(tmp_path)
         await whole_stop()
+
+    asyncio.run(run())
+
+
+def test_a_disk_that_fails_when_it_is_looked_at_ends_the_group(tmp_path: Path) -> None:
+    """The reserve can't be kept, and the member must not go on as if it were (I16)."""
+
+    async def run() -> None:
+        failed: list[BaseException] = []
+        runtime = await opened(tmp_path, failed.append)
+        host, space = runtime.served.host, runtime._log.space
+        await until(lambda: host.leadership.role is Role.LEADER, "a group of one leads")
+        await host.save_state()  # nothing is written from here on
+
+        def check() -> DiskRoom:
+            raise OSError(errno.EIO, "simulated")
+
+        space.check = check  # type: ignore[method-assign]
+        await until(lambda: bool(failed), "the group fails")
+        assert isinstance(failed[0], OSError)
+        await runtime.stop(10.0)
 
     asyncio.run(run())
 

@@ -132,6 +132,23 @@ def test_what_was_missed_is_fetched_through_errors_and_once() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("code", [Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT])
+def test_a_topic_that_is_never_taken_over_does_not_keep_the_others_back(code: Code) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.commands.refusals = [DledgerError(code, "it is gone here")]
+        group.follower.start()
+        async with control_group(port, [all_topics]) as asked:
+            await until(lambda: 2 in asked, "what is known is not fetched again")
+            assert group.commands.taken == ["t2"]
+            assert set(asked[: asked.index(2)]) == {0}
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
 def test_a_new_leader_begins_at_the_beginning() -> None:
     """What the old leader had fetched may not have been committed."""
 

@@ -350,6 +350,36 @@ def test_a_long_head_is_trimmed_in_steps(
     assert max(steps) == (1 if at_once == 1 else 2)
 
 
+@pytest.mark.parametrize("executed", [False, True])
+def test_nobody_is_sent_to_files_that_a_round_removes(disk: Disk, *, executed: bool) -> None:
+    """Between the unlink and the end of the round a missing file looked like damage."""
+    member, model = filled(disk)
+    member.sync()
+    member.reopen(close=True)  # nothing is in memory
+    log = member.log
+    assert log.trim_head(log.last_position, log.last_index)
+    before = log.payload(LogIndex(2), 1_000)
+    taken = member.take()
+    if executed:
+        taken.execute()
+    first = log.first_index
+    assert first > 1
+    assert log.trim_head(log.last_position, log.last_index) == []
+    for read in (
+        lambda: log.payload(LogIndex(2), 1_000),
+        lambda: log.entries(LogIndex(2), LogIndex(4), 1_000),
+        lambda: log.ref(LogIndex(2)),
+        lambda: log.read_span(before.span),
+    ):
+        with pytest.raises(SpanGone):
+            read()
+    check_holds(log, model.entries, first=first)
+    if not executed:
+        taken.execute()
+    log.round_finished(taken)
+    check_holds(log, model.entries, first=first)
+
+
 def test_the_last_segment_is_never_trimmed(disk: Disk) -> None:
     member, model = filled(disk)
     member.sync()

@@ -5,6 +5,7 @@ Method: mincore tells which pages of a file are in the page cache.
 
 import asyncio
 import ctypes
+import errno
 import mmap
 import os
 import threading
@@ -66,10 +67,12 @@ def test_what_is_not_synced_is_not_given_back(tmp_path: Path) -> None:
 
 
 class Closers:
-    """Who closes descriptors; threads but this one wait until `go`."""
+    """Who closes descriptors; threads but this one wait until `go`, fail then if `fails`."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
+        self.fails = False
+        self.fs = OsFileSystem()
         self.aside: list[bool] = []
         self._here, self._close = threading.get_ident(), os.close
 
@@ -77,8 +80,11 @@ class Closers:
         aside = threading.get_ident() != self._here
         if aside:
             assert self.go.wait(20)
+            assert self.fs.is_freeing, "its space is not back yet"
         self._close(fd)
         self.aside.append(aside)
+        if aside and self.fails:
+            raise OSError(errno.EIO, "simulated")
 
 
 @pytest.fixture
@@ -97,7 +103,7 @@ def of_size(fs: OsFileSystem, path: Path, size: int) -> File:
 
 def test_a_large_file_is_given_back_aside(tmp_path: Path, closers: Closers) -> None:
     """Its name is gone at once, its space when a thread that nobody waits for has closed it."""
-    fs = OsFileSystem()
+    fs = closers.fs
     path = tmp_path / "file"
     reader = of_size(fs, path, FREED_ASIDE_BYTES + 4096)
     fs.unlink(str(path))
@@ -111,12 +117,44 @@ def test_a_large_file_is_given_back_aside(tmp_path: Path, closers: Closers) -> N
 
 
 def test_a_small_file_is_given_back_at_once(tmp_path: Path, closers: Closers) -> None:
-    fs = OsFileSystem()
+    fs = closers.fs
     path = tmp_path / "file"
     of_size(fs, path, FREED_ASIDE_BYTES // 2).close()
     fs.unlink(str(path))
     assert not fs.is_freeing
     assert closers.aside == [False, False]
+
+
+def test_a_large_file_that_keeps_its_name_is_closed_at_once(
+    tmp_path: Path, closers: Closers
+) -> None:
+    fs = closers.fs
+    of_size(fs, tmp_path / "file", FREED_ASIDE_BYTES + 4096).close()
+    assert not fs.is_freeing
+    assert closers.aside == [False]
+
+
+def test_space_counts_and_not_length(tmp_path: Path, closers: Closers) -> None:
+    fs = closers.fs
+    path = tmp_path / "file"
+    file = fs.open(str(path), create=True)
+    file.truncate(4 * FREED_ASIDE_BYTES)
+    fs.unlink(str(path))
+    file.close()
+    assert not fs.is_freeing
+    assert not any(closers.aside)
+
+
+def test_a_close_that_fails_does_not_end_the_thread(tmp_path: Path, closers: Closers) -> None:
+    """Else space would count as on its way for ever, and no head be trimmed again."""
+    fs = closers.fs
+    closers.go.set()
+    for name in ("one", "other"):
+        path = tmp_path / name
+        of_size(fs, path, FREED_ASIDE_BYTES + 4096).close()
+        closers.fails = name == "one"
+        fs.unlink(str(path))
+        asyncio.run(until(lambda: not fs.is_freeing, "the space is back"))
 
 
 def test_a_large_file_is_given_back_when_no_thread_is_to_be_had(
@@ -126,7 +164,7 @@ def test_a_large_file_is_given_back_when_no_thread_is_to_be_had(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    fs = OsFileSystem()
+    fs = closers.fs
     path = tmp_path / "file"
     of_size(fs, path, FREED_ASIDE_BYTES + 4096).close()
     fs.unlink(str(path))

@@ -110,6 +110,21 @@ def told(world: World) -> list[tuple[int, bool]]:
     ]
 
 
+def test_a_new_commit_index_is_told_soon_when_nobody_is_expected() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    leader.put(b"one")
+    world.run(0.02, step=0.001)  # a heartbeat left with it
+    world.sent.clear()
+    leader.put(b"two")
+    world.pump()
+    committed = leader.group.commit_index
+    assert committed == leader.log.last_index
+    world.run(0.01, step=0.001)
+    assert told(world)[-1] == (committed, False), "long before the next heartbeat"
+
+
 def test_a_new_commit_index_travels_with_the_entry_that_is_expected() -> None:
     world, leader = gathering_pair()
     committed = leader.log.last_index

@@ -7,12 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger.state.command import ExpireProducers, RegisterProducer, UpdateTopic
-from dledger.state.producers import ACTIVITY_STEP_MS, EXPIRED_AT_ONCE_MAX, WINDOW_BATCHES
+from dledger.state.producers import (
+    ACTIVITY_STEP_MS,
+    EXPIRED_AT_ONCE_MAX,
+    EXPIRED_ROWS_MAX,
+    WINDOW_BATCHES,
+)
 from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Result
 from dledger.state.tables import Table
 from dledger.state.values import LayoutPart, ProducerInfo
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (
+    GROUP,
     OTHER_TOPIC,
     PRODUCER,
     TOPIC,
@@ -169,6 +175,23 @@ def test_expiry_is_bounded() -> None:
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(3, False)
     assert driven.machine.producer(b"%016d" % 1) is None
+
+
+def test_expiry_is_bounded_by_rows_and_forgets_a_producer_whole() -> None:
+    queues = EXPIRED_ROWS_MAX // 4 + 1  # each of two rows: two producers are past the bound
+    driven = started(create(layout=(LayoutPart(GROUP, queues),)))
+    names = [b"%016d" % at for at in range(1, 6)]
+    for name in names:
+        driven.register(name)
+        driven.append(*(batch(producer=name, queue=at, sequence=0) for at in range(queues)))
+    late = ExpireProducers(10**12)
+    found = [driven.one(late) for _ in range(3)]
+    assert found == [
+        ProducersExpired(2, True),
+        ProducersExpired(2, True),
+        ProducersExpired(1, False),
+    ]
+    assert not [key for key in driven.rows() if key[0] in (Table.PRODUCER_QUEUE, Table.PRODUCER)]
 
 
 @dataclass

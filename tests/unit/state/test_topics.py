@@ -211,6 +211,25 @@ def test_import_cannot_bring_a_deleted_topic_back() -> None:
     assert changed(driven, ImportTopic(imported(14, deleted=True))).control_index == 14
 
 
+def test_import_cannot_rename_a_topic() -> None:
+    """The old name led to it until the next restart, and members differed by it."""
+    digests: list[bytes] = []
+    for restarts in (False, True):
+        driven = Driven(group="g2")
+        first = changed(driven, ImportTopic(imported(10)))
+        for deleted in (False, True):
+            other = replace(imported(11, deleted=deleted), name="renamed")
+            assert code_of(driven.one(ImportTopic(other))) is Code.INVALID_ARGUMENT
+        assert driven.machine.topic_by_name("orders") == first
+        assert driven.machine.topic_by_name("renamed") is None
+        if restarts:
+            driven.save()
+            driven = Driven(driven.store, driven.log, group="g2")
+        changed(driven, ImportTopic(imported(12, topic_id=OTHER_TOPIC)))
+        digests.append(driven.machine.digest)
+    assert digests[0] == digests[1]
+
+
 def test_import_of_a_name_given_away() -> None:
     """Deletions may arrive after the re-creation, or never: the newer id takes the name."""
     driven = Driven(group="g2")

@@ -9,8 +9,19 @@ from dledger.state.queues import ROWS_PER_BLOCK
 from dledger.state.results import Held, Trimmed
 from dledger.state.tables import Table
 from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY, HOLDS_PER_QUEUE_MAX
+from dledger.state.values import LayoutPart
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, offset_of, started
+from tests.unit.state.kit import (
+    GROUP,
+    OTHER_TOPIC,
+    TOPIC,
+    Driven,
+    batch,
+    code_of,
+    create,
+    offset_of,
+    started,
+)
 
 
 def test_trim_moves_the_minimum_up_only() -> None:
@@ -91,7 +102,7 @@ def test_rows_go_a_few_with_each_entry() -> None:
 
     assert rows() == blocks + 1
     driven.one(Trim(TOPIC, 0, end - 1))
-    left = blocks + 1 - GARBAGE_ROWS_PER_ENTRY
+    left = blocks + 1 - GARBAGE_ROWS_PER_ENTRY - 1  # one for the trim itself
     while left > 1:
         assert rows() == left
         driven.save()
@@ -102,6 +113,44 @@ def test_rows_go_a_few_with_each_entry() -> None:
     assert rows() == 1
     assert not [key for key in driven.rows() if key[0] == Table.GARBAGE]
     assert driven.machine.lookup_offset(TOPIC, 0, end - 1).base_offset == end - 1
+
+
+def _count(driven: Driven, table: Table) -> int:
+    return sum(key[0] == table for key in driven.rows())
+
+
+@pytest.mark.parametrize("more", [0, 1, ROWS_PER_BLOCK - 1])
+def test_a_queue_that_is_trimmed_to_its_end_again_and_again_leaves_nothing(more: int) -> None:
+    """A full block at the end was kept, and the next trim began behind it."""
+    driven = started()
+    end = 0
+    for _ in range(10):
+        driven.append(*[batch()] * (ROWS_PER_BLOCK + more))
+        end += ROWS_PER_BLOCK + more
+        driven.one(Trim(TOPIC, 0, end))
+        assert driven.machine.queue_bounds(TOPIC, 0) == (end, end)
+    driven.save()
+    driven = Driven(driven.store, driven.log)
+    driven.append(batch())
+    assert driven.machine.lookup_offset(TOPIC, 0, end).base_offset == end
+    driven.one(Trim(TOPIC, 0, end + 1))
+    driven.idle(2)
+    assert _count(driven, Table.QUEUE_ROWS) <= 1
+    assert _count(driven, Table.GARBAGE) == 0
+
+
+def test_many_trims_in_each_entry_do_not_pile_up() -> None:
+    queues = 4 * GARBAGE_ROWS_PER_ENTRY
+    driven = started(create(layout=(LayoutPart(GROUP, queues),), read_queues=queues))
+    waiting: list[int] = []
+    for offset in range(1, 6):
+        for _ in range(ROWS_PER_BLOCK if offset == 3 else 1):  # one that frees blocks
+            driven.append(*(batch(queue=queue) for queue in range(queues)))
+        ends = [driven.machine.queue_bounds(TOPIC, queue)[1] for queue in range(queues)]
+        driven.run(*(Trim(TOPIC, queue, end) for queue, end in enumerate(ends)))
+        waiting.append(_count(driven, Table.GARBAGE))
+    assert max(waiting) <= queues
+    assert waiting[-1] == 0
 
 
 @pytest.mark.parametrize("restarted_at", range(1, 7))
