@@ -182,8 +182,8 @@ class RaftConfig(Section):
     """Elections and replication."""
 
     heartbeat_ms: Milliseconds = 100
-    election_timeout_min_ms: Milliseconds = 500
-    election_timeout_max_ms: Milliseconds = 1_000
+    election_timeout_min_ms: Milliseconds = 600
+    election_timeout_max_ms: Milliseconds = 1_200
     link_loss_redial_ms: Milliseconds = 50
     campaign_jitter_ms: Milliseconds = 100
     disk_hang_limit_ms: Milliseconds = 2_000

@@ -43,8 +43,8 @@ class GroupSettings:
     members: Sequence[MemberId]
     """All configured voters, this one included; one to seven."""
     heartbeat: float = 0.1
-    election_timeout_min: float = 0.5
-    election_timeout_max: float = 1.0
+    election_timeout_min: float = 0.6
+    election_timeout_max: float = 1.2
     link_loss_redial: float = 0.05
     campaign_jitter: float = 0.1
     disk_hang_limit: float = 2.0

@@ -25,14 +25,15 @@ from dledger.types import MemberId
 QUICK_ROUNDS_MAX: Final = 5
 CLOCK_OFF_TIMEOUTS: Final = 2
 """A member with a clock that is off lets so many longest timeouts pass before it campaigns."""
-GUARD_SHARE: Final = 0.5
+GUARD_SHARE: Final = 0.59
 """A member that did not run for this share of the timeout by which it judges others was paused
 (L2); what is left covers the longest time between two heartbeats."""
 ANSWERS_SHARE: Final = 0.75
 """Of the shortest timeout: how old a majority's answers may be before a leader's pause begins (a
-quiet heartbeat takes half), and time for the next ones."""
-LOOK_SHARE: Final = 0.6
-"""Of that: a member without any input looks at the clock so often, to know that it runs."""
+quiet heartbeat takes 0.41), and time for the next ones."""
+LOOK_SHARE: Final = 0.75
+"""Of that: a member without any input looks at the clock so often, to know that it runs. Less often
+than quiet heartbeats come: who hears them need not look."""
 
 
 class Elections:

@@ -34,6 +34,8 @@ APPLY_SLICE_SECONDS: Final = 0.003
 """How long apply may hold the loop before messages and timers get a turn."""
 DEADLINE_MIN_SECONDS: Final = 0.001
 """The timer is never set to less: a deadline in the past must not spin the loop."""
+DEADLINE_EARLY_SECONDS: Final = 0.05
+"""A timer is left to fire so much too early: to set it anew with each message costs more."""
 DEADLINE_SLACK_SECONDS: Final = 0.002
 """So late a deadline may be met: a timer that fires by then is left, and nothing is computed."""
 
@@ -360,14 +362,17 @@ class GroupHost:
                 watcher(self._leadership)
 
     def _arm(self, now: float) -> None:
-        """Set the timer to the next deadline; a timer that is set earlier is left to fire."""
+        """Set the timer to the next deadline; one that is set a little earlier is left to fire."""
         if self._timer is not None and now < self._timer_at <= now + DEADLINE_SLACK_SECONDS:
             return
         deadlines = (self.group.next_deadline(), self._saving.deadline())
         deadline = min((each for each in deadlines if each is not None), default=None)
         if deadline is None:
             return
-        if self._timer is not None and now < self._timer_at <= deadline:
+        if (
+            self._timer is not None
+            and deadline - DEADLINE_EARLY_SECONDS < self._timer_at <= deadline
+        ):
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -19,7 +19,7 @@ from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
 """Of a heartbeat: so long a new commit index waits for an append message to travel with."""
-QUIET_HEARTBEAT_SHARE: Final = 0.5
+QUIET_HEARTBEAT_SHARE: Final = 0.41
 """Of the shortest election timeout: the period of heartbeats while there is nothing else to say.
 What an idle group costs are its wakes; an elector misses two of these before it stirs."""
 

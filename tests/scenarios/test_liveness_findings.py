@@ -184,6 +184,8 @@ def test_what_a_quiet_leader_begins_to_say_is_repeated_after_a_heartbeat() -> No
     """Heartbeats are slow while there is nothing to say; an entry that is lost ends that."""
     stage = Stage("abc").formed()
     stage.run_for(3.0)
+    stage.keep_sent = True
+    stage.run_until(lambda: bool(stage.sent), 1.0, "a heartbeat leaves: the next is far")
     losing = [True]
     stage.filters.append(lambda source, target, message: losing[0] and source == "a")
     began = stage.scheduler.now

@@ -123,7 +123,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
             low_water_bytes=256 * KIB,
         ),
         heartbeat=0.1,
-        election_timeout=(0.5, 1.0),
+        election_timeout=(0.6, 1.2),
         producers=producers,
         stamped_share=random.choice((0.6, 0.8, 1.0)),
         send_interval=random.uniform(0.08, 0.25) * producers,

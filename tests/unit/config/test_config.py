@@ -127,7 +127,7 @@ def test_group_settings_are_in_seconds(file: Path) -> None:
     settings = loaded.config.group_settings(loaded.config.groups[0])
     assert (settings.cluster, settings.group, settings.member) == ("shop", "orders-1", "a")
     assert tuple(settings.members) == ("a", "b", "c")
-    assert (settings.heartbeat, settings.election_timeout_min) == (0.05, 0.5)
+    assert (settings.heartbeat, settings.election_timeout_min) == (0.05, 0.6)
     assert settings.durability is Durability.ASYNC
 
 
@@ -302,7 +302,7 @@ def test_everything_wrong_is_told_at_once(file: Path) -> None:
 def test_relations_are_told_beside_unknown_keys(file: Path) -> None:
     assert lines(file, "zzz = 1\nraft.heartbeat_ms = 300\n" + GOOD) == [
         "zzz = 1 (file member.toml): unknown key; see the list of keys: dledger config keys",
-        "raft.election_timeout_min_ms = 500: must be above 900, 3 times raft.heartbeat_ms = 300",
+        "raft.election_timeout_min_ms = 600: must be above 900, 3 times raft.heartbeat_ms = 300",
     ]
 
 
@@ -350,9 +350,9 @@ def test_relations_between_values(file: Path) -> None:
     assert lines(file, text) == [
         "group.members = a, b, c (file member.toml): must contain this member, 'z'",
         "group.members.b = host-1:10911 (file member.toml): is also the address of a",
-        "raft.election_timeout_min_ms = 500: must be above 600, 3 times raft.heartbeat_ms = 200",
+        "raft.election_timeout_min_ms = 600: must be above 600, 3 times raft.heartbeat_ms = 200",
         "raft.election_timeout_max_ms = 500 (file member.toml): must be above "
-        "raft.election_timeout_min_ms = 500",
+        "raft.election_timeout_min_ms = 600",
         "raft.inflight_bytes_max = 1000 (file member.toml): must be at least 8388608, the largest "
         "thing it holds",
         "storage.segment_size_bytes = 1000 (file member.toml): must be at least 8388608, the "
