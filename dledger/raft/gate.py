@@ -13,7 +13,7 @@ what the message proves (F1). Does not own decisions about votes or replication.
 
 import enum
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dledger.raft.kinds import AppendAnswer, AppendRequest, Message, VoteAnswer, VoteRequest
@@ -52,15 +52,14 @@ class OutboundGate:
             newest = held[-1]
             same = newest.target == target and isinstance(newest.message, AppendAnswer)
             if same and (newest.log_index >= log_index or len(held) >= HELD_MAX):
-                # Acknowledgements of one reign are cumulative: the later one says it all.
                 log_index = max(log_index, newest.log_index)
-                held.pop()
+                message = _cumulated(held.pop().message, message)
         held.append(_Held(target, message, term, hard_version, log_index))
 
     def release(
         self, *, term: int, hard_version: int, log_index: int
     ) -> list[tuple[MemberId, Message]]:
-        """Return what may leave now, in order; of several acknowledgements to one peer the last."""
+        """Return what may leave now, in order; acknowledgements to one peer as the last of them."""
         if not self._held:
             return []
         free: list[_Held] = []
@@ -71,16 +70,16 @@ class OutboundGate:
             covered = item.hard_version <= hard_version and item.log_index <= log_index
             (free if covered else kept).append(item)
         self._held = kept
-        last_answer: dict[MemberId, int] = {
-            item.target: place
-            for place, item in enumerate(free)
-            if isinstance(item.message, AppendAnswer)
-        }
+        last: dict[MemberId, _Held] = {}
+        for item in free:
+            if isinstance(item.message, AppendAnswer):
+                if item.target in last:
+                    item.message = _cumulated(last[item.target].message, item.message)
+                last[item.target] = item
         return [
             (item.target, item.message)
-            for place, item in enumerate(free)
-            if last_answer.get(item.target, place) == place
-            or not isinstance(item.message, AppendAnswer)
+            for item in free
+            if last.get(item.target, item) is item or not isinstance(item.message, AppendAnswer)
         ]
 
     def forget(self, target: MemberId) -> None:
@@ -90,6 +89,14 @@ class OutboundGate:
     def clear(self) -> None:
         """Drop everything."""
         self._held.clear()
+
+
+def _cumulated(earlier: Message, later: AppendAnswer) -> AppendAnswer:
+    """Return the later of two answers to one reign; it says what the earlier one acknowledged."""
+    assert isinstance(earlier, AppendAnswer), earlier
+    if earlier.matched and later.matched and earlier.match_index > later.match_index:
+        return replace(later, match_index=earlier.match_index)
+    return later
 
 
 class Admission(enum.Enum):

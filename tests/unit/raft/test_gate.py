@@ -73,6 +73,31 @@ def test_a_later_acknowledgement_of_less_waits_for_the_more_it_replaced() -> Non
     assert len(gate.release(term=1, hard_version=0, log_index=30)) == 1
 
 
+def test_a_heartbeat_answer_takes_nothing_back_that_waits_for_the_disk() -> None:
+    """It would make the leader wait for the next one, to hear of entries that are stored."""
+    for version in (0, 1):  # merged while it waits, or when both leave
+        gate = OutboundGate()
+        gate.hold(B, answer(1, 10), term=1, hard_version=0, log_index=10)
+        gate.hold(B, vote(), term=1, hard_version=0, log_index=0)
+        gate.hold(B, answer(2, 4), term=1, hard_version=version, log_index=0)
+        if version:
+            gate.hold(B, answer(3, 4), term=1, hard_version=1, log_index=0)
+        released = [
+            message
+            for _, message in gate.release(term=1, hard_version=1, log_index=10)
+            if isinstance(message, AppendAnswer)
+        ]
+        assert [(each.number, each.match_index) for each in released] == [(2 + version, 10)]
+
+
+def test_a_mismatch_is_not_made_an_acknowledgement() -> None:
+    gate = OutboundGate()
+    mismatch = AppendAnswer(2, 1, 1, False, 0, 7, 1, 0)
+    gate.hold(B, answer(1, 10), term=1, hard_version=0, log_index=10)
+    gate.hold(B, mismatch, term=1, hard_version=0, log_index=0)
+    assert gate.release(term=1, hard_version=0, log_index=10) == [(B, mismatch)]
+
+
 def test_what_waits_is_bounded() -> None:
     gate = OutboundGate()
     for number in range(3 * HELD_MAX):
