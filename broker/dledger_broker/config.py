@@ -32,6 +32,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     ENTRY_SIZE_MAX,
     FRAME_SIZE_MAX,
+    FRAME_SIZE_TARGET,
     GIB,
     GROUP_NAME_LENGTH_MAX,
     KIB,
@@ -163,8 +164,8 @@ class StorageConfig(Section):
     tail_cache_bytes: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
     checkpoint_bytes: Annotated[int, Field(ge=256 * KIB, le=GIB)] = 16 * MIB
     disk_low_water_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """Below this much free space writes are refused DISK_FULL but those that free space, below half
-    of it these, too; reads go on."""
+    """Below this much free space (0: never) writes are refused DISK_FULL but those that free space,
+    below half of it these, too; reads go on."""
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
     """Held back for hard state, state commits and the tail (I16)."""
 
@@ -331,6 +332,16 @@ def _relations(config: MemberConfig) -> Iterator[Problem]:
             "storage.disk_low_water_bytes",
             str(storage.disk_low_water_bytes),
             f"must be at least storage.disk_reserve_bytes = {storage.disk_reserve_bytes}",
+        )
+    below_mark = storage.disk_low_water_bytes // 2 + storage.disk_reserve_bytes
+    on_the_way = config.raft.inflight_bytes_max + FRAME_SIZE_TARGET
+    if 0 < below_mark < on_the_way:
+        yield Problem(
+            "storage.disk_low_water_bytes",
+            str(storage.disk_low_water_bytes),
+            f"half of it and storage.disk_reserve_bytes = {storage.disk_reserve_bytes} must hold "
+            f"{on_the_way}: raft.inflight_bytes_max and a frame, which may be on their way to a "
+            "full disk",
         )
     admission = config.admission
     for key in ("append_bytes_max", "stream_bytes_max", "fetch_bytes_max"):

@@ -48,8 +48,8 @@ from dledger_proto.errors import DledgerError
 
 UPKEEP_SECONDS: Final = 5.0
 UPKEEP_SECONDS_LOW: Final = 1.0
-"""While the disk is low: how soon it is seen that others made room. What the log itself takes it
-measures before it takes it."""
+"""While the disk is low: how soon it is seen that others made room. What is left when the log has
+allocated more for itself, it measures at once."""
 EXPIRY_SECONDS_MAX: Final = 3_600.0
 EXPIRY_CHECKS: Final = 8
 """A leader proposes to forget producers this often within the time after which they expire."""

@@ -60,8 +60,7 @@ class Commands:
     async def propose(self, command: commands.Command) -> object:
         """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
         future: asyncio.Future[tuple[Settled, int]] = self._loop.create_future()
-        frees_space = isinstance(command, commands.FREES_SPACE)
-        staged = _Staged(commands.encode(command), future, frees_space)
+        staged = _Staged(commands.encode(command), future, commands.frees_space(command))
         if not self._staged:
             self._loop.call_soon(self._flush)
         self._staged.append(staged)

@@ -4,7 +4,7 @@ Owns: the log's public face. What is where: `log_state` (memory), `planning` and
 (making it durable), `recovery` (start), `lookup` and `span_reader` (reading), `tail` (the newest
 bytes), `space` (a full disk). It knows nothing of votes, commit or apply.
 
-One thread, the loop's, calls everything here except `read_span`, `check_disk` and `Round.execute`,
+One thread, the loop's, calls everything here except `read_span`, `space.check` and `Round.execute`,
 which any thread may call. Appending and cutting change memory only; `take_round` hands out what is
 dirty, `Round.execute` writes it elsewhere, `round_finished` moves `written_index` and, when the
 round ended with a sync, `durable_index`. After a failed write or sync the log has failed:
@@ -322,7 +322,7 @@ class CommitLog:
         self._publish(cut=True)
 
     def trim_head(self, position_needed: Position, index_limit: LogIndex) -> list[str]:
-        """Plan to remove whole segments below a position, none with an index above the limit.
+        """Plan to remove whole segments below a position, none with the index limit or above.
 
         Returns the files that the next round removes, a segment or `TRIM_BYTES_MAX`; `first_index`
         moves when it is taken. Empty while an earlier trim is not finished or the disk has not
@@ -336,7 +336,7 @@ class CommitLog:
         names: list[str] = []
         for place, segment in enumerate(state.segments[:-1]):
             end = state.end_of(place)
-            if end > bound or state.last_index_of(place) > index_limit:
+            if end > bound or state.last_index_of(place) >= index_limit:
                 break
             if names and end - state.segments[0].base > TRIM_BYTES_MAX:
                 break
@@ -464,7 +464,7 @@ class CommitLog:
 
     @property
     def disk_room(self) -> DiskRoom:
-        """How much free space there was at the last look: the caller's, or before an allocation."""
+        """How much free space there was at the last look: the caller's, or after an allocation."""
         return self.space.room
 
     # The end.

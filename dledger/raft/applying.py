@@ -80,6 +80,7 @@ class Applying:
         """Let go of log segments that neither the state nor any member needs."""
         context = self._context
         self._trim_at = context.now + TRIM_PERIOD
+        # Who comes after the newest committed entry must find it here: the logs agree up to it.
         limit = min(context.machine.saved_index, floor)
         if limit >= context.log.first_index:
             needed = Position(context.machine.head_needed())

@@ -261,7 +261,7 @@ class Group:
             return ""
         if room is DiskRoom.LOW:
             return "free space is below the low-water mark"
-        if self._parts.replication.needs_low_disks:
+        if self._parts.replication.short_of_room:
             return "free space is below the low-water mark on too many members"
         return ""
 
@@ -395,12 +395,13 @@ class Group:
         waits = parts.proposals.are_waiting and not parts.transfer.active
         if waits and self._context.engine.is_leader:
             parts.proposals.cut(self._append, self._context.now, everything=everything)
-            parts.replication.freeing_index = max(
-                parts.replication.freeing_index, parts.proposals.freeing_index
-            )
 
-    def _append(self, kind: EntryKind, payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
+    def _append(
+        self, kind: EntryKind, payloads: Sequence[Buffer], frees_space: bool
+    ) -> tuple[LogIndex, Term]:
         ref = self._context.journal.append_new(kind, payloads, self._context.engine.term)
+        if frees_space:
+            self._parts.replication.freeing_index = ref.index
         return ref.index, ref.term
 
     def _release(self) -> None:

@@ -363,8 +363,8 @@ class GroupHost:
 
     def _arm(self, now: float) -> None:
         """Set the timer to the next deadline; one that is set a little earlier is left to fire."""
-        if self._timer is not None and now < self._timer_at <= now + DEADLINE_SLACK_SECONDS:
-            return
+        if self._timer is not None and self._timer_at <= now + DEADLINE_SLACK_SECONDS:
+            return  # also an overdue one: set anew each time it would never fire
         deadlines = (self.group.next_deadline(), self._saving.deadline())
         deadline = min((each for each in deadlines if each is not None), default=None)
         if deadline is None:

@@ -11,6 +11,7 @@ Does not own: which bytes a request holds, or what the core counts (`replication
 """
 
 import enum
+import math
 from collections import deque
 from typing import NamedTuple
 
@@ -37,8 +38,8 @@ class Progress:
 
     __slots__ = (
         "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_room", "floor",
-        "inflight", "inflight_bytes", "match", "match_number", "member", "next", "number", "pace",
-        "probe_open", "quarantined", "unsynced",
+        "heard_at", "inflight", "inflight_bytes", "match", "match_number", "member", "next",
+        "number", "pace", "probe_open", "quarantined", "unsynced",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -47,6 +48,8 @@ class Progress:
         """Of the newest request sent; grows for the life of the process."""
         self.answered = 0
         """The newest request that was answered, with whatever."""
+        self.heard_at = -math.inf
+        """When an answer of this reign came last."""
         self.match = 0
         self.match_number = 0
         """Of the request whose answer moved `match`: what answers a later one knows of it."""
@@ -69,6 +72,7 @@ class Progress:
 
     def begin_reign(self, last_index: int) -> None:
         """Know nothing but that the follower may hold everything up to `last_index`."""
+        self.heard_at = -math.inf
         self.match = 0
         self.next = last_index + 1
         self.commit_sent = 0

@@ -32,7 +32,8 @@ DECISION_LIMIT: Final = 1.0
 
 CUT_DETAIL: Final = "the entry was cut from this member's log"
 
-Append = Callable[[EntryKind, Sequence[Buffer]], tuple[LogIndex, Term]]
+Append = Callable[[EntryKind, Sequence[Buffer], bool], tuple[LogIndex, Term]]
+"""Makes an entry of payloads; true: some free space. Returns its index and term."""
 
 
 class Proposal:
@@ -66,8 +67,6 @@ class Proposals:
         self._proposed: dict[int, tuple[int, list[Proposal]]] = {}
         """By index of the entry: its term and its proposals, in the order of their payloads."""
         self._decide_by: float | None = None
-        self.freeing_index = 0
-        """The newest entry that was made of something that frees space."""
 
     @property
     def undecided(self) -> int:
@@ -140,15 +139,14 @@ class Proposals:
             payloads: list[Buffer] = []
             for proposal in batch:
                 payloads += proposal.payloads
+            frees_space = any(proposal.frees_space for proposal in batch)
             try:
-                index, term = append(batch[0].kind, payloads)
+                index, term = append(batch[0].kind, payloads, frees_space)
             except Exception:
                 # No entry was made: who comes after this decides about all that waits.
                 self._waiting.extendleft(reversed(batch))
                 self.waiting_bytes += sum(proposal.size for proposal in batch)
                 raise
-            if any(proposal.frees_space for proposal in batch):
-                self.freeing_index = index
             self._gathering.cut(index, len(batch), len(payloads), now)
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)

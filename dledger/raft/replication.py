@@ -36,6 +36,9 @@ class Replication:
         self._floor = 0
         self.freeing_index = 0
         """The newest entry that may free space: up to it a member whose disk is low is filled."""
+        self.short_of_room = False
+        """Only with members whose disk is low or full is there a majority: callers' writes are
+        refused, and what was taken before goes also to those that are low."""
         self._median_ms = 0
         """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
@@ -51,6 +54,7 @@ class Replication:
         self._floor = self._median_ms = 0
         # What the leaders before proposed to free space is not known here, but it is in the log.
         self.freeing_index = context.log.last_index
+        self.short_of_room = False
         for progress in self.peers.values():
             # The core has appended its no-op: before that the logs may agree.
             progress.begin_reign(context.log.last_index - 1)
@@ -92,6 +96,7 @@ class Replication:
         self._heartbeat_at = self._beaten_at + period
         self._floor = self.trim_floor()
         self._median_ms = self._median_offset_ms()
+        self._weigh_room()
         for progress in self.peers.values():
             progress.retry_probe()
             if not self._pump(progress):
@@ -151,7 +156,7 @@ class Replication:
         sent = False
         window = context.settings.inflight_bytes_max
         last = log.last_index
-        if progress.disk_room is DiskRoom.LOW and not self.needs_low_disks:
+        if progress.disk_room is DiskRoom.LOW and not self.short_of_room:
             last = min(last, self.freeing_index)
         while progress.next <= last and progress.may_send(window):
             payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
@@ -204,6 +209,7 @@ class Replication:
             context.trace.event("dropped", sender=sender, message="append-answer", reason="unasked")
             return False
         progress.answered = max(progress.answered, message.number)
+        progress.heard_at = context.now
         progress.quarantined = message.quarantined
         progress.disk_hangs = message.disk_hangs
         progress.unsynced = message.unsynced
@@ -220,6 +226,7 @@ class Replication:
             return False
         else:
             self._back_off(progress, message)
+        self._weigh_room()
         self._pump(progress)
         if message.quarantined:
             return False  # moves replication, is no witness of anything (D18)
@@ -266,12 +273,37 @@ class Replication:
         if progress.mismatched(message.number, low + 1) and not self._pump(progress):
             self._send(progress, None)
 
+    def _weigh_room(self) -> None:
+        """Find out whether a majority takes entries without those whose disk is low or full (I16).
+
+        Who is silent, hangs, or lacks what is committed does not help to commit what comes.
+        """
+        context = self._context
+        short = False
+        if not all(each.disk_room is DiskRoom.ENOUGH for each in self.peers.values()):
+            heard_since = context.now - context.settings.election_timeout_min
+            able, without_room = 1, 0
+            for progress in self.peers.values():
+                is_there = progress.member in context.outbox.up and not progress.quarantined
+                if not is_there or progress.heard_at < heard_since or progress.disk_hangs:
+                    continue
+                if progress.disk_room is not DiskRoom.ENOUGH:
+                    without_room += 1
+                elif progress.match >= context.engine.commit_index:
+                    able += 1
+            short = able < context.majority <= able + without_room
+        begins, self.short_of_room = short and not self.short_of_room, short
+        if begins:
+            for progress in self.peers.values():
+                self._pump(progress)
+
     # Links and lives.
 
     def link_changed(self, peer: MemberId) -> None:
         """A link broke or stands again: what was in flight is taken for lost."""
         progress = self.peers[peer]
         progress.lost()
+        self._weigh_room()
         if self._context.engine.is_leader and not self._pump(progress):
             self._send(progress, None)
 
@@ -297,23 +329,6 @@ class Replication:
             progress.unsynced for progress in self.peers.values()
         )
 
-    @property
-    def needs_low_disks(self) -> bool:
-        """Tell whether only members whose disk is low make a majority of those that take entries.
-
-        Then callers' writes are refused, and what was taken before is brought to an end.
-        """
-        if not any(progress.disk_room is DiskRoom.LOW for progress in self.peers.values()):
-            return False
-        context = self._context
-        rooms = [
-            progress.disk_room
-            for progress in self.peers.values()
-            if progress.member in context.outbox.up and not progress.quarantined
-        ]
-        enough = 1 + rooms.count(DiskRoom.ENOUGH)
-        return enough < context.majority <= enough + rooms.count(DiskRoom.LOW)
-
     def group_wall_ms(self) -> int:
         """Return the majority's median clock: this leader's clock and what the others showed."""
         return self._context.clock.wall_ms() + self._median_offset_ms()
@@ -332,15 +347,16 @@ class Replication:
         return self.peers[peer].match == self._context.log.last_index
 
     def transfer_candidates(self) -> list[MemberId]:
-        """Return who could lead, the most complete first."""
+        """Return who could lead, those with room first, then the most complete."""
         able = [
             progress
             for progress in self.peers.values()
             if progress.member in self._context.outbox.up
             and progress.pace is Pace.REPLICATE
-            and not (progress.quarantined or progress.disk_room or progress.disk_hangs)
+            and progress.disk_room is not DiskRoom.FULL
+            and not (progress.quarantined or progress.disk_hangs)
         ]
-        able.sort(key=lambda progress: (-progress.match, progress.member))
+        able.sort(key=lambda progress: (progress.disk_room, -progress.match, progress.member))
         return [progress.member for progress in able]
 
     def status(

@@ -171,8 +171,13 @@ KINDS: Final[dict[type[Command], int]] = {
     SetFormatLevel: 11,
 }
 
-FREES_SPACE: Final = (DeleteTopic, Trim, ReleaseHold)
-"""Commands that let go of what others stored: taken although the disk is low."""
+
+def frees_space(command: Command) -> bool:
+    """Tell whether a command lets go of what is stored: it is taken although the disk is low."""
+    if isinstance(command, ImportTopic):
+        return command.topic.deleted
+    return isinstance(command, DeleteTopic | Trim | ReleaseHold)
+
 
 ID_SIZE: Final = 16
 TEXT_SIZE_MAX: Final = 0xFFFF

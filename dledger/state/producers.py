@@ -43,9 +43,9 @@ WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
 """The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
 EXPIRED_AT_ONCE_MAX: Final = 64
-EXPIRED_ROWS_MAX: Final = 2_048
-"""A command that expires begins no further producer beyond so many rows: one is forgotten whole."""
 """Producers that one ExpireProducers forgets."""
+EXPIRED_ROWS_MAX: Final = 2_048
+"""And it begins no further one beyond so many rows: each is forgotten whole."""
 LAST_SEQUENCES_MAX: Final = 4_096
 """Queues that a registration lists."""
 CACHED_PRODUCERS_MAX: Final = 16_384

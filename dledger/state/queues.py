@@ -151,7 +151,6 @@ class QueueTable:
             if queue.block_rows == ROWS_PER_BLOCK:
                 # No row is added to it any more, and the next trim begins behind it.
                 stop += b"\0"
-                queue.block_rows = 0
         else:
             span = self.row_at(queue, offset)
             self._set_first(queue, span.position)

@@ -31,7 +31,7 @@ def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
         folder=folder / name,
         groups=tuple(GroupConfig(name=group, members=addresses) for group in GROUPS),
         storage=StorageConfig(
-            segment_size_bytes=64 * MIB, disk_reserve_bytes=MIB, disk_low_water_bytes=MIB
+            segment_size_bytes=64 * MIB, disk_reserve_bytes=12 * MIB, disk_low_water_bytes=12 * MIB
         ),
         state=StateConfig(map_size_bytes=256 * MIB),
     )

@@ -24,7 +24,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "writes-taken-without-room",
         "a leader with room takes what no majority has room for, and its fate stays open (I16)",
-        [Edit(f"{RAFT}.replication:Replication.needs_low_disks", "return enough <", "return 99 <")],
+        [Edit(f"{RAFT}.replication:Replication._weigh_room", "short = able <", "short = 99 <")],
         [f"{DISK}.test_nothing_is_taken_that_only_members_without_room_could_store"],
     ),
     Mutant(

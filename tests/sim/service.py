@@ -97,8 +97,7 @@ class Service:
     def _command(
         self, wanted: command.Command, respond: Respond, answer: Callable[[object], Answer]
     ) -> None:
-        frees_space = isinstance(wanted, command.FREES_SPACE)
-        body = command.encode(wanted)
+        body, frees_space = command.encode(wanted), command.frees_space(wanted)
         self._propose(EntryKind.COMMANDS, body, respond, answer, frees_space=frees_space)
 
     def _propose(

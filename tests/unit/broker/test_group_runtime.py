@@ -40,8 +40,8 @@ listen = "127.0.0.1:1"
 folder = "data"
 
 [storage]
-disk_reserve_bytes = 1048576
-disk_low_water_bytes = 1048576
+disk_reserve_bytes = 12582912
+disk_low_water_bytes = 12582912
 
 [group]
 name = "g"

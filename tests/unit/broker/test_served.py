@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from dledger.state import command as commands
+from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_broker.served import Commands
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -60,7 +61,7 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
         )
         assert host.asked == [(2, False), (3, True), (1, False)]
         for command, answer in zip(wanted, answers, strict=True):
-            if isinstance(command, commands.FREES_SPACE):
+            if commands.frees_space(command):
                 assert answer == commands.encode(command)
             else:
                 assert isinstance(answer, DledgerError)
@@ -69,7 +70,8 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("command", [*commands.KINDS])
-def test_only_what_lets_go_frees_space(command: type[commands.Command]) -> None:
-    frees = {commands.Trim, commands.DeleteTopic, commands.ReleaseHold}
-    assert issubclass(command, commands.FREES_SPACE) == (command in frees)
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_deletion_that_the_control_group_decided_frees_space(*, deleted: bool) -> None:
+    layout = (LayoutPart("g", 1),)
+    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, layout, 1, 6, 7, deleted)
+    assert commands.frees_space(commands.ImportTopic(topic)) == deleted

@@ -350,6 +350,37 @@ def test_a_long_head_is_trimmed_in_steps(
     assert max(steps) == (1 if at_once == 1 else 2)
 
 
+def test_the_entry_of_the_limit_stays(disk: Disk) -> None:
+    """Whoever comes after the newest committed entry must find it: the logs agree up to it."""
+    member, _ = filled(disk)
+    member.sync()
+    log = member.log
+    ends = [log._state.last_index_of(place) for place in range(len(log._state.segments) - 1)]
+    log.trim_head(log.last_position, ends[1])
+    member.sync()
+    assert log.first_index == ends[0] + 1 <= ends[1]
+
+
+def test_a_late_reader_does_not_keep_a_removed_file(disk: Disk) -> None:
+    """One that opens it in the moment before its name goes: its space would not come back."""
+    member, _ = filled(disk)
+    member.sync()
+    log, fs = member.log, disk[0]
+    names = log.trim_head(log.last_position, log.last_index)
+    taken = member.take()
+    unlink = fs.unlink
+
+    def read_and_unlink(path: str) -> None:
+        if path.endswith(".log"):
+            log._pool.pread(path, 10, 0)
+        unlink(path)
+
+    fs.unlink = read_and_unlink  # type: ignore[method-assign]
+    taken.execute()
+    log.round_finished(taken)
+    assert not [path for path in log._pool._handles if path.rpartition("/")[2] in names]
+
+
 @pytest.mark.parametrize("executed", [False, True])
 def test_nobody_is_sent_to_files_that_a_round_removes(disk: Disk, *, executed: bool) -> None:
     """Between the unlink and the end of the round a missing file looked like damage."""

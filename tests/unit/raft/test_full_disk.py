@@ -3,7 +3,7 @@
 import pytest
 
 from dledger.raft.message import AppendRequest
-from dledger.types import DiskRoom, EntryKind
+from dledger.types import DiskRoom, EntryKind, MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.unit.raft.harness import LOG_SETTINGS, Call, Member, World
 from tests.unit.raft.test_barrier import ask
@@ -126,7 +126,86 @@ def test_writes_are_refused_when_no_majority_has_room() -> None:
     world["c"].kill()
     assert refusal(leader.put(b"needs b")) is Code.DISK_FULL
     world["b"].kill()
+    world.run(0.3)
     assert leader.put(b"needs somebody").outcome is None, "it is not for want of room"
+
+
+def test_full_followers_make_a_leader_with_room_refuse() -> None:
+    """The worse disks must not get the worse answer: what they can't store is not taken."""
+    world = World()
+    leader = world.elect("a")
+    leave(world, "b", DiskRoom.FULL)
+    leave(world, "c", DiskRoom.LOW)
+    world.run(0.3)
+    assert refusal(leader.put(b"one")) is Code.DISK_FULL
+    leave(world, "c", DiskRoom.FULL)
+    world.run(0.3)
+    assert refusal(leader.put(b"two")) is Code.DISK_FULL
+    leave(world, "bc", DiskRoom.ENOUGH)
+    world.run(0.3)
+    call = leader.put(b"three")
+    world.run(0.2)
+    assert call.outcome is Outcome.STORED
+
+
+@pytest.mark.parametrize("how", ["silent", "hangs", "late", "quarantined"])
+def test_who_can_not_store_does_not_stand_in_for_who_is_low(how: str) -> None:
+    """With a silent third member writes were taken, and undecided for as long as it was silent."""
+    world = World(disk_hang_limit=0.5)
+    leader = world.elect("a")
+    progress = leader.group._parts.replication.peers
+    if how == "late":
+        world["c"].kill()
+        world.until(lambda: len(world.leaders) == 1)
+        for number in range(40):
+            leader.put(bytes([number]) * 10_000)
+            world.run(0.02)
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
+    if how == "silent":
+        world.cut = {("c", "a")}
+    elif how == "hangs":
+        world["c"].disk_stalls = True
+    elif how == "late":
+        world.hold_all()
+        world.held = {("a", "c")}  # its entries are on their way for long
+        world["c"].start()
+    else:
+        world["c"].kill()
+        world["c"].wipe()
+        world.held = {("a", "c")}
+        world["c"].start()
+    calls: list[Call] = []
+
+    def refused() -> bool:
+        calls.append(leader.put(b"%d" % len(calls)))
+        return calls[-1].outcome is Outcome.NOT_STORED
+
+    world.until(refused, 3.0)
+    assert refusal(calls[-1]) is Code.DISK_FULL
+    world.run(0.3)
+    assert {call.outcome for call in calls[:-1]} <= {Outcome.STORED}, (
+        "what was taken is brought to an end"
+    )
+    assert progress[MemberId("c")].match != leader.log.last_index
+
+
+def test_a_low_group_hands_leadership_over() -> None:
+    world = World()
+    leader = world.elect("a")
+    leave(world, "abc", DiskRoom.LOW)
+    world.run(0.3)
+    done: list[tuple[bool, str]] = []
+    leader.group.transfer(None, lambda is_done, why: done.append((is_done, why)), world.now)
+    leader.drain()
+    world.until(lambda: bool(done))
+    assert done[0][0], done
+    leave(world, "b", DiskRoom.ENOUGH)
+    world.until(lambda: bool(world.leaders))
+    world.run(0.3)
+    if world.leader is not world["b"]:
+        candidates = world.leader.group._parts.replication.transfer_candidates()
+        assert candidates[0] == "b", "who has room comes first"
 
 
 def test_who_is_low_and_left_behind_gets_all_up_to_what_frees_space() -> None:
@@ -146,14 +225,38 @@ def test_who_is_low_and_left_behind_gets_all_up_to_what_frees_space() -> None:
 
 
 def test_a_new_leader_sends_what_another_proposed_to_free_space() -> None:
-    world = World()
+    """Four of five have room: b is not needed, and gets what it must have all the same."""
+    world = World("abcde")
     world.elect("a")
     leave(world, "b", DiskRoom.LOW)
     world.run(0.3)
     world["a"].put(b"one")
     world.cut = {("a", "b")}
     free(world["a"])
-    world.until(lambda: b"trim" in world["c"].machine.values)
+    world.until(lambda: all(b"trim" in world[name].machine.values for name in "cde"))
     world["a"].kill()
     world.cut.clear()
     world.until(lambda: b"trim" in world["b"].machine.values)
+    assert not world.leader.group._parts.replication.short_of_room
+    world.leader.put(b"two")
+    world.run(0.3)
+    assert b"two" not in world["b"].machine.values
+
+
+def test_what_freed_space_in_an_earlier_reign_counts_no_more() -> None:
+    world = World("abcde")
+    old = world.elect("a")
+    world.partition("a", "bcde")
+    for _ in range(20):
+        free(old)
+    world.until(lambda: any(member is not old for member in world.leaders))
+    world.cut.clear()
+    world.until(lambda: len(world.leaders) == 1)
+    world.run(0.5)
+    leader = world.elect("a")
+    assert leader.group._parts.replication.freeing_index <= leader.log.last_index
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
+    leader.propose(*(b"%d" % number for number in range(10)))
+    world.run(0.3)
+    assert b"9" not in world["b"].machine.values

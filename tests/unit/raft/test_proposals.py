@@ -24,7 +24,9 @@ class Entries:
         self.last = last
         self.made: list[tuple[EntryKind, list[Buffer]]] = []
 
-    def append(self, kind: EntryKind, payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
+    def append(
+        self, kind: EntryKind, payloads: Sequence[Buffer], _frees_space: bool
+    ) -> tuple[LogIndex, Term]:
         self.last += 1
         self.made.append((kind, list(payloads)))
         return LogIndex(self.last), Term(self.term)
@@ -58,7 +60,9 @@ def test_a_log_that_failed_keeps_nobody_waiting() -> None:
     settled = add(proposals, b"of another kind", kind=BATCHES)
     bytes_before = proposals.waiting_bytes
 
-    def failing(_kind: EntryKind, _payloads: Sequence[Buffer]) -> tuple[LogIndex, Term]:
+    def failing(
+        _kind: EntryKind, _payloads: Sequence[Buffer], _frees_space: bool
+    ) -> tuple[LogIndex, Term]:
         raise LogFailed(OSError(5, "EIO"))
 
     with pytest.raises(LogFailed):

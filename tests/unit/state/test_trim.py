@@ -143,6 +143,11 @@ def test_many_trims_in_each_entry_do_not_pile_up() -> None:
     queues = 4 * GARBAGE_ROWS_PER_ENTRY
     driven = started(create(layout=(LayoutPart(GROUP, queues),), read_queues=queues))
     waiting: list[int] = []
+    driven.append(*(batch(queue=queue) for queue in range(queues) for _ in range(ROWS_PER_BLOCK)))
+    driven.run(*(Trim(TOPIC, queue, ROWS_PER_BLOCK) for queue in range(queues)))
+    before = _count(driven, Table.GARBAGE)
+    driven.idle()
+    assert before - _count(driven, Table.GARBAGE) == GARBAGE_ROWS_PER_ENTRY // 2, "a range is a row"
     for offset in range(1, 6):
         for _ in range(ROWS_PER_BLOCK if offset == 3 else 1):  # one that frees blocks
             driven.append(*(batch(queue=queue) for queue in range(queues)))
