@@ -160,7 +160,10 @@ class Member:
     def drain(self) -> None:
         """Carry out outputs until there are none; writes end at once unless the disk stalls."""
         for _ in range(1000):
+            announced = self.group.has_outputs or self.group.next_deadline() <= self.world.now
             outputs = self.group.outputs()
+            gave = bool(outputs.messages or outputs.write or outputs.apply_ready)
+            assert announced or not gave, f"{self.name}: outputs that were not announced"
             for target, message in outputs.messages:
                 assert isinstance(message, Message)
                 self.world.send(self.name, target, message)
