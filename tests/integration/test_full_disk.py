@@ -21,6 +21,7 @@ from dledger_client import (
     MemberStatus,
     Overloaded,
     ProducerConfig,
+    SendResult,
     StartAt,
 )
 from dledger_proto.errors import Code
@@ -148,19 +149,15 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path) ->
 
 
 async def _fill_by_sending(producer: AsyncProducer) -> int:
-    """Send until there is no room; return how many messages were stored."""
+    """Send until there is no room; return how many messages were acknowledged."""
     stored = 0
     body = os.urandom(MIB)
     while True:
         results = await asyncio.gather(
             *(producer.send(TOPIC, body) for _ in range(8)), return_exceptions=True
         )
-        stored += sum(not isinstance(result, BaseException) for result in results)
-        refused = [result for result in results if isinstance(result, BaseException)]
-        for error in refused:
-            assert isinstance(error, Overloaded), error
-            assert error.code is Code.DISK_FULL, error
-        if refused:
+        stored += sum(isinstance(result, SendResult) for result in results)
+        if any(isinstance(each, Overloaded) and each.code is Code.DISK_FULL for each in results):
             return stored
 
 
@@ -189,10 +186,11 @@ async def _way_out(cluster: LocalCluster) -> None:
 
         await eventually(other_leads, "another leader", 30)
         (bounds,) = (await consumer.offsets(TOPIC)).values()  # on confirmed state
-        assert bounds.maximum == stored
-        assert await _refused(producer), "there is no more room than before"
+        end = bounds.maximum
+        assert end >= stored, "what was acknowledged; and perhaps what took too long to hear of"
+        await eventually(lambda: _refused(producer), "there is no more room than before", 30)
         cluster.start(old)
-        assert await admin.trim(TOPIC, 0, stored - 1) == stored - 1
+        assert await admin.trim(TOPIC, 0, end - 1) == end - 1
 
         async def works_again() -> bool:
             try:
@@ -203,7 +201,8 @@ async def _way_out(cluster: LocalCluster) -> None:
 
         await eventually(works_again, "room after the trim", 30)
         (bounds,) = (await consumer.offsets(TOPIC)).values()
-        assert (bounds.minimum, bounds.maximum) == (stored - 1, stored + 1)
+        assert bounds.minimum == end - 1
+        assert bounds.maximum > end
         assert all(cluster.is_running(name) for name in cluster.member_names)
 
 
