@@ -8,6 +8,7 @@ round what is durable; that must be there afterwards.
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,7 @@ ROUNDS_BEFORE_CUT = 60
 
 WRITER = """
 import sys
+import time
 from random import Random
 from dledger.files import OsFileSystem
 from dledger.log import HardState
@@ -44,7 +46,7 @@ while True:
     member.sync(HardState(Term(term), "m1"))
     kept = random.randrange(kept, log.durable_index + 1)
     ref = log.ref(LogIndex(kept)) if kept else None
-    print(kept, ref.crc if ref else 0, term, flush=True)
+    print(time.monotonic(), kept, ref.crc if ref else 0, term, flush=True)
 """
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(why_not()), reason=why_not())]
@@ -60,12 +62,14 @@ def write_until_cut(disk: LoopDisk, path: str, flag: int, seed: int) -> tuple[in
     ) as writer:  # fmt: skip
         assert writer.stdout is not None
         said = [writer.stdout.readline() for _ in range(ROUNDS_BEFORE_CUT + seed % 7)]
+        cut_at = time.monotonic()  # what is promised later proves nothing: see `cut_power`
         disk.cut_power(flag)
         rest, errors = writer.communicate()
     said += [line for line in rest.splitlines(keepends=True) if line.endswith("\n")]
     assert all(said), errors
     assert "OSError" in errors
-    index, crc, term = map(int, said[-1].split())
+    promises = [line.split() for line in said]
+    index, crc, term = [map(int, said) for at, *said in promises if float(at) < cut_at][-1]
     return index, crc, term
 
 
