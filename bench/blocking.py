@@ -61,7 +61,7 @@ async def sending(name_server: str, topic: str) -> AsyncGenerator[Acks]:
     """Run the producer; yield what it sees, as it sees it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.blocking", name_server, topic,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     acks = Acks()
 

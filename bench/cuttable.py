@@ -58,7 +58,7 @@ async def cuttable(folder: Path) -> AsyncGenerator[tuple[Running, Network]]:
 def _proxies(cluster: LocalCluster) -> Generator[Network]:
     process = subprocess.Popen(
         [sys.executable, "-m", proxy.__name__],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip
     try:
         assert process.stdin is not None

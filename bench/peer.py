@@ -47,7 +47,7 @@ def prototype_rates(parent: Path, seconds: float, warm: float) -> dict[int, floa
                 members.append(
                     subprocess.Popen(
                         [sys.executable, "member.py", port, ",".join(ports)],
-                        cwd=folder, stdout=log, stderr=log, start_new_session=True,
+                        cwd=folder, stdout=log, stderr=log, process_group=0,
                     )
                 )  # fmt: skip
         time.sleep(1.0)

@@ -153,10 +153,11 @@ def pid_of(running: Up, member: str) -> int:
 
 
 def check_groups(running: Up) -> None:
-    """Ctrl-C does not reach the processes: each is a group of its own."""
+    """Ctrl-C does not reach the processes: groups of their own. They share the owner's session."""
     pids = children_of(running.process.pid).values()
     assert len(pids) == 4
     assert {os.getpgid(pid) for pid in pids} == set(pids)
+    assert {os.getsid(pid) for pid in pids} == {os.getsid(running.process.pid)}
 
 
 def check_second_is_refused(running: Up) -> None:
