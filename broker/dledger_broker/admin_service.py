@@ -187,8 +187,9 @@ class AdminService(broker_pb2_grpc.AdminServicer):
             topics = [topic_from_proto(topic) for topic in request.topics]
 
             async def execute() -> pb.ImportTopicsReply:
-                for error in await import_topics(messaging, topics):
-                    raise error
+                refused = await import_topics(messaging, topics)
+                if refused:
+                    raise refused[0]
                 return pb.ImportTopicsReply()
 
             return await self._calls.on_leader(call, messaging, IMPORT, request, execute)

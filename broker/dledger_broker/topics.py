@@ -38,6 +38,8 @@ PULL_SECONDS: Final = 5.0
 """How often a leader asks the control group what it missed; at once when it becomes leader."""
 TOPICS_PER_CALL_MAX: Final = 256
 ID_SIZE: Final = 16
+FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
+"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
@@ -206,15 +208,11 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
     )
     refused: list[DledgerError] = []
     for result in results:
-        if isinstance(result, DledgerError) and result.code in _FINAL:
+        if isinstance(result, DledgerError) and result.code in FINAL_REFUSALS:
             refused.append(result)
         elif isinstance(result, BaseException):
             raise result
     return [error for error in refused if error.code is not Code.STALE_LAYOUT]
-
-
-_FINAL: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
-"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
 
 class TopicFollower:

@@ -486,7 +486,7 @@ class Group:
             reasons.append(f"the clock is {self._parts.clocks.offset_ms} ms off the majority's")
         if context.storage.hangs(context.now):
             reasons.append("the disk hangs")
-        if log_room := context.log.disk_room:
-            share = "half of " if log_room is DiskRoom.FULL else ""
+        if room := context.log.disk_room:
+            share = "half of " if room is DiskRoom.FULL else ""
             reasons.append(f"free disk space is below {share}the low-water mark")
         return "; ".join(reason for reason in reasons if reason)

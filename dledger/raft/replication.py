@@ -12,6 +12,7 @@ from typing import Final
 
 from dledger.raft.api import AppendPayload, PeerStatus
 from dledger.raft.context import Context
+from dledger.raft.journal import InvariantBroken
 from dledger.raft.message import AppendAnswer, AppendRequest
 from dledger.raft.progress import Pace, Progress
 from dledger.types import DiskRoom, Durability, LogIndex, MemberId
@@ -168,6 +169,8 @@ class Replication:
         self, progress: Progress, payload: AppendPayload | None, *, answer: bool = True
     ) -> None:
         context = self._context
+        if not context.engine.is_leader:
+            raise InvariantBroken(f"entries for {progress.member} from a member that does not lead")
         if progress.member not in context.outbox.up:
             return
         prev_index = progress.next - 1
@@ -303,9 +306,10 @@ class Replication:
         """A link broke or stands again: what was in flight is taken for lost."""
         progress = self.peers[peer]
         progress.lost()
-        self._weigh_room()
-        if self._context.engine.is_leader and not self._pump(progress):
-            self._send(progress, None)
+        if self._context.engine.is_leader:
+            self._weigh_room()
+            if not self._pump(progress):
+                self._send(progress, None)
 
     def forget_data(self, peer: MemberId) -> None:
         """A peer has begun a new life without its data (D18 a)."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dledger.raft.api import Role
 from dledger.raft.message import AppendRequest
 from dledger.types import DiskRoom, EntryKind, MemberId
 from dledger_proto.errors import Code, Outcome
@@ -260,3 +261,21 @@ def test_what_freed_space_in_an_earlier_reign_counts_no_more() -> None:
     leader.propose(*(b"%d" % number for number in range(10)))
     world.run(0.3)
     assert b"9" not in world["b"].machine.values
+
+
+def test_who_leads_no_more_sends_nothing_when_a_link_changes() -> None:
+    """What it noted of others' disks in its reign must not make it send entries in another's."""
+    world = World()
+    old = world.elect("a")
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
+    old.propose(b"one", b"two")  # not sent to b: a and c are enough
+    world.run(0.1)
+    old.group.transfer(MemberId("c"), lambda _done, _why: None, world.now)
+    old.drain()
+    world.until(lambda: world["c"].role is Role.LEADER and old.role is Role.FOLLOWER)
+    world.sent.clear()
+    world.disconnect("a", "c", refused=False)
+    assert old.role is Role.FOLLOWER
+    carried = [each for source, _, each in world.sent if source == "a"]
+    assert not any(isinstance(each, AppendRequest) for each in carried)
