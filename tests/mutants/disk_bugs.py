@@ -10,6 +10,17 @@ RAFT = "dledger.raft"
 
 DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
+        "sends-though-it-does-not-lead",
+        "a member that leads no more sends entries when a link changes",
+        [
+            Edit(
+                f"{RAFT}.replication:Replication.link_changed",
+                "if self._context.engine.is_leader:",
+                "if True:",
+            )
+        ],
+    ),
+    Mutant(
         "low-follower-drops-entries",
         "below the mark for callers' writes no entry is taken, not even a new leader's first (I16)",
         [
