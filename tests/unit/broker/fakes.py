@@ -35,10 +35,18 @@ class ManualClock:
 class FakeHost(GroupHost):
     """Keeps proposals until the test settles them. Not a running host: nothing of it is started."""
 
-    def __init__(self, role: Role = Role.LEADER, leader: MemberId | None = ME) -> None:
+    def __init__(
+        self,
+        role: Role = Role.LEADER,
+        leader: MemberId | None = ME,
+        kind: EntryKind = EntryKind.BATCHES,
+    ) -> None:
+        self._kind = kind
         self._leadership = Leadership(role, Term(3), leader)
         self._leadership_watchers: list[Callable[[Leadership], None]] = []
         self.proposals: list[tuple[list[bytes], OnSettled]] = []
+        self.frees_space: list[bool] = []
+        """Of every proposal so far."""
         self.unsynced = False
 
     def propose_nowait(
@@ -50,7 +58,8 @@ class FakeHost(GroupHost):
         frees_space: bool = False,
     ) -> None:
         """Keep."""
-        assert kind is EntryKind.BATCHES
+        assert kind is self._kind
+        self.frees_space.append(frees_space)
         self.proposals.append(([bytes(each) for each in payloads], settled))
 
     @property
