@@ -1,0 +1,342 @@
+"""What happened in a run, one JSON line for each event, in the order in which the harness saw them.
+
+Owns the format, its writer and its reader. A history is all that checkers get: it can be judged
+again at any time, by anybody, without the cluster (`python -m jepsen_tests check FILE`).
+
+    {"dledger_history": 1, ...}      header: the run (Header)
+    {"i": 1, "t": 81234, ...}        rows: what clients and the nemesis did (Row)
+    {"end": 2, "t": 99999}           how many rows there are: without it the history is cut off
+
+Each line ends with `,"crc":"xxxxxxxx"}`: CRC32C of the line before that, continued from the CRC of
+the line before; so an edited, missing or doubled line is named.
+
+An operation is a row `invoke` and at most one of `ok`, `fail` (certainly did not happen) or `info`
+(may have happened, or may still happen); one without is `info`. A process does one operation at a
+time. After an `info` a process number is not used again: whatever it did is concurrent with all
+that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter>".
+
+    f         k              v of invoke              v of ok
+    send      place          [value, ...]             [offset of the first, term or 0]
+    resend    place          the same send again, same producer id and sequence; else as send
+    assign    -              {place: offset, ...}     - (polls of this process continue there)
+    poll      -              -                        [[place, offset, [value, ...]], ...]
+    crash     -              -                        - (the process's client was thrown away)
+    trim      place          offset                   new minimum
+    bounds    place          -                        [minimum, maximum], confirmed by a quorum
+    commit    group@place    offset                   - (refused OFFSET_BEHIND: fail)
+    reset     group@place    offset                   - (a commit that may go back)
+    committed group@place    -                        offset, or null when there is none
+    set       register       number                   -
+    get       register       -                        number, or null when there is none
+    drain     place          -                        as poll: all that member `node` alone serves
+    entries   -              -                        {"first": index, "terms": [...],
+                                                       "crcs": [...], "applied": index,
+                                                       "digest": "hex"} of `node`
+    status    -              -                        {"role","term","leader","commit","applied",
+                                                       "first","last","incarnation"} of `node`
+    resources -              -                        {"rss","files","threads"} of `node`
+A value whose body did not match its own checksum is shown as "!" and what was read in hex.
+The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
+it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
+Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final".
+"""
+
+import enum
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from crc32c import crc32c
+
+VERSION: Final = 1
+NEMESIS: Final = -1
+NEVER: Final = (1 << 63) - 1
+"""When an operation ended whose end nobody saw, in ns."""
+_TAIL: Final = len(',"crc":"00000000"}\n')
+
+
+class Kind(enum.StrEnum):
+    """What a row says of its operation."""
+
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What was run, enough to run it again."""
+
+    dledger_history: int = VERSION
+    workload: str
+    nemeses: tuple[str, ...]
+    backend: str
+    nodes: tuple[str, ...]
+    seed: int
+    seconds: float
+    began: str
+    """Wall-clock time, ISO 8601 with zone."""
+    product: str
+    """Version and, when it is known, the commit of what was tested."""
+    mutant: str = ""
+    """A known bug that was put into the product on purpose."""
+    settings: dict[str, str | int | float | bool] = {}
+    """Members' configuration where it is not the default."""
+    notes: dict[str, Any] = {}
+    """What the workload's checkers need to know: topics, queues, budgets."""
+
+
+class Row(msgspec.Struct, omit_defaults=True, gc=False):
+    """One event. `t` is in ns since the run began, on the harness's monotonic clock."""
+
+    i: int
+    t: int
+    p: int
+    type: Kind
+    f: str
+    k: str = ""
+    v: Any = None
+    key: str = ""
+    """The ordering key of a send."""
+    node: str = ""
+    err: str = ""
+
+
+class _End(msgspec.Struct):
+    end: int
+    t: int
+
+
+class BadHistory(Exception):
+    """A history that cannot be judged; the message names file, line and reason."""
+
+
+class Op(msgspec.Struct, gc=False):
+    """An operation of a client: what was asked, what came of it. Times in ns."""
+
+    i: int
+    """Number of the row that invoked it."""
+    done: int
+    """Number of the row that ended it; 0: none."""
+    p: int
+    f: str
+    k: str
+    asked: Any
+    began: int
+    ended: int
+    """NEVER when the outcome is unknown: it may take effect at any later time."""
+    outcome: Kind
+    result: Any = None
+    key: str = ""
+    node: str = ""
+    err: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """It happened."""
+        return self.outcome is Kind.OK
+
+    @property
+    def is_failed(self) -> bool:
+        """It certainly did not happen."""
+        return self.outcome is Kind.FAIL
+
+
+class History(msgspec.Struct, gc=False):
+    """A whole run: `ops` in the order in which they were invoked, `faults` as they came."""
+
+    header: Header
+    ops: list[Op]
+    faults: list[Row]
+    ended: int
+    """When the run was over, ns."""
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class HistoryWriter:
+    """Appends rows to a file; closing it writes the end and syncs."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self._file = path.open("wb")
+        self._crc = 0
+        self.rows = 0
+        self._last_t = 0
+        self._write(_encoder.encode(header))
+
+    def append(self, row: Row) -> Row:
+        """Number the row and write it; return it."""
+        self.rows += 1
+        row.i = self.rows
+        assert row.t >= self._last_t, f"time went back: {row.t} after {self._last_t}"
+        self._last_t = row.t
+        self._write(_encoder.encode(row))
+        return row
+
+    def close(self, t: int) -> None:
+        """Write how many rows there are, and sync."""
+        self._write(_encoder.encode(_End(self.rows, t)))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close without an end: a run that was broken off stays recognisable as one."""
+        self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        text = line[:-1]
+        self._crc = crc32c(text, self._crc)
+        self._file.write(b'%b,"crc":"%08x"}\n' % (text, self._crc))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._file.closed:
+            self.abandon()
+
+
+def read_rows(path: Path) -> Iterator[Header | Row | _End]:
+    """Yield header, rows and end; BadHistory naming the line for anything else."""
+    decode_row = msgspec.json.Decoder(Row).decode
+    crc, number = 0, 0
+    expected = 1
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            text = line[:-_TAIL]
+            crc = crc32c(text, crc)
+            if line[-_TAIL:] != b',"crc":"%08x"}\n' % crc:
+                raise BadHistory(f"{path}, line {number}: {_why_unlike(line)}")
+            if number == 1:
+                yield _header_of(path, text + b"}")
+                continue
+            try:
+                if text.startswith(b'{"end"'):
+                    yield msgspec.json.decode(text + b"}", type=_End)
+                    break
+                row = decode_row(text + b"}")
+            except msgspec.DecodeError as error:
+                raise BadHistory(f"{path}, line {number}: {error}") from error
+            if row.i != expected:
+                raise BadHistory(f"{path}, line {number}: row {row.i}, expected {expected}")
+            expected += 1
+            yield row
+        else:
+            raise BadHistory(f"{path}, line {number + 1}: cut off, the end is missing")
+        if file.read(1):
+            raise BadHistory(f"{path}, line {number + 1}: something follows the end")
+
+
+def _why_unlike(line: bytes) -> str:
+    if not line.endswith(b"\n"):
+        return "cut off within the line"
+    try:
+        version = msgspec.json.decode(line, type=dict[str, Any]).get("dledger_history", VERSION)
+    except msgspec.DecodeError:
+        return "not a line of a history"
+    if version != VERSION:
+        return f"a history of format {version}; this program reads {VERSION}"
+    return "edited: it does not match its checksum, which goes on from the line before"
+
+
+def _header_of(path: Path, text: bytes) -> Header:
+    try:
+        version = msgspec.json.decode(text, type=dict[str, Any]).get("dledger_history")
+        if version != VERSION:
+            raise BadHistory(
+                f"{path}, line 1: a history of format {version}; this program reads {VERSION}"
+            )
+        return msgspec.json.decode(text, type=Header)
+    except msgspec.DecodeError as error:
+        raise BadHistory(f"{path}, line 1: not the header of a history: {error}") from error
+
+
+def read_history(path: Path) -> History:
+    """Read and pair a whole history; BadHistory names the line."""
+    rows = read_rows(path)
+    header = next(rows, None)
+    if not isinstance(header, Header):
+        raise BadHistory(f"{path}, line 1: empty")
+    pairing = Pairing()
+    for row in rows:
+        if isinstance(row, Row):
+            wrong = pairing.take(row)
+            if wrong:
+                raise BadHistory(f"{path}, line {row.i + 1}: {wrong}")
+        elif isinstance(row, _End):
+            if row.end != pairing.rows:
+                raise BadHistory(f"{path}, the end: {row.end} rows, there are {pairing.rows}")
+            return pairing.history(header, row.t)
+    raise AssertionError("read_rows ends with the end")
+
+
+class Pairing:
+    """Makes operations of rows. Also for rows that never were in a file."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._ops: list[Op] = []
+        self._faults: list[Row] = []
+        self._pending: dict[int, Op] = {}
+
+    def take(self, row: Row) -> str:
+        """Take in the next row; return what is wrong with it, empty if nothing is."""
+        self.rows += 1
+        if row.p == NEMESIS:
+            self._faults.append(row)
+            return ""
+        op = self._pending.get(row.p)
+        if row.type is Kind.INVOKE:
+            if op is not None:
+                return f"process {row.p} invokes {row.f} while its {op.f} of row {op.i} goes on"
+            op = Op(
+                i=row.i, done=0, p=row.p, f=row.f, k=row.k, asked=row.v, began=row.t, ended=NEVER,
+                outcome=Kind.INFO, key=row.key, node=row.node,
+            )  # fmt: skip
+            self._pending[row.p] = op
+            self._ops.append(op)
+            return ""
+        if op is None or op.f != row.f:
+            return f"process {row.p} ends {row.f}, which it did not begin"
+        del self._pending[row.p]
+        op.done, op.outcome, op.result, op.err = row.i, row.type, row.v, row.err
+        op.node = row.node or op.node
+        if row.type is not Kind.INFO:
+            op.ended = row.t
+        return ""
+
+    def history(self, header: Header, ended: int) -> History:
+        """Return what was taken in."""
+        return History(header, self._ops, self._faults, ended)
+
+
+def faults_in_force(history: History) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (fault, targets, from, to) of each fault: until the next "heal", or the end. Ns."""
+    open_faults: list[Row] = []
+    for row in history.faults:
+        if row.type is not Kind.OK or row.f == "phase":
+            continue
+        if row.f == "heal":
+            for fault in open_faults:
+                yield fault.f, fault.k, fault.t, row.t
+            open_faults.clear()
+        else:
+            open_faults.append(row)
+    for fault in open_faults:
+        yield fault.f, fault.k, fault.t, history.ended
+
+
+def phase_of(history: History, name: str) -> int | None:
+    """Return when a phase began, ns; None when it never did."""
+    found: Sequence[int] = [r.t for r in history.faults if r.f == "phase" and r.k == name]
+    return found[0] if found else None
