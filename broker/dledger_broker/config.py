@@ -32,7 +32,6 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     ENTRY_SIZE_MAX,
     FRAME_SIZE_MAX,
-    FRAME_SIZE_TARGET,
     GIB,
     GROUP_NAME_LENGTH_MAX,
     KIB,
@@ -333,19 +332,32 @@ def _relations(config: MemberConfig) -> Iterator[Problem]:
             str(storage.disk_low_water_bytes),
             f"must be at least storage.disk_reserve_bytes = {storage.disk_reserve_bytes}",
         )
-    below_mark = storage.disk_low_water_bytes // 2 + storage.disk_reserve_bytes
-    on_the_way = config.raft.inflight_bytes_max + FRAME_SIZE_TARGET
-    if 0 < below_mark < on_the_way:
-        yield Problem(
-            "storage.disk_low_water_bytes",
-            str(storage.disk_low_water_bytes),
-            f"half of it and storage.disk_reserve_bytes = {storage.disk_reserve_bytes} must hold "
-            f"{on_the_way}: raft.inflight_bytes_max and a frame, which may be on their way to a "
-            "full disk",
-        )
+    yield from _room_relations(config)
     admission = config.admission
     for key in ("append_bytes_max", "stream_bytes_max", "fetch_bytes_max"):
         yield from _at_least(f"admission.{key}", getattr(admission, key), FRAME_SIZE_MAX)
+
+
+def _room_relations(config: MemberConfig) -> Iterator[Problem]:
+    """What may still come after the disk was found low or full must find room on it (I16)."""
+    storage, groups = config.storage, len(config.groups)
+    reserves = storage.disk_reserve_bytes * groups
+    if storage.disk_low_water_bytes + reserves == 0:
+        return
+    for share, divisor, key in (
+        ("it", 1, "uncommitted_bytes_max"),
+        ("half of it", 2, "inflight_bytes_max"),
+    ):
+        room = storage.disk_low_water_bytes // divisor + reserves
+        coming = (getattr(config.raft, key) + ENTRY_SIZE_MAX) * groups
+        if room < coming:
+            yield Problem(
+                "storage.disk_low_water_bytes",
+                str(storage.disk_low_water_bytes),
+                f"{share} and storage.disk_reserve_bytes = {storage.disk_reserve_bytes} of each "
+                f"group must hold {coming}: raft.{key} and an entry of each group, which may still "
+                "come when the disk is found to be that full",
+            )
 
 
 def _at_least(key: str, value: int, minimum: int) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from dledger.raft.host import Leadership
 from dledger.raft.tasks import end_task
 from dledger.state import command as commands
+from dledger.state.queries import Queries
 from dledger.state.results import TopicChanged
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.cluster_view import ClusterView
@@ -202,9 +203,12 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
     Returns the refusals of topics that will never be taken over, the others were. DledgerError for
     anything else, and then some may not have been.
     """
-    propose = messaging.served.commands.propose
+    served = messaging.served
+    # What is known is not stored again: a leader asks for everything, and its disk may be low.
+    news = [topic for topic in topics if not _knows(served.machine, topic)]
     results = await asyncio.gather(
-        *(propose(commands.ImportTopic(topic)) for topic in topics), return_exceptions=True
+        *(served.commands.propose(commands.ImportTopic(topic)) for topic in news),
+        return_exceptions=True,
     )
     refused: list[DledgerError] = []
     for result in results:
@@ -213,6 +217,11 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
         elif isinstance(result, BaseException):
             raise result
     return [error for error in refused if error.code is not Code.STALE_LAYOUT]
+
+
+def _knows(machine: Queries, topic: Topic) -> bool:
+    known = machine.topic_by_id(topic.topic_id)
+    return known is not None and known.control_index >= topic.control_index
 
 
 class TopicFollower:

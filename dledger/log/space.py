@@ -81,6 +81,11 @@ class DiskSpace:
             self._measure()
             return self._room
 
+    def can_spare(self, more_bytes: int) -> bool:
+        """Tell whether the disk stays above the low-water mark with so much more on it."""
+        with self._lock:
+            return self._fs.free_bytes(self._folder) - more_bytes >= self._low_water_bytes
+
     def note_full(self, error: OSError) -> None:
         """Remember that the disk is full; raise any other error again."""
         if not is_full(error):

@@ -96,11 +96,11 @@ class LogDisk:
         assert written == size, f"{written} of {size} bytes written at {offset}"
 
     def _allocate(self, file: File, needed_end: int) -> None:
-        """Allocate to `needed_end`, and a step ahead when there is room."""
+        """Allocate to `needed_end`, and a step ahead when that is not what makes the disk low."""
         start = self._allocated
         settings = self._settings
         ahead = min(needed_end + settings.allocate_bytes, settings.segment_size)
-        if not self._space.low and ahead > needed_end:
+        if ahead > needed_end and self._space.can_spare(ahead - start):
             try:
                 file.allocate(start, ahead - start)
             except OSError as error:

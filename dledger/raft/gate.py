@@ -48,6 +48,10 @@ class OutboundGate:
     ) -> None:
         """Keep `message` until version and index are covered; drop it when the term changes."""
         held = self._held
+        if held and held[-1].term != term:
+            # What an earlier term promised never leaves, and must not speak in an answer of this
+            # one: that leader may have lost what it had sent, and lead again without it.
+            held.clear()
         if isinstance(message, AppendAnswer) and held:
             newest = held[-1]
             same = newest.target == target and isinstance(newest.message, AppendAnswer)
@@ -94,6 +98,7 @@ class OutboundGate:
 def _cumulated(earlier: Message, later: AppendAnswer) -> AppendAnswer:
     """Return the later of two answers to one reign; it says what the earlier one acknowledged."""
     assert isinstance(earlier, AppendAnswer), earlier
+    assert earlier.term == later.term, f"answers to {earlier.term} and {later.term}"
     if earlier.matched and later.matched and earlier.match_index > later.match_index:
         return replace(later, match_index=earlier.match_index)
     return later

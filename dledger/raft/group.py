@@ -254,16 +254,13 @@ class Group:
 
     def _no_room(self, *, frees_space: bool) -> str:
         """Return why a proposal finds no room on the disks; empty when it does (I16)."""
-        room = self._context.log.disk_room
-        if room is DiskRoom.FULL:
-            return "free space is below half of the low-water mark"
-        if frees_space:
+        lacking = DiskRoom.FULL if frees_space else DiskRoom.LOW
+        room, others = self._context.log.disk_room, self._parts.replication.room
+        if max(room, others) < lacking:
             return ""
-        if room is DiskRoom.LOW:
-            return "free space is below the low-water mark"
-        if self._parts.replication.short_of_room:
-            return "free space is below the low-water mark on too many members"
-        return ""
+        where = "" if room >= lacking else " on too many members"
+        mark = "half of the" if lacking is DiskRoom.FULL else "the"
+        return f"free space is below {mark} low-water mark{where}"
 
     def _own_tail_bytes(self) -> int:
         """Return the size of what is in the log and not committed (L10)."""

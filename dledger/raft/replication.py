@@ -7,6 +7,7 @@ own the bytes (the log has them) nor the rules by which a follower's progress mo
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -37,9 +38,10 @@ class Replication:
         self._floor = 0
         self.freeing_index = 0
         """The newest entry that may free space: up to it a member whose disk is low is filled."""
-        self.short_of_room = False
-        """Only with members whose disk is low or full is there a majority: callers' writes are
-        refused, and what was taken before goes also to those that are low."""
+        self.room = DiskRoom.ENOUGH
+        """What a majority has room for. LOW: there is one only with members whose disk is low, and
+        callers' writes are refused; FULL: only with full ones, and nothing is taken at all. What
+        was taken before goes also to those that are low."""
         self._median_ms = 0
         """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
@@ -55,7 +57,7 @@ class Replication:
         self._floor = self._median_ms = 0
         # What the leaders before proposed to free space is not known here, but it is in the log.
         self.freeing_index = context.log.last_index
-        self.short_of_room = False
+        self.room = DiskRoom.ENOUGH
         for progress in self.peers.values():
             # The core has appended its no-op: before that the logs may agree.
             progress.begin_reign(context.log.last_index - 1)
@@ -157,7 +159,7 @@ class Replication:
         sent = False
         window = context.settings.inflight_bytes_max
         last = log.last_index
-        if progress.disk_room is DiskRoom.LOW and not self.short_of_room:
+        if progress.disk_room is DiskRoom.LOW and self.room is DiskRoom.ENOUGH:
             last = min(last, self.freeing_index)
         while progress.next <= last and progress.may_send(window):
             payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
@@ -170,7 +172,7 @@ class Replication:
     ) -> None:
         context = self._context
         if not context.engine.is_leader:
-            raise InvariantBroken(f"entries for {progress.member} from a member that does not lead")
+            raise InvariantBroken(f"a request to {progress.member} by a member that does not lead")
         if progress.member not in context.outbox.up:
             return
         prev_index = progress.next - 1
@@ -277,28 +279,36 @@ class Replication:
             self._send(progress, None)
 
     def _weigh_room(self) -> None:
-        """Find out whether a majority takes entries without those whose disk is low or full (I16).
+        """Find out what a majority has room for, as far as that is what it lacks (I16).
 
         Who is silent, hangs, or lacks what is committed does not help to commit what comes.
         """
         context = self._context
-        short = False
-        if not all(each.disk_room is DiskRoom.ENOUGH for each in self.peers.values()):
-            heard_since = context.now - context.settings.election_timeout_min
-            able, without_room = 1, 0
-            for progress in self.peers.values():
-                is_there = progress.member in context.outbox.up and not progress.quarantined
-                if not is_there or progress.heard_at < heard_since or progress.disk_hangs:
-                    continue
-                if progress.disk_room is not DiskRoom.ENOUGH:
-                    without_room += 1
-                elif progress.match >= context.engine.commit_index:
-                    able += 1
-            short = able < context.majority <= able + without_room
-        begins, self.short_of_room = short and not self.short_of_room, short
-        if begins:
+        before, self.room = self.room, DiskRoom.ENOUGH
+        if all(each.disk_room is DiskRoom.ENOUGH for each in self.peers.values()):
+            return
+        there = Counter({DiskRoom.ENOUGH: 1})  # itself; its own room is looked at beside this
+        for progress in self.peers.values():
+            if self._is_there(progress) and (
+                progress.disk_room is not DiskRoom.ENOUGH
+                or progress.match >= context.engine.commit_index
+            ):
+                there[progress.disk_room] += 1
+        if there[DiskRoom.ENOUGH] < context.majority <= there.total():
+            enough_if_low = there[DiskRoom.ENOUGH] + there[DiskRoom.LOW] >= context.majority
+            self.room = DiskRoom.LOW if enough_if_low else DiskRoom.FULL
+        if before is DiskRoom.ENOUGH and self.room is not before:
             for progress in self.peers.values():
                 self._pump(progress)
+
+    def _is_there(self, progress: Progress) -> bool:
+        """Tell whether a follower can be counted on now: heard of lately, healthy, trusted."""
+        context = self._context
+        return (
+            progress.member in context.outbox.up
+            and progress.heard_at >= context.now - context.settings.election_timeout_min
+            and not (progress.quarantined or progress.disk_hangs)
+        )
 
     # Links and lives.
 
@@ -355,10 +365,9 @@ class Replication:
         able = [
             progress
             for progress in self.peers.values()
-            if progress.member in self._context.outbox.up
+            if self._is_there(progress)
             and progress.pace is Pace.REPLICATE
             and progress.disk_room is not DiskRoom.FULL
-            and not (progress.quarantined or progress.disk_hangs)
         ]
         able.sort(key=lambda progress: (progress.disk_room, -progress.match, progress.member))
         return [progress.member for progress in able]

@@ -18,15 +18,17 @@ from dledger_client import (
     AsyncConsumer,
     AsyncProducer,
     ConsumerConfig,
+    DeadlineExpired,
     MemberStatus,
     Overloaded,
     ProducerConfig,
     SendResult,
     StartAt,
+    UnknownOutcome,
 )
 from dledger_proto.errors import Code
+from jepsen_tests.backends.loop_disk import LoopDisk, why_not
 from tests.integration.cluster import eventually
-from tests.integration.loop_disk import LoopDisk, why_not
 
 MIB = 1 << 20
 TOPIC = "full"
@@ -34,6 +36,7 @@ SETTINGS: dict[str, Setting] = {
     "storage.segment_size_bytes": 32 * MIB,
     "storage.disk_low_water_bytes": 48 * MIB,
     "storage.disk_reserve_bytes": 8 * MIB,
+    "raft.uncommitted_bytes_max": 48 * MIB,
 }
 DISK_BYTES = 512 * MIB
 SMALL_SEGMENTS: dict[str, Setting] = {**SETTINGS, "storage.segment_size_bytes": 8 * MIB}
@@ -152,13 +155,16 @@ async def _fill_by_sending(producer: AsyncProducer) -> int:
     """Send until there is no room; return how many messages were acknowledged."""
     stored = 0
     body = os.urandom(MIB)
-    while True:
+    for _ in range(SMALL_DISK_BYTES // MIB):
         results = await asyncio.gather(
             *(producer.send(TOPIC, body) for _ in range(8)), return_exceptions=True
         )
         stored += sum(isinstance(result, SendResult) for result in results)
         if any(isinstance(each, Overloaded) and each.code is Code.DISK_FULL for each in results):
             return stored
+        for each in results:
+            assert isinstance(each, SendResult | UnknownOutcome | DeadlineExpired), each
+    raise AssertionError("the disk never became full")
 
 
 async def _way_out(cluster: LocalCluster) -> None:

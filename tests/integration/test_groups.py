@@ -9,7 +9,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger_broker.config import GroupConfig, MemberConfig, StateConfig, StorageConfig
+from dledger_broker.config import (
+    GroupConfig,
+    MemberConfig,
+    RaftConfig,
+    StateConfig,
+    StorageConfig,
+)
 from dledger_broker.local_cluster import free_ports
 from dledger_broker.member import Member as Process
 from dledger_proto.errors import Code
@@ -31,8 +37,9 @@ def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
         folder=folder / name,
         groups=tuple(GroupConfig(name=group, members=addresses) for group in GROUPS),
         storage=StorageConfig(
-            segment_size_bytes=64 * MIB, disk_reserve_bytes=12 * MIB, disk_low_water_bytes=12 * MIB
+            segment_size_bytes=64 * MIB, disk_reserve_bytes=16 * MIB, disk_low_water_bytes=16 * MIB
         ),
+        raft=RaftConfig(inflight_bytes_max=8 * MIB, uncommitted_bytes_max=16 * MIB),
         state=StateConfig(map_size_bytes=256 * MIB),
     )
 

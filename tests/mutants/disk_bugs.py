@@ -21,6 +21,21 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "acknowledges-an-earlier-reign",
+        "what waits for the disk since an earlier term speaks in an answer of this one",
+        [
+            Edit(
+                f"{RAFT}.gate:OutboundGate.hold",
+                "if held and held[-1].term != term:",
+                "if False:",
+            ),
+            Edit(f"{RAFT}.gate:_cumulated", "assert earlier.term == later.term,", "assert True,"),
+        ],
+        [
+            "test_lost_reign.test_what_was_acknowledged_to_a_lost_reign_is_not_acknowledged_in_the_next"
+        ],
+    ),
+    Mutant(
         "low-follower-drops-entries",
         "below the mark for callers' writes no entry is taken, not even a new leader's first (I16)",
         [
@@ -35,7 +50,13 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "writes-taken-without-room",
         "a leader with room takes what no majority has room for, and its fate stays open (I16)",
-        [Edit(f"{RAFT}.replication:Replication._weigh_room", "short = able <", "short = 99 <")],
+        [
+            Edit(
+                f"{RAFT}.replication:Replication._weigh_room",
+                "if there[DiskRoom.ENOUGH] < context.majority <=",
+                "if 99 < context.majority <=",
+            )
+        ],
         [f"{DISK}.test_nothing_is_taken_that_only_members_without_room_could_store"],
     ),
     Mutant(

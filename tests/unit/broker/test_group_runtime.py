@@ -40,8 +40,11 @@ listen = "127.0.0.1:1"
 folder = "data"
 
 [storage]
-disk_reserve_bytes = 12582912
-disk_low_water_bytes = 12582912
+disk_reserve_bytes = 16777216
+disk_low_water_bytes = 16777216
+
+[raft]
+uncommitted_bytes_max = 16777216
 
 [group]
 name = "g"

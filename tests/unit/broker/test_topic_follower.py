@@ -11,6 +11,7 @@ import pytest
 from dledger.raft.api import Role
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
+from dledger.state.values import Topic, TopicType
 from dledger_broker import topics
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.forward import Channels
@@ -43,12 +44,26 @@ class Commands:
         return TopicChanged(command.topic)
 
 
+class Machine:
+    """Knows topics as of a control index."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, int] = {}
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        index = self.known.get(topic_id)
+        if index is None:
+            return None
+        return Topic(topic_id, "t", TopicType.NORMAL, 1, (), 1, 6, index)
+
+
 class Follower:
     """A group's leader that follows the control group at some address."""
 
     def __init__(self, port: int) -> None:
         self.host = FakeHost()
         self.commands = Commands()
+        self.machine = Machine()
         self.served = cast("ServedGroup", self)
         view = ClusterView("c", {})
         member = routes_pb2.MemberRoute(member="x", address=f"127.0.0.1:{port}")
@@ -143,6 +158,23 @@ def test_a_topic_that_is_never_taken_over_does_not_keep_the_others_back(code: Co
             await until(lambda: 2 in asked, "what is known is not fetched again")
             assert group.commands.taken == ["t2"]
             assert set(asked[: asked.index(2)]) == {0}
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
+def test_what_is_known_is_not_stored_again() -> None:
+    """A new leader asks for everything, again and again while its disk is too low to take news."""
+
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.machine.known = {bytes([1]) * 16: 1, bytes([2]) * 16: 1}
+        group.follower.start()
+        async with control_group(port, [all_topics]) as asked:
+            await until(lambda: 2 in asked, "everything is known")
+            assert group.commands.taken == ["t2"], "t1 is as known, t2 has changed since"
         await group.follower.stop()
         await group.channels.close()
 

@@ -1,6 +1,7 @@
 """A full disk and a failing one: refusal, the reserve, recovery of room, and the end."""
 
 import errno
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -53,6 +54,25 @@ def test_below_the_mark_the_log_says_so_and_recovers_by_itself(
     check_holds(member.log, entries)
     ballast(fs, 0)
     assert member.log.space.check() is DiskRoom.ENOUGH
+    check_holds(member.log, entries)
+
+
+def test_nothing_is_allocated_ahead_of_the_mark() -> None:
+    """Or a step ahead leaps over the band in which what frees space is taken."""
+    fs = SimFileSystem(Random(1), budget_bytes=1 << 20)
+    ahead = 64 << 10
+    settings = replace(SMALL, segment_size=1 << 20, allocate_bytes=ahead, low_water_bytes=ahead)
+    member = Member(fs, PATH, settings=settings)
+    entries = [member.genesis()]
+    member.sync()
+    ballast(fs, free(fs) - settings.low_water_bytes - ahead // 4 - BLOCK_SIZE)
+    assert member.log.space.check() is DiskRoom.ENOUGH
+    rooms: list[DiskRoom] = []
+    while DiskRoom.FULL not in rooms:
+        entries.append(member.append(b"x" * 1000))
+        member.sync()
+        rooms.append(member.log.space.check())
+    assert DiskRoom.LOW in rooms
     check_holds(member.log, entries)
 
 

@@ -238,7 +238,7 @@ def test_a_new_leader_sends_what_another_proposed_to_free_space() -> None:
     world["a"].kill()
     world.cut.clear()
     world.until(lambda: b"trim" in world["b"].machine.values)
-    assert not world.leader.group._parts.replication.short_of_room
+    assert world.leader.group._parts.replication.room is DiskRoom.ENOUGH
     world.leader.put(b"two")
     world.run(0.3)
     assert b"two" not in world["b"].machine.values
@@ -279,3 +279,38 @@ def test_who_leads_no_more_sends_nothing_when_a_link_changes() -> None:
     assert old.role is Role.FOLLOWER
     carried = [each for source, _, each in world.sent if source == "a"]
     assert not any(isinstance(each, AppendRequest) for each in carried)
+
+
+def test_what_frees_space_is_refused_when_only_full_members_could_store_it() -> None:
+    """Not taken and left undecided; with one that is only low it is stored."""
+    world = World()
+    leader = world.elect("a")
+    leave(world, "bc", DiskRoom.FULL)
+    world.run(0.3)
+    assert refusal(leader.put(b"one")) is Code.DISK_FULL
+    assert refusal(free(leader)) is Code.DISK_FULL
+    leave(world, "b", DiskRoom.ENOUGH)
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.5)
+    assert refusal(leader.put(b"two")) is Code.DISK_FULL
+    call = free(leader)
+    world.run(0.5)
+    assert call.outcome is Outcome.STORED
+
+
+def test_leadership_is_not_offered_to_who_is_silent() -> None:
+    """Its link stands and its disk had room: the low one that answers is the better leader."""
+    world = World()
+    leader = world.elect("a")
+    leave(world, "b", DiskRoom.LOW)
+    world.run(0.3)
+    world.cut = {("a", "c"), ("c", "a")}
+    leader.put(b"x")
+    world.until(lambda: leader.machine.values == [b"x"])
+    world.run(1.0)
+    done: list[bool] = []
+    leader.group.transfer(None, lambda is_done, _why: done.append(is_done), world.now)
+    leader.drain()
+    world.until(lambda: bool(done))
+    assert done == [True]
+    assert world["b"].role is Role.LEADER

@@ -20,8 +20,8 @@ from dledger.types import MemberId
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 
 
-def answer(number: int, match: int = 0) -> AppendAnswer:
-    return AppendAnswer(number, 1, 1, True, match, 0, 0, 0)
+def answer(number: int, match: int = 0, term: int = 1) -> AppendAnswer:
+    return AppendAnswer(number, term, term, True, match, 0, 0, 0)
 
 
 def vote(number: int = 1, term: int = 1) -> VoteAnswer:
@@ -50,6 +50,16 @@ def test_an_acknowledgement_of_an_older_term_never_leaves() -> None:
     gate.hold(B, answer(1, 10), term=1, hard_version=0, log_index=10)
     assert gate.release(term=2, hard_version=9, log_index=10) == []
     assert gate.release(term=1, hard_version=9, log_index=10) == []
+
+
+def test_an_acknowledgement_of_an_older_term_does_not_speak_in_a_newer_one() -> None:
+    """The same leader, in a later reign: it may have lost what was acknowledged to it before."""
+    gate = OutboundGate()
+    gate.hold(B, answer(1, 10), term=1, hard_version=0, log_index=10)
+    gate.hold(B, answer(7, 4, term=3), term=3, hard_version=1, log_index=4)
+    released = gate.release(term=3, hard_version=1, log_index=4)
+    assert [each for _, each in released] == [answer(7, 4, term=3)], "nor does it wait for more"
+    assert gate.release(term=3, hard_version=1, log_index=10) == []
 
 
 def test_of_several_acknowledgements_the_last_one_says_it_all() -> None:
