@@ -26,8 +26,8 @@ from dledger_client import (
     StartAt,
     TopicNotFound,
 )
+from jepsen_tests.backends.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
 from tests.integration.cluster import eventually
-from tests.integration.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
 
 CUTS = int(os.environ.get("POWER_CUTS", "4"))
 ASYNC_CUTS = 3

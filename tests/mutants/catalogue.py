@@ -16,3 +16,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"
+
+
+def by_name() -> dict[str, Mutant]:
+    """Return every known bug by its name."""
+    return {mutant.name: mutant for mutant in MUTANTS}

@@ -1,0 +1,146 @@
+"""A real disk under each member: ext4 on a loop device, filled up, or with its power cut.
+
+Needs root, loop devices and mkfs.ext4. The power cut is EXT4_IOC_SHUTDOWN: from then on every
+access fails with EIO, and what was not synced never reaches the image. Flag 1 writes the file
+system's journal first (metadata are kept, data are not), flag 2 does not (names are lost as well).
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from jepsen_tests.backends.surface import Processes
+
+_EXT4_IOC_SHUTDOWN: Final = 0x8004587D
+FLUSH_JOURNAL: Final = 1
+DROP_JOURNAL: Final = 2
+MEMBER_DISK_BYTES: Final = 1 << 30
+LEFT_WHEN_FULL_BYTES: Final = 8 << 10
+
+
+def why_not() -> str:
+    """Return why loop disks can't be used here, or an empty string when they can."""
+    if os.geteuid() != 0:
+        return "a disk of our own needs root, for a loop-mounted ext4"
+    for tool in ("mkfs.ext4", "mount", "umount", "losetup"):
+        if shutil.which(tool) is None:
+            return f"a disk of our own needs {tool}"
+    if not Path("/dev/loop-control").exists():
+        return "a disk of our own needs loop devices (/dev/loop-control is missing)"
+    return ""
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@dataclass(slots=True)
+class LoopDisk:
+    """One image and where it is mounted. Used as a context manager, it leaves nothing behind."""
+
+    image: Path
+    mount: Path
+    size_bytes: int = 512 << 20
+
+    def __enter__(self) -> Self:
+        with self.image.open("wb") as file:
+            file.truncate(self.size_bytes)
+        _run("mkfs.ext4", "-q", str(self.image))
+        self.mount.mkdir(parents=True, exist_ok=True)
+        self._attach()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        subprocess.run(["umount", "-l", str(self.mount)], check=False, capture_output=True)
+        self.image.unlink(missing_ok=True)
+
+    def cut_power(self, flag: int) -> None:
+        """From now on every access fails with EIO; what was not synced never reaches the image.
+
+        A call of fdatasync that is under way meanwhile may still return without an error although
+        its data are lost: the file system does not tell that it could no longer note where they
+        are (seen with plain writers, with both flags, in a third of the cuts on a busy machine; an
+        fdatasync that had returned before never lost anything). No power cut does that.
+        """
+        folder = os.open(self.mount, os.O_RDONLY)
+        try:
+            fcntl.ioctl(folder, _EXT4_IOC_SHUTDOWN, struct.pack("I", flag))
+        finally:
+            os.close(folder)
+
+    def power_on(self) -> None:
+        """Mount again, replaying the journal; all users of the old mount must have ended."""
+        _run("umount", str(self.mount))
+        self._attach()
+
+    def fill(self) -> None:
+        """Leave room for next to nothing."""
+        free = os.statvfs(self.mount)
+        size = free.f_bavail * free.f_frsize - LEFT_WHEN_FULL_BYTES
+        with self._ballast.open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, size))
+
+    def give_back(self) -> None:
+        """Undo `fill`."""
+        self._ballast.unlink(missing_ok=True)
+
+    @property
+    def _ballast(self) -> Path:
+        return self.mount / "ballast"
+
+    def _attach(self) -> None:
+        _run("mount", "-o", "loop", str(self.image), str(self.mount))
+
+
+class LoopDisks:
+    """One for each member, below its folder. Implements `surface.Disks`."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str], processes: Processes) -> None:
+        self._processes = processes
+        self._disks = {
+            node: LoopDisk(folder / f"{node}.img", folder / node, MEMBER_DISK_BYTES)
+            for node in nodes
+        }
+
+    async def attach(self) -> None:
+        """Make and mount all."""
+        for disk in self._disks.values():
+            await asyncio.to_thread(disk.__enter__)
+
+    async def detach(self) -> None:
+        """Unmount and remove all; the members have ended."""
+        for disk in self._disks.values():
+            await asyncio.to_thread(disk.__exit__, None, None, None)
+
+    async def fill(self, node: str) -> None:
+        """See `surface.Disks`."""
+        await asyncio.to_thread(self._disks[node].fill)
+
+    async def give_back(self, node: str) -> None:
+        """See `surface.Disks`."""
+        self._disks[node].give_back()
+
+    async def cut_power(self, node: str) -> None:
+        """See `surface.Disks`."""
+        # No client may hear of an fdatasync that was under way (LoopDisk.cut_power): the member
+        # stands still first, so that whatever it acknowledged had returned before.
+        await self._processes.pause(node)
+        await asyncio.to_thread(self._disks[node].cut_power, DROP_JOURNAL)
+        await self._processes.kill(node)
+
+    async def power_on(self, node: str) -> None:
+        """See `surface.Disks`."""
+        await asyncio.to_thread(self._disks[node].power_on)

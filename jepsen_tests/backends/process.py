@@ -1,0 +1,283 @@
+"""Members as processes of this machine, with a proxy on every link between two. Needs no root.
+
+Owns folders, ports, configuration files and processes of a run:
+
+    folder/<node>/config.toml     what the member is told: its peers are proxies
+    folder/<node>/control.json    what its surroundings do to it (`launch`)
+    folder/<node>/data/           its log and state
+    folder/<process>.log          what it printed
+
+With root and loop devices each member has a disk of its own, and with cgroups a limit.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from jepsen_tests.backends import cgroup, loop_disk
+from jepsen_tests.backends.links import LinkProxies
+from jepsen_tests.backends.surface import Network
+from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.launch import Control
+
+HOST: Final = "127.0.0.1"
+GROUP: Final = "group-1"
+NAME_SERVERS: Final = ("ns1", "ns2")
+STOP_SECONDS: Final = 15.0
+REPAIR_SECONDS: Final = 120.0
+ROOT: Final = Path(__file__).parents[2]
+
+Setting = str | int | float | bool
+
+
+def free_ports(count: int) -> list[int]:
+    """Return TCP ports that nobody listens on now."""
+    with ExitStack() as stack:
+        # All are held until the last is found: a port that was let go may be found again.
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+class Members:
+    """Processes, folders and surroundings of the members. Implements the handles of `surface`."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str], mutant: str) -> None:
+        self._folder = folder
+        self._mutant = mutant
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._controls = dict.fromkeys(nodes, Control())
+
+    # surface.Processes
+
+    async def kill(self, node: str) -> None:
+        """See `surface.Processes`."""
+        self._started[node].kill()
+        await self._ended(node)
+
+    async def stop(self, node: str) -> None:
+        """See `surface.Processes`."""
+        process = self._started[node]
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._ended(node)
+        except TimeoutError:
+            await self.kill(node)
+
+    async def _ended(self, node: str) -> None:
+        await asyncio.to_thread(self._started[node].wait)
+
+    async def start(self, node: str) -> None:
+        """See `surface.Processes`."""
+        control = self._folder / node / "control.json"
+        # Its disk is as it should be again; its clock is its machine's.
+        self._control(node, replace(self._controls[node], sync_seconds=0.0, sync_fails=False))
+        command = [sys.executable, "-m", "jepsen_tests.launch", "--control", str(control)]
+        if self._mutant:
+            command += ["--mutant", self._mutant]
+        config = self._folder / node / "config.toml"
+        self.spawn(node, [*command, "broker", "--config", str(config)])
+
+    def spawn(self, name: str, command: Sequence[str]) -> None:
+        """Start any process of the cluster."""
+        assert not self.is_running(name), f"{name} is running"
+        environment = {key: each for key, each in os.environ.items() if key[:8] != "DLEDGER_"}
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._started[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                # The files say everything; a variable of the user's shell must not reach in.
+                env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+                process_group=0,  # Ctrl-C reaches the harness alone, which ends all in order
+            )
+
+    async def pause(self, node: str) -> None:
+        """See `surface.Processes`."""
+        self._started[node].send_signal(signal.SIGSTOP)
+        while not self._stands_still(node):  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.001)
+
+    def _stands_still(self, node: str) -> bool:
+        if not self.is_running(node):
+            return True
+        # After the name in brackets, which may hold anything: T is stopped.
+        state = Path(f"/proc/{self._started[node].pid}/stat").read_text().rpartition(")")[2]
+        return state.split()[0] == "T"
+
+    async def resume(self, node: str) -> None:
+        """See `surface.Processes`."""
+        self._started[node].send_signal(signal.SIGCONT)
+
+    def is_running(self, node: str) -> bool:
+        """See `surface.Processes`."""
+        process = self._started.get(node)
+        return process is not None and process.poll() is None
+
+    def exit_code(self, node: str) -> int | None:
+        """See `surface.Processes`."""
+        return self._started[node].poll()
+
+    def pid(self, node: str) -> int | None:
+        """Return the id of a process that runs."""
+        return self._started[node].pid if self.is_running(node) else None
+
+    async def end_all(self) -> None:
+        """End whatever runs, members first."""
+        running = [name for name in reversed(self._started) if self.is_running(name)]
+        await asyncio.gather(*(self.stop(name) for name in running))
+
+    # surface.Folders
+
+    def folder(self, node: str) -> Path:
+        """See `surface.Folders`."""
+        return self._folder / node / "data" / GROUP
+
+    async def repair(self, node: str) -> str:
+        """See `surface.Folders`."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "dledger_broker.cli", "repair", "--yes", str(self.folder(node)),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        async with asyncio.timeout(REPAIR_SECONDS):
+            said, _ = await process.communicate()
+        if process.returncode:
+            raise HarnessFailure(f"{node} could not be repaired: {said.decode()}")
+        return said.decode()
+
+    # surface.Syncs
+
+    async def slow(self, node: str, seconds: float) -> None:
+        """See `surface.Syncs`."""
+        self._control(node, replace(self._controls[node], sync_seconds=seconds))
+
+    async def fail(self, node: str) -> None:
+        """See `surface.Syncs`."""
+        self._control(node, replace(self._controls[node], sync_fails=True))
+
+    # surface.Clocks
+
+    async def shift(self, node: str, seconds: float, rate: float) -> None:
+        """See `surface.Clocks`."""
+        control = self._controls[node]
+        self._control(node, replace(control, clock_seconds=seconds, clock_rate=rate))
+
+    def _control(self, node: str, control: Control) -> None:
+        self._controls[node] = control
+        control.write(self._folder / node / "control.json")
+
+
+class ProcessBackend:
+    """Three or five members here. Implements `surface.Backend`."""
+
+    name = "process"
+    group = GROUP
+
+    def __init__(
+        self, folder: Path, nodes: Sequence[str], settings: Mapping[str, Setting], mutant: str
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self._folder = folder
+        self._settings = settings
+        self._members = Members(folder, nodes, mutant)
+        self.processes = self.folders = self.syncs = self.clocks = self._members
+        self._proxies = LinkProxies()
+        self.network: Network | None = self._proxies
+        self.missing: dict[str, str] = {}
+        why_not = loop_disk.why_not()
+        self.disks = None if why_not else loop_disk.LoopDisks(folder, nodes, self._members)
+        if why_not:
+            self.missing["disks"] = why_not
+        why_not = cgroup.why_not()
+        self.cgroups = None if why_not else cgroup.MemberCgroups(nodes, self._members.pid)
+        if why_not:
+            self.missing["cgroups"] = why_not
+        names = [*NAME_SERVERS, *nodes]
+        self._links = [(a, b) for a in nodes for b in nodes if a != b]
+        ports = free_ports(len(names) + len(self._links))
+        self._ports = dict(zip(names, ports, strict=False))
+        self._link_ports = dict(zip(self._links, ports[len(names) :], strict=True))
+
+    @property
+    def bootstrap(self) -> str:
+        """See `surface.Backend`."""
+        return ",".join(self.address(name) for name in NAME_SERVERS)
+
+    def address(self, node: str) -> str:
+        """See `surface.Backend`."""
+        return f"{HOST}:{self._ports[node]}"
+
+    def pid(self, node: str) -> int | None:
+        """See `surface.Backend`."""
+        return self._members.pid(node)
+
+    def describe(self) -> str:
+        """See `surface.Backend`."""
+        where = ", ".join(f"{node} {self.address(node)}" for node in self.nodes)
+        return f"processes below {self._folder}: {where}"
+
+    def logs(self) -> Mapping[str, Path]:
+        """See `surface.Backend`."""
+        return {name: self._folder / f"{name}.log" for name in self._ports}
+
+    async def start(self) -> None:
+        """See `surface.Backend`."""
+        for node in self.nodes:
+            (self._folder / node).mkdir(parents=True)
+        if self.disks is not None:
+            await self.disks.attach()
+        for node in self.nodes:
+            (self._folder / node / "config.toml").write_text(self._config(node))
+        rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
+        await self._proxies.start(rows)
+        for name in NAME_SERVERS:
+            self._members.spawn(
+                name, [sys.executable, "-m", "dledger_namesrv", "--listen", self.address(name)]
+            )
+        for node in self.nodes:
+            await self._members.start(node)
+
+    async def stop(self) -> None:
+        """See `surface.Backend`."""
+        await self._members.end_all()
+        await self._proxies.stop()
+        if self.disks is not None:
+            await self.disks.detach()
+        if self.cgroups is not None:
+            await self.cgroups.remove()
+
+    def _config(self, node: str) -> str:
+        peers = {
+            peer: self.address(node) if peer == node else f"{HOST}:{self._link_ports[node, peer]}"
+            for peer in self.nodes
+        }
+        servers = [self.address(name) for name in NAME_SERVERS]
+        lines = [
+            'cluster = "chaos"',
+            f"member = {json.dumps(node)}",
+            f"listen = {json.dumps(self.address(node))}",
+            f"folder = {json.dumps(str((self._folder / node / 'data').absolute()))}",
+            f"name_servers = {json.dumps(servers)}",
+            *(f"{key} = {json.dumps(value)}" for key, value in self._settings.items()),
+            "",
+            "[group]",
+            f"name = {json.dumps(GROUP)}",
+            "",
+            "[group.members]",
+            *(f"{peer} = {json.dumps(address)}" for peer, address in peers.items()),
+        ]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,204 @@
+"""What a backend offers: members to talk to, and handles for faults.
+
+Owns the protocols alone. A backend gives each handle, or says why it cannot (`missing`); a fault
+needs some handles and is skipped, loudly, where one is missing.
+
+- `processes`: end, start, stop for a while
+- `network`: trouble on the link from one member to another, as the first dials the second
+- `folders`: the data folder of a stopped member
+- `disks`: a real disk under a member: fill it, cut its power
+- `syncs`: fdatasync of a running member: slow, hanging, failing
+- `clocks`: a member's wall clock
+- `cgroups`: a member's share of processor and memory
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from jepsen_tests.errors import HarnessFailure
+
+
+class CannotRun(HarnessFailure):
+    """This backend does not run on this machine; the message says what is missing."""
+
+
+class Processes(Protocol):
+    """The members' processes."""
+
+    async def kill(self, node: str) -> None:
+        """End it at once (SIGKILL), and wait until it has ended."""
+        ...
+
+    async def stop(self, node: str) -> None:
+        """Ask it to end (SIGTERM), and wait."""
+        ...
+
+    async def start(self, node: str) -> None:
+        """Start a member that does not run."""
+        ...
+
+    async def pause(self, node: str) -> None:
+        """Let it stand still (SIGSTOP); return when it does."""
+        ...
+
+    async def resume(self, node: str) -> None:
+        """Let it go on."""
+        ...
+
+    def is_running(self, node: str) -> bool:
+        """Tell whether it was started and has not ended."""
+        ...
+
+    def exit_code(self, node: str) -> int | None:
+        """Return how it ended; None while it runs."""
+        ...
+
+
+class Kind(enum.StrEnum):
+    """What can be wrong with a link."""
+
+    CUT = "cut"
+    """Nothing gets through and nothing closes, as with a pulled cable."""
+    DELAY = "delay"
+    LOSS = "loss"
+    BANDWIDTH = "bandwidth"
+    SLICES = "slices"
+    """Bytes arrive in small pieces."""
+    RESET = "reset"
+    """Connections are reset now; new ones work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One kind with its strength; what does not belong to the kind is ignored."""
+
+    kind: Kind
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    loss_percent: int = 0
+    bytes_per_second: int = 0
+    slice_bytes: int = 0
+
+
+class Network(Protocol):
+    """Links between members."""
+
+    kinds: frozenset[Kind]
+    """What this backend can do to a link."""
+
+    async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
+        """Trouble links (from, to); a link has one trouble of each kind at most."""
+        ...
+
+    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+        """End one kind of trouble on links."""
+        ...
+
+
+class Folders(Protocol):
+    """Data folders."""
+
+    def folder(self, node: str) -> Path:
+        """Return where the member keeps its data."""
+        ...
+
+    async def repair(self, node: str) -> str:
+        """Set a stopped member's damaged folder aside (`dledger repair`); return what it said."""
+        ...
+
+
+class Disks(Protocol):
+    """A file system for each member."""
+
+    async def fill(self, node: str) -> None:
+        """Leave no room."""
+        ...
+
+    async def give_back(self, node: str) -> None:
+        """Give the room back."""
+        ...
+
+    async def cut_power(self, node: str) -> None:
+        """Lose what was not synced; the member is killed. `power_on` before it starts again."""
+        ...
+
+    async def power_on(self, node: str) -> None:
+        """Mount again."""
+        ...
+
+
+class Syncs(Protocol):
+    """A running member's fdatasync."""
+
+    async def slow(self, node: str, seconds: float) -> None:
+        """Let each take so much longer; 0: as it is."""
+        ...
+
+    async def fail(self, node: str) -> None:
+        """Let the next ones fail with EIO, until the member is started again."""
+        ...
+
+
+class Clocks(Protocol):
+    """A running member's wall clock, which stamps entries. Elections use another."""
+
+    async def shift(self, node: str, seconds: float, rate: float) -> None:
+        """Set it `seconds` off, running `rate` times as fast from now on; 0 and 1: right again."""
+        ...
+
+
+class Cgroups(Protocol):
+    """A member's share of the machine."""
+
+    async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
+        """Limit it; zeros: no limit."""
+        ...
+
+
+class Backend(Protocol):
+    """One cluster, from nothing until it is gone."""
+
+    name: str
+    nodes: tuple[str, ...]
+    group: str
+    missing: Mapping[str, str]
+    """Why a handle is not there, by its name."""
+    processes: Processes | None
+    network: Network | None
+    folders: Folders | None
+    disks: Disks | None
+    syncs: Syncs | None
+    clocks: Clocks | None
+    cgroups: Cgroups | None
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses for clients."""
+        ...
+
+    def address(self, node: str) -> str:
+        """Where clients reach one member."""
+        ...
+
+    def pid(self, node: str) -> int | None:
+        """Process id of a member when it runs on this machine."""
+        ...
+
+    def describe(self) -> str:
+        """Return one line: what runs where."""
+        ...
+
+    async def start(self) -> None:
+        """Start everything; CannotRun when this machine cannot."""
+        ...
+
+    async def stop(self) -> None:
+        """End everything and leave nothing behind but logs and data below the run's folder."""
+        ...
+
+    def logs(self) -> Mapping[str, Path]:
+        """Return the file of each process's output."""
+        ...

@@ -1,0 +1,117 @@
+"""The wire's smallest client: what the public clients hide, because a good client never does it.
+
+Owns raw calls to one chosen member, by `dledger_proto` alone: an append with a stamp of its own (to
+repeat it as it was), and reading what that member alone holds.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+import grpc.aio
+
+from dledger_proto import raw
+from dledger_proto.batch import BatchView, ProducerStamp, Record, check_batch, encode_batch
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetch
+from dledger_proto.status import from_rpc_error
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc
+
+WAIT_MS: Final = 500
+_OPTIONS: Final = (
+    *raw.MESSAGE_SIZE_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Wire:
+    """A connection to one member."""
+
+    def __init__(self, address: str, group: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._metadata = (("dledger-group", group),)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._channel.close(None)
+
+    async def register(self, producer_id: bytes, timeout: float) -> int:
+        """Register a producer; return its epoch."""
+        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
+        request = pb.RegisterProducerRequest(producer_id=producer_id)
+        try:
+            reply = await stub.RegisterProducer(request, timeout=timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        return reply.epoch
+
+    async def append(self, batch: bytes, timeout: float) -> AnswerRow:
+        """Append one batch; raises what the member answered, or UNKNOWN_OUTCOME."""
+        frame = encode_append([batch], 1, int(timeout * 1000))
+        try:
+            answer = await raw.raw_unary(self._channel, raw.APPEND_ONE)(
+                frame, timeout=timeout, metadata=self._metadata
+            )
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        (row,) = parse_answers(answer)
+        refused = row.error()
+        if refused is not None:
+            raise refused
+        return row
+
+    async def read(self, topic: str, queue: int, begin: int, end: int) -> AsyncIterator[FetchFrame]:
+        """Yield what this member holds of a queue, from `begin` up to `end`."""
+        request = pb.FetchRequest(wait_ms=WAIT_MS)
+        request.assignments.add(queue=pb.QueueRef(topic=topic, queue=queue), offset=begin)
+        call = raw.raw_read(self._channel, raw.FETCH)(
+            request.SerializeToString(), metadata=self._metadata
+        )
+        try:
+            async for message in call:
+                frame = parse_fetch(message)
+                if frame.code is not Code.OK:
+                    raise DledgerError(frame.code, frame.detail)
+                yield frame
+                if frame.next_offset >= end:
+                    return
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, write=False) from error
+        finally:
+            call.cancel()
+
+
+def batch_of(
+    topic_id: bytes, queue: int, bodies: Sequence[bytes], stamp: ProducerStamp | None
+) -> bytes:
+    """Return a batch; the same arguments give the same bytes."""
+    return encode_batch(
+        [Record(body) for body in bodies],
+        topic_id=topic_id,
+        queue=queue,
+        stamp=stamp,
+        base_number=stamp.base_sequence if stamp is not None else 0,
+        base_time_ms=1,
+    )
+
+
+def runs_of(frame: FetchFrame) -> list[tuple[int, list[bytes]]]:
+    """Return runs (offset of the first, bodies); DledgerError for a batch that is not whole."""
+    runs: list[tuple[int, list[bytes]]] = []
+    for row, batch in zip(frame.rows, frame.batches, strict=True):
+        view = BatchView(batch, check_batch(batch))
+        last = row.first_record + row.record_count
+        bodies = [bytes(view.body(number)) for number in range(row.first_record, last)]
+        runs.append((row.base_offset, bodies))
+    return runs

@@ -1,0 +1,150 @@
+"""The clients of one worker: they are thrown away and made anew when the worker "crashes".
+
+Owns how the public clients are configured for tests, and how what they return is written down.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, Final
+
+from dledger_client import (
+    AsyncConsumer,
+    AsyncProducer,
+    ConnectionConfig,
+    ConsumerConfig,
+    ProducerConfig,
+    RecordBatch,
+    SendResult,
+    StartAt,
+)
+from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.workloads.values import body_of, value_of
+
+CALL_TIMEOUT_MS: Final = 5_000
+"""Of one operation: short enough that a fault shows, long enough for an election."""
+CLOSE_TIMEOUT_MS: Final = 1_000
+RECORDS_PER_POLL: Final = 200
+POLL_MS: Final = 100
+CONNECTION: Final = ConnectionConfig(call_timeout_ms=CALL_TIMEOUT_MS)
+
+
+def place_of(topic: str, queue: int) -> str:
+    """Return how a queue is written down."""
+    return f"{topic}/{queue}"
+
+
+def split_place(place: str) -> tuple[str, int]:
+    """Return topic and queue of a place."""
+    topic, _, queue = place.rpartition("/")
+    return topic, int(queue)
+
+
+def shown_runs(batches: Iterable[RecordBatch]) -> list[list[Any]]:
+    """Return what was read as runs: place, offset of the first, values."""
+    return [
+        [place_of(b.topic, b.queue), b.base_offset, [value_of(body) for body in b.bodies()]]
+        for b in batches
+    ]
+
+
+def shown_sent(results: Sequence[SendResult]) -> list[int]:
+    """Return the offset of the first; the term is not told to producers."""
+    return [results[0].offset, 0]
+
+
+class Worker:
+    """One logical process with a producer and a consumer of its own."""
+
+    def __init__(self, recorder: Recorder, bootstrap: str, random: Random) -> None:
+        self.process = Process(recorder)
+        self.random = random
+        self._bootstrap = bootstrap
+        self._counter = 0
+        self._producer: AsyncProducer | None = None
+        self._consumer: AsyncConsumer | None = None
+
+    def new_value(self) -> str:
+        """Return a value that nobody has sent."""
+        self._counter += 1
+        return f"{self.process.number}-{self._counter}"
+
+    async def producer(self) -> AsyncProducer:
+        """Return this life's producer."""
+        if self._producer is None:
+            config = ProducerConfig(timeout_ms=CALL_TIMEOUT_MS, connection=CONNECTION)
+            self._producer = await AsyncProducer(self._bootstrap, config).start()
+        return self._producer
+
+    async def consumer(self, group: str = "") -> AsyncConsumer:
+        """Return this life's consumer."""
+        if self._consumer is None:
+            config = ConsumerConfig(group=group, start_at=StartAt.FIRST, connection=CONNECTION)
+            self._consumer = await AsyncConsumer(self._bootstrap, config).start()
+        return self._consumer
+
+    async def send(self, place: str, count: int, size: int, *, key: str = "") -> None:
+        """Send one message, or several that are stored together."""
+        topic, queue = split_place(place)
+        values = [self.new_value() for _ in range(count)]
+        bodies = [body_of(value, self.random, size) for value in values]
+        producer = await self.producer()
+
+        async def call() -> list[SendResult]:
+            if count == 1:
+                return [await producer.send(topic, bodies[0], queue=queue)]
+            return await producer.send_many(topic, bodies, queue=queue)
+
+        await self.process.do("send", place, values, call, shown_sent, key=key)
+
+    async def assign(self, starts: dict[str, int]) -> None:
+        """Read exactly these places from these offsets on."""
+        consumer = await self.consumer()
+        what = {split_place(place): offset for place, offset in starts.items()}
+        done, _ = await self.process.do(
+            "assign", "", starts, lambda: consumer.assign(what), lambda _: None, reads=True
+        )
+        if not done:  # what such a consumer goes on reading is nobody's promise
+            await self.crash()
+
+    async def poll(self) -> list[RecordBatch] | None:
+        """Read what is there."""
+        consumer = await self.consumer()
+
+        async def call() -> list[RecordBatch]:
+            return await consumer.poll_batches(RECORDS_PER_POLL, POLL_MS)
+
+        found = await self.process.do("poll", "", None, call, shown_runs, reads=True)
+        return found[1]
+
+    async def bounds(self, place: str) -> list[int] | None:
+        """Return minimum and maximum, confirmed by a quorum."""
+        consumer = await self.consumer()
+        topic, queue = split_place(place)
+
+        async def call() -> list[int]:
+            found = (await consumer.offsets(topic))[queue]
+            return [found.minimum, found.maximum]
+
+        _, found = await self.process.do(
+            "bounds", place, None, call, lambda found: found, reads=True
+        )
+        return found
+
+    async def crash(self) -> None:
+        """Throw the clients away with all they know, and be a new process."""
+        await self.process.do("crash", "", None, self.close, lambda _: None)
+        self.process.renew()
+        self._counter = 0
+
+    async def close(self) -> None:
+        """End the clients of this life."""
+        producer, self._producer = self._producer, None
+        consumer, self._consumer = self._consumer, None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000 + 1):
+                if producer is not None:
+                    await producer.close(CLOSE_TIMEOUT_MS)
+                if consumer is not None:
+                    await consumer.close()

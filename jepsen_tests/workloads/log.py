@@ -1,0 +1,108 @@
+"""W1 and W8: a log of many queues, written and read by everybody at once; W8 trims its head too."""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Final
+
+from dledger_client import AsyncAdmin
+from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.workload import LeastOk, Setting, Stage, Workload
+
+TOPIC: Final = "chaos-log"
+QUEUES: Final = 6
+BATCH_MAX: Final = 5
+BODY_SIZES: Final = (32, 200, 1_000, 20_000)
+ACTIONS: Final = {"send": 50, "batch": 12, "poll": 40, "assign": 4, "bounds": 6, "crash": 1}
+TRIM_PAUSE_SECONDS: Final = 0.7
+TRIM_KEEPS: Final = 20
+"""Offsets below the maximum that a trim leaves, at least."""
+
+
+class LogWorkload(Workload):
+    """W1: send (single, batch), poll, assign, seek, client crash."""
+
+    name = "log"
+    what = "W1: many queues, single and batched sends, polls from anywhere, client crashes"
+    least_ok: ClassVar[LeastOk] = {"send": (100, 0.3), "poll": (100, 0.3), "bounds": (10, 0.2)}
+
+    def topics(self) -> Mapping[str, int]:
+        """See `Workload`."""
+        return {TOPIC: QUEUES}
+
+    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `Workload`."""
+        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
+
+    async def _work(self, stage: Stage, random: Random) -> None:
+        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
+        places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
+        try:
+            await self._reassign(worker, places)
+            while not stage.over.is_set():
+                await self._act(worker, places)
+                await stage.pause(random)
+        finally:
+            await worker.close()
+
+    async def _act(self, worker: Worker, places: Sequence[str]) -> None:
+        random = worker.random
+        size = random.choice(BODY_SIZES)
+        match random.choices(list(ACTIONS), list(ACTIONS.values()))[0]:
+            case "send":
+                await worker.send(random.choice(places), 1, size)
+            case "batch":
+                await worker.send(random.choice(places), random.randint(2, BATCH_MAX), size)
+            case "poll":
+                await worker.poll()
+            case "bounds":
+                await worker.bounds(random.choice(places))
+            case "assign":
+                await self._reassign(worker, places)
+            case _:
+                await worker.crash()
+                await self._reassign(worker, places)
+
+    async def _reassign(self, worker: Worker, places: Sequence[str]) -> None:
+        """Read some queues, each from a place of its own: the start, or somewhere behind it."""
+        random = worker.random
+        chosen = random.sample(places, random.randint(1, len(places)))
+        starts: dict[str, int] = {}
+        for place in chosen:
+            known = await worker.bounds(place) if random.random() < 0.5 else None
+            low, high = known or (0, 0)
+            starts[place] = random.randint(low, high) if high > low else 0
+        await worker.assign(starts)
+
+
+class RetentionWorkload(LogWorkload):
+    """W8: the same, while the head of each queue is trimmed."""
+
+    name = "retention"
+    what = "W8: as log, while the heads of the queues are trimmed: gone below, never above"
+    settings: ClassVar[Mapping[str, Setting]] = {"storage.segment_size_bytes": 32 << 20}
+    least_ok: ClassVar[LeastOk] = {**LogWorkload.least_ok, "trim": (10, 0.2)}
+
+    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `Workload`."""
+        return [*super().workers(stage), self._trim(stage, Random(stage.random.random()))]
+
+    async def _trim(self, stage: Stage, random: Random) -> None:
+        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
+        try:
+            async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+                while not stage.over.is_set():
+                    await stage.pause(random, TRIM_PAUSE_SECONDS)
+                    place = place_of(TOPIC, random.randrange(QUEUES))
+                    bounds = await worker.bounds(place)
+                    if bounds is None or bounds[1] - TRIM_KEEPS <= bounds[0]:
+                        continue
+                    offset = random.randint(bounds[0], bounds[1] - TRIM_KEEPS)
+                    await _trim_to(worker, admin, place, offset)
+        finally:
+            await worker.close()
+
+
+async def _trim_to(worker: Worker, admin: AsyncAdmin, place: str, offset: int) -> None:
+    await worker.process.do(
+        "trim", place, offset, lambda: admin.trim(*split_place(place), offset), lambda found: found
+    )

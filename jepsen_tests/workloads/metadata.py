@@ -1,0 +1,90 @@
+"""W6: topics as registers: does one exist, and how many read queues has it?
+
+A topic's existence is 1 or 0: creating sets 1, deleting 0. Each topic belongs to the whole run, and
+every operation may be repeated by the client, so an unknown one may still happen later.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Final
+
+from dledger_client import AsyncAdmin, TopicNotFound
+from jepsen_tests.recorder import Process
+from jepsen_tests.workloads.clients import CONNECTION
+from jepsen_tests.workloads.workload import LeastOk, Setting, Stage, Workload
+
+CHANGED_TOPIC: Final = "chaos-changed"
+READ_QUEUES_MAX: Final = 8
+"""It has as many write queues; read queues are the register's value."""
+EXISTING_TOPICS: Final = tuple(f"chaos-exists-{number}" for number in range(4))
+PAUSE_SECONDS: Final = 0.2
+
+
+class MetadataWorkload(Workload):
+    """Whoever asks for a topic sees what was decided last."""
+
+    name = "metadata"
+    what = "W6: create, delete, change and describe topics concurrently: linearizable registers"
+    settings: ClassVar[Mapping[str, Setting]] = {"topics.auto_create": False}
+    least_ok: ClassVar[LeastOk] = {"set": (50, 0.2), "get": (50, 0.3)}
+
+    def topics(self) -> Mapping[str, int]:
+        """See `Workload`."""
+        return {CHANGED_TOPIC: READ_QUEUES_MAX}
+
+    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `Workload`."""
+        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
+
+    async def _work(self, stage: Stage, random: Random) -> None:
+        process = Process(stage.recorder)
+        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+            while not stage.over.is_set():
+                if random.random() < 0.5:
+                    await _change(process, admin, random)
+                else:
+                    await _exist(process, admin, random)
+                await stage.pause(random, PAUSE_SECONDS)
+
+
+async def _change(process: Process, admin: AsyncAdmin, random: Random) -> None:
+    register = f"read queues of {CHANGED_TOPIC}"
+    if random.random() < 0.5:
+
+        async def read() -> int:
+            return (await admin.describe_topic(CHANGED_TOPIC)).read_queues
+
+        await process.do("get", register, None, read, lambda found: found, reads=True)
+        return
+    value = random.randint(1, READ_QUEUES_MAX)
+    await process.do(
+        "set", register, value,
+        lambda: admin.update_topic(CHANGED_TOPIC, read_queues=value), lambda _: None,
+    )  # fmt: skip
+
+
+async def _exist(process: Process, admin: AsyncAdmin, random: Random) -> None:
+    name = random.choice(EXISTING_TOPICS)
+    register = f"existence of {name}"
+    action = random.choice(("get", "create", "delete"))
+    if action == "get":
+
+        async def look() -> int:
+            try:
+                await admin.describe_topic(name)
+            except TopicNotFound:
+                return 0
+            return 1
+
+        await process.do("get", register, None, look, lambda found: found, reads=True)
+    elif action == "create":
+        await process.do("set", register, 1, lambda: admin.create_topic(name), lambda _: None)
+    else:
+
+        async def delete() -> None:
+            try:
+                await admin.delete_topic(name)
+            except TopicNotFound:  # it is not there, which is what was wanted
+                return
+
+        await process.do("set", register, 0, delete, lambda _: None)

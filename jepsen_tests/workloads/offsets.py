@@ -1,0 +1,80 @@
+"""W5: offsets of consumer groups as registers: committed, reset and read by several at once."""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Final
+
+from dledger_client import AsyncAdmin
+from jepsen_tests.recorder import Process
+from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
+
+TOPIC: Final = "chaos-offsets"
+QUEUES: Final = 2
+GROUPS: Final = ("billing", "audit")
+REGISTER_OPERATIONS_MAX: Final = 1_500
+"""Of one register. A new group's name makes a new one: checking takes more than linear time."""
+ACTIONS: Final = {"commit": 5, "reset": 1, "committed": 6}
+SENDS_BEFORE: Final = 200
+"""Offsets from 0 to this are there to be committed."""
+
+
+class OffsetsWorkload(Workload):
+    """Commits never go back unless told to; reads see the newest."""
+
+    name = "offsets"
+    what = "W5: commit, reset and read group offsets concurrently: linearizable registers"
+    least_ok: ClassVar[LeastOk] = {
+        "commit": (50, 0.05),
+        "committed": (100, 0.3),
+        "reset": (10, 0.3),
+    }
+
+    def __init__(self) -> None:
+        self._operations = 0
+
+    def topics(self) -> Mapping[str, int]:
+        """See `Workload`."""
+        return {TOPIC: QUEUES}
+
+    async def setup(self, stage: Stage) -> None:
+        """See `Workload`."""
+        worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+        for queue in range(QUEUES):
+            await worker.send(place_of(TOPIC, queue), SENDS_BEFORE, 20)
+        await worker.close()
+
+    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `Workload`."""
+        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
+
+    async def _work(self, stage: Stage, random: Random) -> None:
+        process = Process(stage.recorder)
+        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+            while not stage.over.is_set():
+                self._operations += 1
+                life = self._operations // (REGISTER_OPERATIONS_MAX * QUEUES * len(GROUPS))
+                group = f"{random.choice(GROUPS)}-{life}"
+                place = place_of(TOPIC, random.randrange(QUEUES))
+                action = random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+                await _act(process, admin, action, group, place, random.randint(0, SENDS_BEFORE))
+                await stage.pause(random)
+
+
+async def _act(
+    process: Process, admin: AsyncAdmin, action: str, group: str, place: str, offset: int
+) -> None:
+    topic, queue = split_place(place)
+    register = f"{group}@{place}"
+    if action == "committed":
+
+        async def read() -> int | None:
+            return (await admin.read_offsets(group, topic)).get(queue)
+
+        await process.do(action, register, None, read, lambda found: found, reads=True)
+        return
+    commit = {(topic, queue): offset}
+    await process.do(
+        action, register, offset,
+        lambda: admin.commit_offsets(group, commit, reset=action == "reset"), lambda _: None,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""What a workload is: the queues it uses, its workers, and how much must succeed to prove anything.
+
+Owns the interface and the pace. The phases around it (setup, faults, heal, final reads) are the
+runner's, the same for all.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar, Final
+
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.recorder import Recorder
+
+Setting = str | int | float | bool
+LeastOk = Mapping[str, tuple[int, float]]
+"""By function: how many must succeed, and which share of all that ended."""
+PAUSE_MEAN_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class Stage:
+    """What a workload acts on."""
+
+    backend: Backend
+    recorder: Recorder
+    random: Random
+    concurrency: int
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when workers should end after their present operation."""
+
+    async def pause(self, random: Random, mean: float = PAUSE_MEAN_SECONDS) -> None:
+        """Wait a little, as callers do."""
+        await asyncio.sleep(random.expovariate(1 / mean))
+
+
+class Workload(ABC):
+    """Operations on a cluster, by several workers at once."""
+
+    name: ClassVar[str]
+    what: ClassVar[str]
+    """One line for `list`."""
+    settings: ClassVar[Mapping[str, Setting]] = {}
+    """Members' configuration that it wants."""
+    least_ok: ClassVar[LeastOk]
+
+    @abstractmethod
+    def topics(self) -> Mapping[str, int]:
+        """Return the topics it sends to, with their numbers of queues."""
+
+    @abstractmethod
+    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return the workers, which run until `stage.over`."""
+
+    async def setup(self, stage: Stage) -> None:
+        """Prepare what the workers need; topics exist already."""
+        del stage
