@@ -78,6 +78,7 @@ class RetentionWorkload(LogWorkload):
     """W8: the same, while the head of each queue is trimmed."""
 
     name = "retention"
+    trims = True
     what = "W8: as log, while the heads of the queues are trimmed: gone below, never above"
     settings: ClassVar[Mapping[str, Setting]] = {"storage.segment_size_bytes": 32 << 20}
     least_ok: ClassVar[LeastOk] = {**LogWorkload.least_ok, "trim": (10, 0.2)}

@@ -45,6 +45,8 @@ class Workload(ABC):
     settings: ClassVar[Mapping[str, Setting]] = {}
     """Members' configuration that it wants."""
     least_ok: ClassVar[LeastOk]
+    trims: ClassVar[bool] = False
+    """It drops the log's head: a member that lost its data could not be filled again."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:

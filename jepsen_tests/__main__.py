@@ -1,0 +1,5 @@
+"""`python -m jepsen_tests`."""
+
+from jepsen_tests.cli import main
+
+main()

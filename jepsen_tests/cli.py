@@ -1,0 +1,162 @@
+"""The command line: `python -m jepsen_tests run|list|check`."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from jepsen_tests.backends import BACKENDS
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.errors import HarnessFailure, unknown_name
+from jepsen_tests.history import BadHistory, Kind
+from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.run import Plan, Watch, execute
+from jepsen_tests.workloads import WORKLOADS
+
+app = typer.Typer(
+    help="A black-box chaos harness for dledger clusters.",
+    epilog="Exit codes: 0 valid; 1 invalid; 2 unknown, too little happened; 3 the harness failed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+FAILED: Final = 3
+REFRESH_SECONDS: Final = 0.5
+
+
+def _known(what: str, names: str, known: "dict[str, object] | object") -> list[str]:
+    table = dict(known)  # type: ignore[call-overload]
+    if names == "all":
+        return sorted(table)
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    for name in chosen:
+        if name not in table:
+            raise unknown_name(what, name, table)
+    return list(dict.fromkeys(chosen))
+
+
+@app.command("list")
+def list_() -> None:
+    """Show workloads, faults and backends."""
+    console = Console()
+    workloads = Table("workload", "what it does", title="Workloads")
+    for name, make in WORKLOADS.items():
+        workloads.add_row(name, make().what)
+    faults = Table("fault", "what it does", "needs", title="Faults")
+    for fault in FAULTS.values():
+        faults.add_row(fault.name, fault.what, ", ".join(fault.handles))
+    backends = Table("backend", "what it is", title="Backends")
+    for name, make_backend in BACKENDS.items():
+        backends.add_row(name, (make_backend.__doc__ or "").split("\n")[0])
+    for table in (workloads, faults, backends):
+        console.print(table)
+
+
+@app.command()
+def run(
+    workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "log",
+    nemesis: Annotated[
+        str, typer.Option(help="Faults, separated by commas; `all`, or empty for none.")
+    ] = "kill,pause,isolate",
+    backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "process",
+    seconds: Annotated[
+        float, typer.Option("--time", min=1, help="Of the workload under faults.")
+    ] = 60.0,
+    seed: Annotated[int | None, typer.Option(help="Default: by the clock, and shown.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=7, help="3 or 5 members.")] = 3,
+    concurrency: Annotated[int, typer.Option(min=1, max=100, help="Workers.")] = 10,
+    mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
+    out: Annotated[Path, typer.Option(help="A folder is made in it for this run.")] = Path("out"),
+) -> None:
+    """Run a workload under faults against a new cluster, and judge what came of it."""
+    console = Console(stderr=True)
+    try:
+        if workload not in WORKLOADS:
+            raise unknown_name("workload", workload, WORKLOADS)
+        if backend not in BACKENDS:
+            raise unknown_name("backend", backend, BACKENDS)
+        names = _known("nemesis", nemesis, FAULTS)
+        seed = int(time.time()) if seed is None else seed
+        folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-{workload}-{seed}").absolute()
+        plan = Plan(
+            WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
+        )  # checked before anything is made
+        members = tuple(f"n{number}" for number in range(1, nodes + 1))
+        folder.mkdir(parents=True)
+        cluster: Backend = BACKENDS[backend](folder, members, plan.workload.settings, mutant)
+        history = uvloop.run(_watched(plan, cluster, console))
+    except HarnessFailure as error:
+        console.print(f"harness: {error}", style="red", markup=False)
+        raise typer.Exit(FAILED) from None
+    console.print(f"history: {history}", markup=False, highlight=False)
+    from jepsen_tests.verdict import judge_file
+
+    raise typer.Exit(judge_file(history, console))
+
+
+async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
+    watch = Watch()
+    console.print(
+        f"{plan.workload.name} on {backend.describe()}, seed {plan.seed}", markup=False,
+        highlight=False,
+    )  # fmt: skip
+    for handle, why in backend.missing.items():
+        console.print(f"cannot do {handle} here: {why}", style="yellow", markup=False)
+    if plan.schedule.left_out:
+        names = ", ".join(plan.schedule.left_out)
+        console.print(f"no time for {names}: give it more", style="yellow", markup=False)
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        showing = asyncio.ensure_future(_show(live, watch))
+        try:
+            history = await execute(plan, backend, watch)
+        finally:
+            showing.cancel()
+    nemesis = watch.nemesis
+    if nemesis is not None:
+        for name, why in nemesis.skipped.items():
+            console.print(f"skipped {name}: {why}", style="yellow", markup=False)
+    return history
+
+
+async def _show(live: Live, watch: Watch) -> None:
+    while True:
+        recorder, nemesis = watch.recorder, watch.nemesis
+        if recorder is not None:
+            totals = dict.fromkeys(Kind, 0)
+            for (_, kind), count in recorder.counts.items():
+                totals[kind] += count
+            faults = ", ".join(nemesis.now) if nemesis is not None else ""
+            live.update(
+                f"{recorder.seconds:6.1f} s  {watch.phase:8}  ok {totals[Kind.OK]}  "
+                f"fail {totals[Kind.FAIL]}  info {totals[Kind.INFO]}  {faults}"
+            )
+        await asyncio.sleep(REFRESH_SECONDS)
+
+
+@app.command()
+def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
+    """Judge an old history again; needs no cluster."""
+    console = Console(stderr=True)
+    from jepsen_tests.verdict import judge_file
+
+    try:
+        raise typer.Exit(judge_file(history, console))
+    except (BadHistory, OSError) as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(FAILED) from None
+
+
+def main() -> None:
+    """Run the command line."""
+    # gRPC's fork handlers can hang a child, and this program starts many.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    sys.setswitchinterval(0.0005)
+    app()

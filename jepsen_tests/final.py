@@ -1,0 +1,213 @@
+"""After the faults: wait until the cluster is well, then read everything there is, in every way.
+
+Owns the final phase, which is the same for all workloads: fresh sends to every queue, two complete
+reads of every queue, what each member alone serves, each member's log entries, status, resources.
+Everything goes into the history; whether it is good is for the checkers to say.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from dledger_client import AsyncAdmin, EntryMark, MemberStatus
+from dledger_proto.errors import DledgerError
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.recorder import Process
+from jepsen_tests.wire import Wire, runs_of
+from jepsen_tests.workloads.clients import Worker, split_place
+from jepsen_tests.workloads.values import value_of
+from jepsen_tests.workloads.workload import Stage
+
+WELL_SECONDS_MAX: Final = 90.0
+"""From the last heal until all members are complete and one leads; then the reads begin anyway."""
+READ_SECONDS_MAX: Final = 60.0
+"""For one complete read of one queue."""
+POLLS_EMPTY_MAX: Final = 100
+
+
+async def statuses(backend: Backend, admin: AsyncAdmin) -> dict[str, MemberStatus]:
+    """Return what the members that answer say of themselves."""
+    found = await admin.statuses()
+    return {
+        node: status
+        for (group, node), status in found.items()
+        if group == backend.group and isinstance(status, MemberStatus)
+    }
+
+
+async def is_well(backend: Backend, admin: AsyncAdmin) -> bool:
+    """Tell whether all members answer, one leads, and all have committed and applied the same."""
+    found = await statuses(backend, admin)
+    roles = sorted(status.role for status in found.values())
+    ends = {(s.commit_index, s.applied_index, s.last_index) for s in found.values()}
+    wanted = ["follower"] * (len(backend.nodes) - 1) + ["leader"]
+    return roles == wanted and len(ends) == 1 and len(set(next(iter(ends)))) == 1
+
+
+async def wait_until_well(backend: Backend, admin: AsyncAdmin, seconds: float) -> bool:
+    """Wait; return whether it became well in time."""
+    until = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < until:
+        try:
+            if await is_well(backend, admin):
+                return True
+        except DledgerError:
+            pass
+        await asyncio.sleep(0.1)
+    return False
+
+
+class Observer:
+    """Looks at members for the history: status, resources, log entries."""
+
+    def __init__(self, stage: Stage, admin: AsyncAdmin) -> None:
+        self._stage = stage
+        self._admin = admin
+        self._process = Process(stage.recorder)
+
+    async def look(self) -> None:
+        """Note what every member says of itself, and what its process uses."""
+        backend = self._stage.backend
+        for node in backend.nodes:
+            address = backend.address(node)
+            await self._process.do(
+                "status", "", None,
+                partial(self._admin.status, address, backend.group), _shown_status,
+                node=node, reads=True,
+            )  # fmt: skip
+            pid = backend.pid(node)
+            if pid is not None:
+                await self._process.do(
+                    "resources", "", None, partial(_resources, pid), dict, node=node, reads=True
+                )
+
+    async def entries(self) -> None:
+        """Note every member's log."""
+        backend = self._stage.backend
+        for node in backend.nodes:
+
+            async def call(node: str = node) -> tuple[list[EntryMark], MemberStatus]:
+                address = backend.address(node)
+                marks = await self._admin.log_entries(address, backend.group)
+                return marks, await self._admin.status(address, backend.group)
+
+            await self._process.do("entries", "", None, call, _shown_entries, node=node, reads=True)
+
+
+def _shown_status(status: MemberStatus) -> dict[str, Any]:
+    return {
+        "role": status.role,
+        "term": status.term,
+        "leader": status.leader,
+        "commit": status.commit_index,
+        "applied": status.applied_index,
+        "first": status.first_index,
+        "last": status.last_index,
+        "incarnation": status.incarnation,
+    }
+
+
+def _shown_entries(found: tuple[list[EntryMark], MemberStatus]) -> dict[str, Any]:
+    marks, status = found
+    return {
+        "first": marks[0].index if marks else 0,
+        "terms": [mark.term for mark in marks],
+        "crcs": [mark.crc for mark in marks],
+        "applied": status.applied_index,
+        "digest": status.digest.hex(),
+    }
+
+
+async def _resources(pid: int) -> dict[str, int]:
+    proc = Path(f"/proc/{pid}")
+    fields = dict(
+        line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line
+    )
+    return {
+        "rss": int(fields["VmRSS"].split()[0]) * 1024,
+        "files": sum(1 for _ in (proc / "fd").iterdir()),
+        "threads": int(fields["Threads"]),
+    }
+
+
+async def read_all(stage: Stage, places: Sequence[str], random: Random) -> None:
+    """Read every queue from its start to its end, as a consumer that knows nothing."""
+    worker = Worker(stage.recorder, stage.backend.bootstrap, random)
+    try:
+        for place in places:
+            bounds = await worker.bounds(place)
+            if bounds is None:
+                continue
+            await worker.assign({place: bounds[0]})
+            await _read_to(worker, bounds[0], bounds[1])
+    finally:
+        await worker.close()
+
+
+async def _read_to(worker: Worker, position: int, end: int) -> None:
+    empty = 0
+    while position < end and empty < POLLS_EMPTY_MAX:
+        batches = await worker.poll()
+        if not batches:
+            empty += 1
+            continue
+        position = max(batch.next_offset for batch in batches)
+
+
+async def drain_members(
+    stage: Stage, places: Sequence[str], ends: dict[str, tuple[int, int]]
+) -> None:
+    """Read every queue from each member alone."""
+    process = Process(stage.recorder)
+    backend = stage.backend
+    for node in backend.nodes:
+        async with Wire(backend.address(node), backend.group) as wire:
+            for place in places:
+                topic, queue = split_place(place)
+                low, high = ends[place]
+
+                async def call(
+                    wire: Wire = wire,
+                    topic: str = topic,
+                    queue: int = queue,
+                    low: int = low,
+                    high: int = high,
+                ) -> list[list[Any]]:
+                    runs: list[list[Any]] = []
+                    async with asyncio.timeout(READ_SECONDS_MAX):
+                        async for frame in wire.read(topic, queue, low, high):
+                            for offset, bodies in runs_of(frame):
+                                values = [value_of(body) for body in bodies]
+                                runs.append([f"{topic}/{queue}", offset, values])
+                    return runs
+
+                if high > low:
+                    await process.do(
+                        "drain", place, None, call, lambda runs: runs, node=node, reads=True
+                    )
+
+
+async def final_phase(stage: Stage, admin: AsyncAdmin, places: Sequence[str]) -> None:
+    """Do all of it."""
+    observer = Observer(stage, admin)
+    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    ends: dict[str, tuple[int, int]] = {}
+    try:
+        for place in places:
+            await worker.send(place, 1, 50)
+        for place in places:
+            bounds = await worker.bounds(place)
+            if bounds is None:
+                raise HarnessFailure(f"{place}: minimum and maximum could not be read at the end")
+            ends[place] = (bounds[0], bounds[1])
+    finally:
+        await worker.close()
+    await read_all(stage, places, stage.random)
+    await wait_until_well(stage.backend, admin, WELL_SECONDS_MAX)
+    await drain_members(stage, places, ends)
+    await observer.entries()
+    await observer.look()

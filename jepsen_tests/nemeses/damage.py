@@ -1,0 +1,141 @@
+"""Damage to the files of a stopped member: flipped bits, lost ends, old blocks, missing files.
+
+A member that finds damage must refuse to go on (it ends, or never starts): what the harness wants
+of it is never to serve what is wrong. Healing sets such a folder aside, as an operator would.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from jepsen_tests.backends.surface import Folders, Processes
+from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.processes import bring_back
+
+BLOCK_SIZE: Final = 4096
+FLIPS_MAX: Final = 8
+CHANGING_SECONDS: Final = 2.0
+"""How long a member runs between the copy of its blocks and their being put back."""
+RESERVE: Final = "reserve"
+"""A file that only takes up room: nothing is ever read from it."""
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files that hold something, of all classes: log, index, state, hard state."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != RESERVE]
+    return sorted(path for path in found if path.stat().st_size)
+
+
+def _choose(folder: Path, random: Random) -> Path:
+    """Return a file; each class (its suffix or name) is as likely as another."""
+    classes: dict[str, list[Path]] = {}
+    for path in _files(folder):
+        classes.setdefault(path.suffix or path.name, []).append(path)
+    if not classes:
+        raise Skipped(f"nothing is stored in {folder}")
+    return random.choice(classes[random.choice(sorted(classes))])
+
+
+def _used_size(path: Path) -> int:
+    """Return where a file's content ends: space that was allocated ahead holds zeros."""
+    data = path.read_bytes()
+    return max(1, len(data.rstrip(b"\0")))
+
+
+def flip(path: Path, random: Random) -> str:
+    """Flip some bits."""
+    data = bytearray(path.read_bytes())
+    used = _used_size(path)
+    flips = random.randint(1, FLIPS_MAX)
+    for _ in range(flips):
+        data[random.randrange(used)] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+    return f"{flips} bits flipped"
+
+
+def truncate(path: Path, random: Random) -> str:
+    """Lose the end."""
+    size = random.randrange(_used_size(path))
+    with path.open("r+b") as file:
+        file.truncate(size)
+    return f"cut to {size} bytes"
+
+
+def delete(path: Path, random: Random) -> str:
+    """Lose the file."""
+    del random
+    path.unlink()
+    return "deleted"
+
+
+def _repairing(scene: Scene, node: str) -> tuple[Processes, Folders]:
+    processes = scene.handle("processes", scene.backend.processes)
+    folders = scene.handle("folders", scene.backend.folders)
+    scene.undo.push_async_callback(bring_back, scene, node)
+    return processes, folders
+
+
+async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
+    node = await scene.one()
+    await scene.lose_disk(node)
+    processes, folders = _repairing(scene, node)
+    await processes.kill(node)
+    folder = folders.folder(node)
+    path = await asyncio.to_thread(_choose, folder, scene.random)
+    done = await asyncio.to_thread(how, path, scene.random)
+    await processes.start(node)
+    return f"{node}, {path.relative_to(folder)} {done}"
+
+
+async def bit_flips(scene: Scene) -> str:
+    """See `flip`."""
+    return await _damage(scene, flip)
+
+
+async def truncation(scene: Scene) -> str:
+    """See `truncate`."""
+    return await _damage(scene, truncate)
+
+
+async def deletion(scene: Scene) -> str:
+    """See `delete`."""
+    return await _damage(scene, delete)
+
+
+async def stale_blocks(scene: Scene) -> str:
+    """A block of a file is as it was some time ago: a write that the disk lost."""
+    node = await scene.one()
+    await scene.lose_disk(node)
+    processes, folders = _repairing(scene, node)
+    folder = folders.folder(node)
+    await processes.kill(node)
+    path = await asyncio.to_thread(_choose, folder, scene.random)
+    before = await asyncio.to_thread(path.read_bytes)
+    await processes.start(node)
+    await asyncio.sleep(CHANGING_SECONDS)
+    if processes.is_running(node):
+        await processes.kill(node)
+    if not path.exists():
+        await processes.start(node)
+        raise Skipped(f"{path.name} is gone meanwhile")
+    now = bytearray(await asyncio.to_thread(path.read_bytes))
+    starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
+    changed = [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
+    if changed:
+        start = scene.random.choice(changed)
+        now[start : start + BLOCK_SIZE] = before[start : start + BLOCK_SIZE]
+        await asyncio.to_thread(path.write_bytes, now)
+    await processes.start(node)
+    if not changed:
+        raise Skipped(f"{path.name} did not change")
+    return f"{node}, {path.relative_to(folder)} block at {start} is old"
+
+
+FAULTS: Final = (
+    Fault("bit-flips", "bits of a file flipped", ["folders", "processes"], bit_flips),
+    Fault("truncation", "the end of a file lost", ["folders", "processes"], truncation),
+    Fault("deletion", "a file lost", ["folders", "processes"], deletion),
+    Fault("stale-blocks", "a block as it was before", ["folders", "processes"], stale_blocks),
+)

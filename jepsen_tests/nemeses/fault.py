@@ -1,0 +1,122 @@
+"""What a fault is: something done to the cluster, with its own undoing.
+
+Owns the interface and the targets by role. A fault's `begin` does it and leaves on the scene how it
+is undone; healing is running these in reverse. What cannot be done now raises Skipped.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, TypeVar
+
+from dledger_client import AsyncAdmin, MemberStatus
+from jepsen_tests.backends.surface import Backend
+
+LEADER_SHARE: Final = 0.5
+"""How often one member of a choice is the leader."""
+H = TypeVar("H")
+
+
+class Skipped(Exception):
+    """The fault cannot be done here, or not now; the text says why."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """The cluster as a fault sees it."""
+
+    backend: Backend
+    admin: AsyncAdmin
+    random: Random
+    undo: AsyncExitStack
+    """Closed by healing."""
+    lost: set[str] = field(default_factory=set[str])
+    """Members whose data were taken or damaged in this phase: never a majority."""
+
+    async def statuses(self) -> dict[str, MemberStatus]:
+        """Return what the members that answer say of themselves."""
+        found = await self.admin.statuses()
+        return {
+            node: status
+            for (group, node), status in found.items()
+            if group == self.backend.group and isinstance(status, MemberStatus)
+        }
+
+    async def leader(self) -> str:
+        """Return who leads; Skipped when nobody says so."""
+        statuses = await self.statuses()
+        leaders = [node for node, status in statuses.items() if status.role == "leader"]
+        if not leaders:
+            raise Skipped("nobody leads")
+        return max(leaders, key=lambda node: statuses[node].term)
+
+    async def one(self) -> str:
+        """Return one member, often the leader."""
+        running = self.running()
+        if not running:
+            raise Skipped("no member runs")
+        if self.random.random() < LEADER_SHARE:
+            return await self.leader()
+        return self.random.choice(running)
+
+    async def follower(self) -> str:
+        """Return a member that does not lead."""
+        leader = await self.leader()
+        others = [node for node in self.running() if node != leader]
+        if not others:
+            raise Skipped("no follower runs")
+        return self.random.choice(others)
+
+    def some(self, count: int) -> list[str]:
+        """Return so many running members."""
+        running = self.running()
+        if len(running) < count:
+            raise Skipped(f"{len(running)} members run, {count} are needed")
+        return self.random.sample(running, count)
+
+    def running(self) -> list[str]:
+        """Return the members that run."""
+        processes = self.backend.processes
+        nodes = self.backend.nodes
+        return [n for n in nodes if processes is None or processes.is_running(n)]
+
+    @property
+    def majority(self) -> int:
+        """How many members are a majority."""
+        return len(self.backend.nodes) // 2 + 1
+
+    def handle(self, name: str, found: H | None) -> H:
+        """Return a handle of the backend; Skipped when it has none."""
+        if found is None:
+            why = self.backend.missing.get(name, "it has none")
+            raise Skipped(f"backend {self.backend.name}, {name}: {why}")
+        return found
+
+    async def lose_disk(self, node: str) -> None:
+        """Note that a member's data will be gone; Skipped when the others could not bear it."""
+        statuses = await self.statuses()
+        whole = [n for n, s in statuses.items() if s.role in ("leader", "follower") and n != node]
+        if self.lost - {node} or len(whole) < self.majority:
+            raise Skipped(
+                f"{node} may not lose its disk: only {', '.join(whole) or 'nobody'} is whole"
+            )
+        self.lost.add(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that can go wrong."""
+
+    name: str
+    what: str
+    handles: Sequence[str]
+    """The handles of the backend it needs; the first is the one it keeps to itself."""
+    begin: Callable[[Scene], Awaitable[str]]
+    """Does it, pushes its undoing, returns whom it hit."""
+    seconds: tuple[float, float] = (3.0, 6.0)
+    budget_seconds: float = 10.0
+    """How long sends may go unacknowledged by it, from its beginning on, while it can be borne by a
+    majority; for what cannot, from its end on."""
+    is_borne: bool = True
+    """A majority goes on while it is in force."""

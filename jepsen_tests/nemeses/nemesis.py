@@ -1,0 +1,77 @@
+"""Carries a schedule out: begins the faults of a phase, waits, undoes them all.
+
+Owns the history's rows of the nemesis. A fault that cannot be done is written down as skipped; an
+error of a tool is a failure of the harness, after everything was undone.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from random import Random
+
+from dledger_client import AsyncAdmin
+from dledger_proto.errors import DledgerError
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.history import Kind
+from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.processes import bring_back
+from jepsen_tests.recorder import Recorder
+from jepsen_tests.schedule import Schedule
+
+
+class Nemesis:
+    """One run's faults."""
+
+    def __init__(
+        self, backend: Backend, recorder: Recorder, admin: AsyncAdmin, random: Random
+    ) -> None:
+        self._backend = backend
+        self._recorder = recorder
+        self._admin = admin
+        self._random = random
+        self.done: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        """Why a fault was not done, the last time."""
+        self.now: tuple[str, ...] = ()
+        """What is in force."""
+
+    async def run(self, schedule: Schedule) -> None:
+        """Carry the schedule out; times count from now."""
+        began = asyncio.get_running_loop().time()
+        for phase in schedule.phases:
+            await asyncio.sleep(began + phase.at - asyncio.get_running_loop().time())
+            async with AsyncExitStack() as undo:
+                scene = Scene(self._backend, self._admin, self._random, undo)
+                begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
+                self.now = tuple(begun)
+                if begun:
+                    await asyncio.sleep(phase.seconds)
+            if begun:
+                await self.heal()
+
+    async def _begin(self, fault: Fault, scene: Scene) -> bool:
+        self._recorder.nemesis(fault.name, "", Kind.INVOKE)
+        try:
+            targets = await fault.begin(scene)
+        except (Skipped, DledgerError) as error:
+            self.skipped[fault.name] = str(error)
+            self._recorder.nemesis(fault.name, "", Kind.INFO, f"skipped: {error}")
+            return False
+        self.done[fault.name] += 1
+        self._recorder.nemesis(fault.name, targets, Kind.OK)
+        return True
+
+    async def heal(self) -> None:
+        """Bring back who ended by itself (damage found later, a failed disk), and say so."""
+        async with AsyncExitStack() as undo:
+            scene = Scene(self._backend, self._admin, self._random, undo)
+            processes = self._backend.processes
+            for node in self._backend.nodes if processes is not None else ():
+                assert processes is not None
+                if not processes.is_running(node):
+                    code = processes.exit_code(node)
+                    self._recorder.nemesis("died", node, Kind.OK, f"exit {code}")
+                    await bring_back(scene, node)
+        self.now = ()
+        self._recorder.nemesis("heal", "", Kind.OK)

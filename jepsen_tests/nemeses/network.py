@@ -1,0 +1,175 @@
+"""Networks that are cut, slow, narrow, lossy, or reset connections."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from jepsen_tests.backends.surface import Kind, Network, Trouble
+from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+
+Link = tuple[str, str]
+FLAPS: Final = 6
+CUT: Final = Trouble(Kind.CUT)
+
+
+def _network(scene: Scene, kind: Kind) -> Network:
+    network = scene.handle("network", scene.backend.network)
+    if kind not in network.kinds:
+        raise Skipped(f"backend {scene.backend.name} has no {kind} of links")
+    return network
+
+
+async def _trouble(scene: Scene, links: Sequence[Link], trouble: Trouble) -> None:
+    network = _network(scene, trouble.kind)
+    scene.undo.push_async_callback(network.heal, links, trouble.kind)
+    await network.trouble(links, trouble)
+
+
+def between(some: Sequence[str], others: Sequence[str]) -> list[Link]:
+    """Return the links of both directions between two sets."""
+    return [link for a in some for b in others if a != b for link in ((a, b), (b, a))]
+
+
+def _others(scene: Scene, some: Sequence[str]) -> list[str]:
+    return [node for node in scene.backend.nodes if node not in some]
+
+
+async def isolate(scene: Scene) -> str:
+    """One member, often the leader, hears nobody and nobody hears it."""
+    node = await scene.one()
+    await _trouble(scene, between([node], _others(scene, [node])), CUT)
+    return node
+
+
+async def isolate_leader(scene: Scene) -> str:
+    """The leader, which goes on hearing its clients."""
+    node = await scene.leader()
+    await _trouble(scene, between([node], _others(scene, [node])), CUT)
+    return node
+
+
+async def halves(scene: Scene) -> str:
+    """A minority and a majority, drawn."""
+    nodes = list(scene.backend.nodes)
+    scene.random.shuffle(nodes)
+    small = nodes[: len(nodes) - scene.majority]
+    await _trouble(scene, between(small, _others(scene, small)), CUT)
+    return f"{','.join(small)} from the others"
+
+
+async def nobody(scene: Scene) -> str:
+    """Every link: no majority anywhere."""
+    nodes = scene.backend.nodes
+    await _trouble(scene, between(nodes, nodes), CUT)
+    return "all"
+
+
+async def ring(scene: Scene) -> str:
+    """Each member hears its neighbours only: every one sees another majority."""
+    nodes = list(scene.backend.nodes)
+    if len(nodes) < 4:
+        raise Skipped(f"a ring of majorities needs 5 members, there are {len(nodes)}")
+    scene.random.shuffle(nodes)
+    near = {(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True)}
+    far = [(a, b) for a in nodes for b in nodes if a != b and not {(a, b), (b, a)} & near]
+    await _trouble(scene, far, CUT)
+    return ",".join(nodes)
+
+
+async def bridge(scene: Scene) -> str:
+    """Two sides that only one member in the middle hears both of."""
+    nodes = list(scene.backend.nodes)
+    scene.random.shuffle(nodes)
+    middle, rest = nodes[0], nodes[1:]
+    left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+    await _trouble(scene, between(left, right), CUT)
+    return f"{','.join(left)} and {','.join(right)}, bridged by {middle}"
+
+
+async def one_way(scene: Scene) -> str:
+    """What one member dials is cut, what others dial to it is not."""
+    node = await scene.one()
+    links = [(node, other) for other in _others(scene, [node])]
+    if scene.random.random() < 0.5:
+        links = [(b, a) for a, b in links]
+    await _trouble(scene, links, CUT)
+    return ",".join(f"{a}>{b}" for a, b in links)
+
+
+async def flap(scene: Scene) -> str:
+    """A member comes and goes, each time for about an election timeout."""
+    node = await scene.one()
+    links = between([node], _others(scene, [node]))
+    network = _network(scene, Kind.CUT)
+    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
+    for _ in range(FLAPS):
+        await network.trouble(links, CUT)
+        await asyncio.sleep(scene.random.uniform(0.1, 1.5))
+        await network.heal(links, Kind.CUT)
+        await asyncio.sleep(scene.random.uniform(0.1, 1.0))
+    return node
+
+
+async def resets(scene: Scene) -> str:
+    """All connections of a member are reset, several times."""
+    node = await scene.one()
+    links = between([node], _others(scene, [node]))
+    network = _network(scene, Kind.RESET)
+    for _ in range(FLAPS):
+        await network.trouble(links, Trouble(Kind.RESET))
+        await asyncio.sleep(scene.random.uniform(0.05, 0.8))
+    return node
+
+
+async def delay(scene: Scene) -> str:
+    """Everything takes longer, unevenly."""
+    milliseconds = scene.random.choice([5.0, 30.0, 100.0])
+    nodes = scene.backend.nodes
+    trouble = Trouble(Kind.DELAY, delay_ms=milliseconds, jitter_ms=milliseconds)
+    await _trouble(scene, between(nodes, nodes), trouble)
+    return f"all, {milliseconds:.0f} ms and up to as much again"
+
+
+async def loss(scene: Scene) -> str:
+    """Packets of one member get lost."""
+    node = await scene.one()
+    percent = scene.random.choice([5, 20, 40])
+    links = between([node], _others(scene, [node]))
+    await _trouble(scene, links, Trouble(Kind.LOSS, loss_percent=percent))
+    return f"{node}, {percent} %"
+
+
+async def narrow(scene: Scene) -> str:
+    """A member's links carry next to nothing."""
+    node = await scene.one()
+    rate = scene.random.choice([20_000, 200_000])
+    links = between([node], _others(scene, [node]))
+    await _trouble(scene, links, Trouble(Kind.BANDWIDTH, bytes_per_second=rate))
+    return f"{node}, {rate} bytes/s"
+
+
+async def slices(scene: Scene) -> str:
+    """Everything arrives in small pieces."""
+    nodes = scene.backend.nodes
+    size = scene.random.choice([7, 100])
+    await _trouble(scene, between(nodes, nodes), Trouble(Kind.SLICES, slice_bytes=size))
+    return f"all, {size} bytes"
+
+
+FAULTS: Final = (
+    Fault("isolate", "one member cut off, often the leader", ["network"], isolate),
+    Fault("isolate-leader", "the leader cut off from members, not clients", ["network"],
+          isolate_leader),
+    Fault("partition", "a minority cut off", ["network"], halves),
+    Fault("partition-all", "every link cut", ["network"], nobody, (1.0, 4.0), is_borne=False),
+    Fault("ring", "each member hears its neighbours alone", ["network"], ring, is_borne=False),
+    Fault("bridge", "two sides, one member hears both", ["network"], bridge, is_borne=False),
+    Fault("one-way", "one direction of dialling cut", ["network"], one_way, is_borne=False),
+    Fault("flap", "a member comes and goes", ["network"], flap, (0.5, 1.0), is_borne=False),
+    Fault("reset", "connections reset again and again", ["network"], resets, (0.5, 1.0),
+          is_borne=False),
+    Fault("delay", "late, unevenly", ["network"], delay, is_borne=False),
+    Fault("loss", "packets lost", ["network"], loss, is_borne=False),
+    Fault("bandwidth", "narrow links", ["network"], narrow, is_borne=False),
+    Fault("slices", "bytes in small pieces", ["network"], slices, is_borne=False),
+)  # fmt: skip

@@ -1,0 +1,143 @@
+"""Clocks that are wrong, slow machines, leadership that is handed round, and composites."""
+
+import asyncio
+from typing import Final
+
+from dledger_proto.errors import DledgerError
+from jepsen_tests.backends.surface import Kind, Trouble
+from jepsen_tests.nemeses.disks import wipe_one
+from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.network import between
+from jepsen_tests.nemeses.processes import bring_back
+
+CLOCK_SECONDS: Final = (-86_400.0, -3_600.0, -2.0, 2.0, 60.0, 3_600.0, 86_400.0)
+CLOCK_RATES: Final = (0.5, 1.0, 1.5, 10.0)
+CPU_PERCENTS: Final = (5, 15, 30)
+MEMORY_BYTES: Final = 160 << 20
+TRANSFERS: Final = 10
+
+
+async def clock(scene: Scene) -> str:
+    """A member's wall clock is off, and runs too fast or too slowly."""
+    clocks, node = scene.handle("clocks", scene.backend.clocks), await scene.one()
+    seconds, rate = scene.random.choice(CLOCK_SECONDS), scene.random.choice(CLOCK_RATES)
+    scene.undo.push_async_callback(clocks.shift, node, 0.0, 1.0)
+    await clocks.shift(node, seconds, rate)
+    return f"{node}, {seconds:+.0f} s, rate {rate}"
+
+
+async def starve(scene: Scene) -> str:
+    """A member gets a part of a processor and little memory."""
+    cgroups, node = scene.handle("cgroups", scene.backend.cgroups), await scene.one()
+    percent = scene.random.choice(CPU_PERCENTS)
+    scene.undo.push_async_callback(bring_back, scene, node)
+    scene.undo.push_async_callback(cgroups.starve, node, 0, 0)
+    await cgroups.starve(node, percent, MEMORY_BYTES)
+    return f"{node}, {percent} % of a processor"
+
+
+async def transfers(scene: Scene) -> str:
+    """Leadership goes round and round."""
+    done: list[str] = []
+    for _ in range(TRANSFERS):
+        target = scene.random.choice(scene.backend.nodes)
+        try:
+            leader, _ = await scene.admin.transfer_leadership(scene.backend.group, target)
+        except DledgerError:  # it leads already, or was not ready: the next one
+            await asyncio.sleep(0.1)
+            continue
+        done.append(leader)
+        await asyncio.sleep(scene.random.uniform(0.0, 0.5))
+    if not done:
+        raise Skipped("no transfer succeeded")
+    return ",".join(done)
+
+
+async def next_quorum(scene: Scene) -> str:
+    """Who knows the newest stands still, one loses what it had not synced, the others decide.
+
+    NATS lost data so: one member that forgot, and pauses that choose the next quorum.
+    """
+    processes = scene.handle("processes", scene.backend.processes)
+    disks = scene.handle("disks", scene.backend.disks)
+    nodes = scene.some(len(scene.backend.nodes))
+    late, forgetful = nodes[: len(nodes) - scene.majority], nodes[len(nodes) - scene.majority]
+    knowing = [node for node in nodes if node not in late and node != forgetful]
+    for node in (*late, *knowing):
+        scene.undo.push_async_callback(processes.resume, node)
+    for node in late:
+        await processes.pause(node)
+    await asyncio.sleep(2.0)  # the others acknowledge
+    scene.undo.push_async_callback(bring_back, scene, forgetful)
+    await disks.cut_power(forgetful)
+    await disks.power_on(forgetful)
+    await processes.start(forgetful)
+    for node in knowing[: len(nodes) - scene.majority]:
+        await processes.pause(node)
+    for node in late:
+        await processes.resume(node)
+    return f"{','.join(late)} late, {forgetful} forgot, {','.join(knowing)} knew"
+
+
+async def heal_at_timeout(scene: Scene) -> str:
+    """The leader is cut off, and back when its followers begin to think of an election."""
+    network = scene.handle("network", scene.backend.network)
+    hit: list[str] = []
+    for _ in range(5):
+        try:
+            node = await scene.leader()
+        except Skipped:
+            await asyncio.sleep(0.2)
+            continue
+        links = between([node], [other for other in scene.backend.nodes if other != node])
+        scene.undo.push_async_callback(network.heal, links, Kind.CUT)
+        await network.trouble(links, Trouble(Kind.CUT))
+        await asyncio.sleep(scene.random.uniform(0.4, 1.4))
+        await network.heal(links, Kind.CUT)
+        await asyncio.sleep(scene.random.uniform(0.1, 0.8))
+        hit.append(node)
+    if not hit:
+        raise Skipped("nobody leads")
+    return ",".join(dict.fromkeys(hit))
+
+
+async def wipe_cut_off(scene: Scene) -> str:
+    """A follower loses everything while the leader hears only it."""
+    network = scene.handle("network", scene.backend.network)
+    leader, wiped = await scene.leader(), await scene.follower()
+    others = [node for node in scene.backend.nodes if node not in (leader, wiped)]
+    links = between(others, [leader, wiped])
+    hit = await wipe_one(scene, wiped)
+    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
+    await network.trouble(links, Trouble(Kind.CUT))
+    return f"{hit} wiped, alone with leader {leader}"
+
+
+async def kill_while_cut(scene: Scene) -> str:
+    """The leader writes on alone, is killed, and comes back into a group that went on."""
+    processes = scene.handle("processes", scene.backend.processes)
+    network = scene.handle("network", scene.backend.network)
+    node = await scene.leader()
+    links = between([node], [other for other in scene.backend.nodes if other != node])
+    scene.undo.push_async_callback(bring_back, scene, node)
+    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
+    await network.trouble(links, Trouble(Kind.CUT))
+    await asyncio.sleep(scene.random.uniform(0.2, 1.5))
+    await processes.kill(node)
+    return node
+
+
+FAULTS: Final = (
+    Fault("clock", "a wall clock off and drifting", ["clocks"], clock, is_borne=False),
+    Fault("starve", "little processor time and memory", ["cgroups"], starve, is_borne=False),
+    Fault("transfer", "leadership handed round", ["leadership"], transfers, (0.2, 0.5),
+          is_borne=False),
+    Fault("next-quorum", "the late and the forgetful decide", ["disks", "processes"], next_quorum,
+          is_borne=False),
+    Fault("heal-at-timeout", "the leader is back as an election begins", ["network"],
+          heal_at_timeout, (0.2, 0.5), is_borne=False),
+    Fault("wipe-cut-off", "a wiped member is all that the leader hears", ["folders", "network"],
+          wipe_cut_off, is_borne=False),
+    Fault("kill-while-cut", "a leader that wrote on alone is killed", ["network", "processes"],
+          kill_while_cut, is_borne=False),
+)  # fmt: skip

@@ -1,0 +1,203 @@
+"""One run: a cluster, a workload, faults, the end; then the history is complete.
+
+Owns the phases and what happens when something of the harness itself fails: the cluster is ended,
+the history keeps no end, and nothing is said about the product.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from dledger_client import AsyncAdmin
+from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.errors import BadRequest, HarnessFailure
+from jepsen_tests.final import Observer, final_phase, wait_until_well
+from jepsen_tests.history import Header, HistoryWriter
+from jepsen_tests.nemeses import FAULTS, LOSING
+from jepsen_tests.nemeses.nemesis import Nemesis
+from jepsen_tests.recorder import Recorder
+from jepsen_tests.schedule import FaultKind, Schedule, draw_schedule
+from jepsen_tests.workloads.clients import CONNECTION, place_of
+from jepsen_tests.workloads.workload import Stage, Workload
+
+SERVING_SECONDS_MAX: Final = 60.0
+HEALED_SECONDS_MAX: Final = 90.0
+LOOK_SECONDS: Final = 5.0
+AFTER_HEAL_SECONDS: Final = 3.0
+"""So long the workload goes on after the last heal."""
+ENDING_SECONDS_MAX: Final = 30.0
+"""For the workers' last operations."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be run; checked before anything starts."""
+
+    workload: Workload
+    nemeses: Sequence[str]
+    seconds: float
+    seed: int
+    concurrency: int
+    folder: Path
+    mutant: str = ""
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        losing = sorted(LOSING & set(self.nemeses))
+        if losing and self.workload.trims:
+            raise BadRequest(
+                f"workload {self.workload.name} trims the log's head, so a member cannot be filled "
+                f"again from its first entry: leave out {', '.join(losing)}"
+            )
+        kinds = [
+            FaultKind(name, FAULTS[name].handles[0], FAULTS[name].seconds) for name in self.nemeses
+        ]
+        self.schedule = draw_schedule(kinds, self.seconds, Random(self.seed))
+
+
+@dataclass(slots=True)
+class Watch:
+    """What somebody who looks on may want to know; renewed while the run goes on."""
+
+    recorder: Recorder | None = None
+    nemesis: Nemesis | None = None
+    phase: str = "starting"
+
+
+def product_version() -> str:
+    """Return the version that is installed and, in a clone, its commit."""
+    version = metadata.version("dledger")
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], check=True, capture_output=True, text=True,
+            cwd=Path(__file__).parent,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return version
+    return f"{version} {found.stdout.strip()}"
+
+
+def _header(plan: Plan, backend: Backend) -> Header:
+    workload = plan.workload
+    return Header(
+        workload=workload.name,
+        nemeses=tuple(plan.nemeses),
+        backend=backend.name,
+        nodes=backend.nodes,
+        seed=plan.seed,
+        seconds=plan.seconds,
+        began=datetime.now(UTC).isoformat(),
+        product=product_version(),
+        mutant=plan.mutant,
+        settings=dict(workload.settings),
+        notes={
+            "topics": dict(workload.topics()),
+            "least_ok": {f: list(least) for f, least in workload.least_ok.items()},
+            "errors": [code.name for code in Code] + ["CANCELLED"],
+            "budgets": {f.name: f.budget_seconds for f in FAULTS.values()},
+            "concurrency": plan.concurrency,
+            "left_out": list(plan.schedule.left_out),
+        },
+    )
+
+
+async def execute(plan: Plan, backend: Backend, watch: Watch) -> Path:
+    """Run it all; return the path of the history."""
+    path = plan.folder / "history.jsonl"
+    with HistoryWriter(path, _header(plan, backend)) as writer:
+        recorder = watch.recorder = Recorder(writer)
+        try:
+            await backend.start()
+            await _phases(plan, backend, recorder, watch)
+        except DledgerError as error:
+            raise HarnessFailure(f"{watch.phase}: {error}") from error
+        finally:
+            watch.phase = "stopping"
+            await backend.stop()
+        writer.close(recorder.now())
+    watch.phase = "over"
+    return path
+
+
+async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+    random = Random(plan.seed + 1)
+    stage = Stage(backend, recorder, random, plan.concurrency)
+    places = [
+        place_of(topic, queue)
+        for topic, queues in plan.workload.topics().items()
+        for queue in range(queues)
+    ]
+
+    def enter(phase: str) -> None:
+        watch.phase = phase
+        recorder.phase(phase)
+
+    async with AsyncAdmin(backend.bootstrap, CONNECTION) as admin:
+        enter("setup")
+        await _set_up(plan, stage, admin)
+        observer = Observer(stage, admin)
+        await observer.look()
+        enter("faults")
+        nemesis = watch.nemesis = Nemesis(backend, recorder, admin, random)
+        async with _workers(plan.workload, stage, observer):
+            began = recorder.seconds
+            await nemesis.run(plan.schedule)
+            await asyncio.sleep(max(0.0, plan.seconds - (recorder.seconds - began)))
+            enter("heal")
+            await nemesis.heal()
+            await wait_until_well(backend, admin, HEALED_SECONDS_MAX)
+            await asyncio.sleep(AFTER_HEAL_SECONDS)
+        enter("final")
+        await final_phase(stage, admin, places)
+
+
+async def _set_up(plan: Plan, stage: Stage, admin: AsyncAdmin) -> None:
+    """Wait until the cluster serves, and make the topics."""
+    until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
+    while True:
+        try:
+            for topic, queues in plan.workload.topics().items():
+                await admin.create_topic(topic, queues_per_group=queues)
+            break
+        except DledgerError as error:
+            if asyncio.get_running_loop().time() > until:
+                raise HarnessFailure(f"the cluster does not serve: {error}") from error
+            await asyncio.sleep(0.2)
+    await plan.workload.setup(stage)
+
+
+class _workers(contextlib.AbstractAsyncContextManager[None]):  # noqa: N801 - reads as a verb
+    """The workload's tasks and an observer's, for the length of a block."""
+
+    def __init__(self, workload: Workload, stage: Stage, observer: Observer) -> None:
+        self._stage = stage
+        self._tasks = [asyncio.ensure_future(each) for each in workload.workers(stage)]
+        self._tasks.append(asyncio.ensure_future(self._look(observer)))
+
+    async def _look(self, observer: Observer) -> None:
+        while not self._stage.over.is_set():
+            await observer.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._stage.over.wait()
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._stage.over.set()
+        _, late = await asyncio.wait(self._tasks, timeout=ENDING_SECONDS_MAX)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in self._tasks:
+            if not task.cancelled() and task.exception() is not None:
+                raise HarnessFailure(f"a worker failed: {task.exception()!r}") from task.exception()

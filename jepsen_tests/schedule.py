@@ -1,0 +1,83 @@
+"""When which fault begins and ends: drawn from the seed before anything starts. Pure.
+
+Owns the order: every fault alone first, in a drawn order, with quiet times between; then mixed
+subsets, shifting, with a quiet period now and then. What cannot happen twice at once (two faults of
+one handle) is never mixed. The plan is as long as it was asked to be; what did not fit is named.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+QUIET_SECONDS: Final = (2.0, 4.0)
+"""Between two phases: long enough for a leader and some acknowledged sends."""
+WARM_UP_SECONDS: Final = 3.0
+TOGETHER_MAX: Final = 3
+QUIET_SHARE: Final = 0.2
+"""Of the mixed phases, how many have no fault at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """What the schedule must know of a fault."""
+
+    name: str
+    handle: str
+    """Which part of the cluster it takes hold of; one fault at a time has hold of it."""
+    seconds: tuple[float, float]
+    """How long it lasts, at least and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Faults that begin together, and are healed together."""
+
+    at: float
+    """Seconds after the workload began."""
+    seconds: float
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The phases of a run, and which faults found no time."""
+
+    phases: tuple[Phase, ...]
+    left_out: tuple[str, ...]
+
+
+def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, random: Random) -> Schedule:
+    """Return the phases of a run; the same arguments give the same ones."""
+    by_name = {kind.name: kind for kind in kinds}
+    phases: list[Phase] = []
+    now = WARM_UP_SECONDS
+    alone = sorted(by_name)
+    random.shuffle(alone)
+    while alone:
+        seconds = random.uniform(*by_name[alone[0]].seconds)
+        if now + seconds > total_seconds:
+            break
+        phases.append(Phase(now, seconds, (alone.pop(0),)))
+        now += seconds + random.uniform(*QUIET_SECONDS)
+    while by_name and not alone:
+        names = _subset(by_name, random)
+        low = max((by_name[name].seconds[0] for name in names), default=QUIET_SECONDS[0])
+        high = max((by_name[name].seconds[1] for name in names), default=QUIET_SECONDS[1])
+        seconds = random.uniform(low, high)
+        if now + seconds > total_seconds:
+            break
+        if names:
+            phases.append(Phase(now, seconds, names))
+        now += seconds + random.uniform(*QUIET_SECONDS)
+    return Schedule(tuple(phases), tuple(sorted(alone)))
+
+
+def _subset(kinds: Mapping[str, FaultKind], random: Random) -> tuple[str, ...]:
+    if random.random() < QUIET_SHARE:
+        return ()
+    chosen: dict[str, str] = {}
+    for name in random.sample(sorted(kinds), len(kinds)):
+        if len(chosen) < random.randint(2, TOGETHER_MAX):
+            chosen.setdefault(kinds[name].handle, name)
+    return tuple(sorted(chosen.values()))

@@ -1,0 +1,53 @@
+"""The verdict on a history: every checker, a table, an exit code, a page.
+
+Owns what a user sees at the end. A checker that crashes is a failure of the harness.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from jepsen_tests.checkers import judge
+from jepsen_tests.checkers.judgement import Judgement, Valid, merged
+from jepsen_tests.history import History, Kind, read_history
+
+EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
+COLOUR: Final = {Valid.YES: "green", Valid.NO: "red", Valid.UNKNOWN: "yellow"}
+FINDINGS_SHOWN: Final = 5
+
+
+def judge_file(path: Path, console: Console) -> int:
+    """Judge a history; print and keep what was found; return the exit code."""
+    history = read_history(path)
+    judgements = judge(history)
+    verdict = merged(judgements)
+    show(console, history, judgements)
+    results = {"verdict": verdict, "judgements": [asdict(each) for each in judgements]}
+    path.with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
+    console.print(f"[{COLOUR[verdict]}]{verdict}[/]")
+    return EXIT[verdict]
+
+
+def show(console: Console, history: History, judgements: Sequence[Judgement]) -> None:
+    """Print what each checker says."""
+    table = Table("checker", "verdict", "looked at", "found")
+    for each in judgements:
+        found = "; ".join(f"{f.kind}: {f.text}" for f in each.findings[:FINDINGS_SHOWN])
+        more = f" (and {each.count - FINDINGS_SHOWN} more)" if each.count > FINDINGS_SHOWN else ""
+        looked = str(each.facts.get("looked_at", ""))
+        table.add_row(
+            each.checker, f"[{COLOUR[each.valid]}]{each.valid}[/]", looked, (found + more) or each.why
+        )
+    console.print(table)
+    counts = {kind: sum(op.outcome is kind for op in history.ops) for kind in Kind}
+    console.print(
+        f"{len(history.ops)} operations: {counts[Kind.OK]} ok, {counts[Kind.FAIL]} fail, "
+        f"{counts[Kind.INFO]} info; {history.ended / 1e9:.0f} s, "
+        f"{sum(r.type is Kind.OK and r.f not in ('phase', 'heal') for r in history.faults)} faults",
+        highlight=False,
+    )
