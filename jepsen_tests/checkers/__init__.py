@@ -1,1 +1,118 @@
-"""The checkers C1-C20: pure functions from a history to a judgement."""
+"""Checkers: pure functions from a history to judgements, each of one rule.
+
+C13 (exactly-once) is absent: the product has no transactions. `judge` runs them all over one
+view, so that the logs are read once.
+"""
+
+from typing import Final
+
+from jepsen_tests.checkers.availability import liveness, recovery_time
+from jepsen_tests.checkers.contents import aborted_read, phantoms
+from jepsen_tests.checkers.judgement import Checker, Judgement
+from jepsen_tests.checkers.loss import acknowledged_loss, lost_write, unseen
+from jepsen_tests.checkers.offsets import duplicates, inconsistent_offsets, offset_arithmetic
+from jepsen_tests.checkers.order import key_order, real_time_order
+from jepsen_tests.checkers.outcomes import errors, resources
+from jepsen_tests.checkers.reads import committed_visibility, polls
+from jepsen_tests.checkers.registers import linearizable_registers
+from jepsen_tests.checkers.replicas import raft_invariants, replica_equality
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import History
+
+__all__ = ["CHECKERS", "CheckerCrashed", "judge"]
+
+CHECKERS: Final = (
+    Checker(
+        "C1", "acknowledged loss",
+        "every acknowledged or proven value is in the final reads, on every node",
+        ("lost", "lost-on-node"), acknowledged_loss,
+    ),
+    Checker(
+        "C2", "lost write", "no such value lies where consumers went without any having got it",
+        ("lost-write",), lost_write,
+    ),
+    Checker(
+        "C3", "unseen", "what was acknowledged has been read when the final phase is over",
+        ("unseen",), unseen,
+    ),
+    Checker(
+        "C4", "inconsistent offsets", "an offset of a place holds one value over all sources",
+        ("inconsistent-offset",), inconsistent_offsets,
+    ),
+    Checker("C5", "duplicates", "a value is at one offset", ("duplicate",), duplicates),
+    Checker(
+        "C6", "aborted read", "no value of a refused send is visible",
+        ("aborted-read",), aborted_read,
+    ),
+    Checker(
+        "C7", "phantom, corruption", "what is read was sent, to that place, byte by byte",
+        ("phantom", "misplaced", "corrupt"), phantoms,
+    ),
+    Checker(
+        "C8", "offset arithmetic",
+        "a process's offsets grow, replies name the true offset, batches and log have no holes",
+        ("nonmonotonic-send", "wrong-reply", "split-batch", "gap"), offset_arithmetic,
+    ),
+    Checker(
+        "C9", "real-time order", "a send acknowledged before another began stands before it",
+        ("real-time",), real_time_order,
+    ),
+    Checker(
+        "C10", "polls", "a reader continues where it stood, and neither skips nor goes back",
+        ("poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll"), polls,
+    ),
+    Checker(
+        "C11", "committed visibility", "what was read once stays; confirmed bounds never go back",
+        ("un-read", "bounds-back", "stale-bounds"), committed_visibility,
+    ),
+    Checker(
+        "C12", "key order", "values of an ordering key are in one place, read as they were sent",
+        ("key-moved", "key-order"), key_order,
+    ),
+    Checker(
+        "C14", "linearizable registers", "offset commits and registers behave as one copy of each",
+        ("not-linearizable",), linearizable_registers,
+    ),
+    Checker(
+        "C15", "replica equality", "members hold identical applied entries and state",
+        ("different-entry", "different-digest"), replica_equality,
+    ),
+    Checker(
+        "C16", "Raft invariants", "one leader in a term; term, commit, applied never go back",
+        ("two-leaders", "index-order", "term-back", "first-back", "commit-back", "applied-back"),
+        raft_invariants,
+    ),
+    Checker(
+        "C17", "recovery time", "after a fault begins, writes work again within its budget",
+        ("too-slow",), recovery_time,
+    ),
+    Checker(
+        "C18", "liveness after heal", "in the end every place takes writes and all members agree",
+        ("not-live", "not-converged"), liveness,
+    ),
+    Checker(
+        "C19", "errors", "every error is a known one, and enough operations succeeded",
+        ("unexpected-error",), errors,
+    ),
+    Checker(
+        "C20", "resources", "members' memory, files and threads return to their baseline",
+        ("not-returned",), resources,
+    ),
+)  # fmt: skip
+
+
+class CheckerCrashed(Exception):
+    """A checker raised: the harness failed, and nothing is known of the history."""
+
+
+def judge(history: History) -> list[Judgement]:
+    """Run every checker; CheckerCrashed names the one that raised."""
+    view = View(history)
+    judgements: list[Judgement] = []
+    for checker in CHECKERS:
+        try:
+            judgements.append(checker.check(view))
+        except Exception as error:
+            crash = f"{checker.number} {checker.name}: {type(error).__name__}: {error}"
+            raise CheckerCrashed(crash) from error
+    return judgements

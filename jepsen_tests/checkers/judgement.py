@@ -1,7 +1,7 @@
 """What a checker says: valid, invalid or not known, with the operations that show it.
 
-Owns the words of a verdict and how they merge. A checker is a pure function from a history to one
-Judgement; one that raises is a failure of the harness, never a pass.
+Owns the words of a verdict and how they merge. A checker is a pure function from the view of a
+history to one Judgement; one that raises is a failure of the harness, never a pass.
 """
 
 import enum
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from jepsen_tests.history import History
+from jepsen_tests.checkers.view import View
 
 FINDINGS_MAX: Final = 50
 """Of one checker that are kept with their text; all are counted."""
@@ -66,7 +66,7 @@ class Judgement:
         return {finding.kind for finding in self.findings}
 
 
-Check = Callable[[History], Judgement]
+Check = Callable[[View], Judgement]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""C17, C18: how long nobody could write, and whether all is well again in the end."""
+
+import statistics
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.view import Fault, View, seconds
+from jepsen_tests.history import Op
+
+
+def recovery_time(view: View) -> Judgement:
+    """C17. After a fault begins, a send invoked after it is acknowledged within the budget.
+
+    One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
+    A fault after which nobody sent again tells nothing. Figures: median and worst per class, and
+    the longest time without an acknowledged send, per place and overall.
+    """
+    judgement = Judgement("C17")
+    budgets: dict[str, float] = view.header.notes.get("budgets", {})
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for fault, ended, first in _recoveries(view):
+        took = seconds(ended - fault.start)
+        times[fault.name].append(took)
+        budget = budgets.get(fault.name)
+        if budget is not None and took > budget:
+            judgement.add(
+                "too-slow",
+                f"{fault.name} {fault.targets}: no send that began later was acknowledged for "
+                f"{took} s; the budget is {budget} s",
+                (first.i, first.done) if first else (),
+            )
+    judgement.facts["looked_at"] = sum(map(len, times.values()))
+    for name, each in sorted(times.items()):
+        judgement.facts[f"{name}_count"] = len(each)
+        judgement.facts[f"{name}_p50_s"] = statistics.median(each)
+        judgement.facts[f"{name}_max_s"] = max(each)
+    _gaps(view, judgement)
+    return judgement
+
+
+def _recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
+    """Yield fault, when the first send that began after it was acknowledged, and that send.
+
+    The end of the history stands for one that never came.
+    """
+    begins = [op.began for op in view.sends]
+    earliest: list[Op | None] = [None] * (len(begins) + 1)
+    for at in range(len(begins) - 1, -1, -1):
+        op, later = view.sends[at], earliest[at + 1]
+        is_earlier = op.is_ok and (later is None or op.ended < later.ended)
+        earliest[at] = op if is_earlier else later
+    for fault in view.faults:
+        at = bisect_right(begins, fault.start)
+        first = earliest[at]
+        if at < len(begins):
+            yield fault, first.ended if first else view.history.ended, first
+
+
+def _gaps(view: View, judgement: Judgement) -> None:
+    ends: defaultdict[str, list[int]] = defaultdict(list)
+    for op in view.sends:
+        if op.is_ok:
+            ends[op.k].append(op.ended)
+    if not ends:
+        return
+    judgement.facts["longest_gap_s"] = _longest(end for each in ends.values() for end in each)
+    for place, each in sorted(ends.items()):
+        judgement.facts[f"longest_gap_s {place}"] = _longest(each)
+
+
+def _longest(ends: Iterable[int]) -> float:
+    ordered = sorted(ends)
+    return seconds(max((b - a for a, b in pairwise(ordered)), default=0))
+
+
+def liveness(view: View) -> Judgement:
+    """C18. In the final phase every place takes writes, and all members agree.
+
+    Their last statuses name one leader and equal commit indices. Not judged: places to which
+    nobody tried to send in that phase (unknown), members when the workload asked none.
+    """
+    judgement = Judgement("C18")
+    places = {op.k for op in view.sends}
+    asked = view.ops("status", "entries")
+    judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
+    if not judgement.facts["looked_at"]:
+        return judgement
+    if view.final_row is None:
+        judgement.unknown("there was no final phase")
+        return judgement
+    for place in sorted(places):
+        _is_live(view, place, judgement)
+    if asked:
+        _is_converged(view, judgement)
+    return judgement
+
+
+def _is_live(view: View, place: str, judgement: Judgement) -> None:
+    tried = [op for op in view.sends if op.k == place and view.is_final(op)]
+    if not tried:
+        judgement.unknown(f"nobody sent to {place} in the final phase")
+    elif not any(op.is_ok for op in tried):
+        judgement.add(
+            "not-live",
+            f"{place}: none of {len(tried)} sends in the final phase was acknowledged: "
+            f"{tried[-1].err or 'no answer'}",
+            (op.i for op in tried),
+        )
+
+
+def _is_converged(view: View, judgement: Judgement) -> None:
+    answers = view.final("status", "entries")
+    silent = sorted(set(view.header.nodes) - {op.node for op in answers})
+    if silent:
+        judgement.add("not-converged", f"no answer in the final phase from {', '.join(silent)}")
+    last: dict[str, Op] = {}
+    for op in sorted(view.final("status"), key=lambda op: op.done):
+        last[op.node] = op
+    if not last:
+        return
+    leaders = [node for node, op in last.items() if op.result["role"] == "leader"]
+    commits = {node: op.result["commit"] for node, op in sorted(last.items())}
+    if len(leaders) != 1 or len(set(commits.values())) > 1:
+        judgement.add(
+            "not-converged",
+            f"leaders in the end: {', '.join(leaders) or 'none'}; commit indices: "
+            + ", ".join(f"{node} {commit}" for node, commit in commits.items()),
+            (op.done for op in last.values()),
+        )

@@ -1,0 +1,54 @@
+"""C6, C7: nothing is visible that was refused, was never sent, or is not as it was sent."""
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Kind
+
+
+def aborted_read(view: View) -> Judgement:
+    """C6. A value is never visible when every attempt to send it certainly failed.
+
+    Jepsen's kafka workload (G1a).
+    """
+    judgement = Judgement("C6")
+    refused = 0
+    for place, value, sent in view.log.sent_to():
+        if sent.outcome is not Kind.FAIL:
+            continue
+        refused += 1
+        if sent.read_row:
+            judgement.add(
+                "aborted-read",
+                f"{place.name}: {value} was refused ({sent.op.err}), and read at offset "
+                f"{sent.first}",
+                (sent.op.i, sent.op.done, sent.read_row),
+            )
+    judgement.facts |= {"looked_at": len(view.log.sent), "refused": refused}
+    return judgement
+
+
+def phantoms(view: View) -> Judgement:
+    """C7. Every value read was sent, to that place, and its bytes are what was sent.
+
+    Jepsen's queue checkers (unexpected).
+    """
+    judgement = Judgement("C7")
+    for stray in view.log.strays:
+        if stray.sent is None:
+            kind, what = "phantom", "nobody ever sent it"
+            rows: tuple[int, ...] = (stray.row,)
+        else:
+            kind, what = "misplaced", f"it was sent to {stray.sent.place}"
+            rows = stray.sent.op.i, stray.row
+        judgement.add(
+            kind, f"{stray.place}: {stray.value} was read at offset {stray.offset}; {what}", rows
+        )
+    for stray in view.log.corrupt:
+        judgement.add(
+            "corrupt",
+            f"{stray.place}: what was read at offset {stray.offset} does not match its checksum: "
+            f"{stray.value[1:65]}",
+            (stray.row,),
+        )
+    judgement.facts["looked_at"] = view.readers.runs
+    return judgement

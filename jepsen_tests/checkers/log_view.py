@@ -1,0 +1,234 @@
+"""What a history shows of each log: which value stands at which offset, and who saw it.
+
+Built once in two passes (sends, then reads) and shared by the checkers. A *place* is one log. Per
+place every offset has a `Spot`; per value that was sent there is a `Sent`. What cannot be put into
+these (a second value at an offset, a value that nobody sent) is kept aside in full: it is rare in
+a good history, and all that matters in a bad one.
+
+A *final read* is a poll or drain that was invoked after phase "final" began. Which offsets reads
+*cover* is known from where each reader stood: a process that continues at 5 and gets 5..9 covers
+these; if it gets 7..9 it covers 5..9 as well, and has jumped.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from jepsen_tests.checkers.coverage import Coverage
+from jepsen_tests.history import Kind, Op
+
+REPLIED: Final = 1
+"""An acknowledgement names it."""
+POLLED: Final = 2
+DRAINED: Final = 4
+FINAL: Final = 8
+"""Read in the final phase."""
+READ: Final = POLLED | DRAINED
+CORRUPT: Final = "!"
+"""How a value begins whose body did not match its own checksum."""
+
+Run = tuple[str, int, list[str]]
+"""Place, offset of the first value, values at consecutive offsets."""
+
+
+class Spot(msgspec.Struct, gc=False):
+    """One value at one offset of a place: the row that showed it first, and by which means."""
+
+    value: str
+    row: int
+    seen: int
+    read_row: int = 0
+    """The first row in which it was read."""
+
+
+class Sent(msgspec.Struct, gc=False):
+    """One value that was sent: what came of it, and where it was seen in its own place."""
+
+    op: Op
+    """The first attempt that did not certainly fail; the first, when all did."""
+    index: int
+    """Of the value in its batch."""
+    outcome: Kind
+    seen: int = 0
+    acked_row: int = 0
+    acked_offset: int = -1
+    acked_elsewhere: int = -1
+    """Another offset that a later acknowledgement names."""
+    read_row: int = 0
+    polled_row: int = 0
+    first: int = -1
+    """Lowest offset at which it was read."""
+    last: int = -1
+    """Highest offset at which it was read."""
+
+    @property
+    def place(self) -> str:
+        """Where it belongs."""
+        return self.op.k
+
+    @property
+    def counts(self) -> bool:
+        """It is acknowledged, or was not refused and proven by a read."""
+        return self.acked_row > 0 or (self.outcome is not Kind.FAIL and self.read_row > 0)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset known of it: where it was read, else what the reply says; -1: none."""
+        return self.first if self.first >= 0 else self.acked_offset
+
+    @property
+    def highest(self) -> int:
+        """The highest offset known of it, likewise."""
+        return self.last if self.last >= 0 else max(self.acked_offset, self.acked_elsewhere)
+
+    @property
+    def known_row(self) -> int:
+        """From which row on it certainly stands in the log; 0: never."""
+        rows = [row for row in (self.acked_row, self.read_row) if row]
+        return min(rows) if rows else 0
+
+    def rows(self) -> tuple[int, ...]:
+        """Return the rows that prove it: sent, acknowledged, read."""
+        return tuple(row for row in (self.op.i, self.acked_row, self.read_row) if row)
+
+
+class Clash(msgspec.Struct):
+    """A second value at an offset."""
+
+    place: str
+    offset: int
+    first: Spot
+    second: Spot
+
+
+class Stray(msgspec.Struct):
+    """A value read that nobody sent to that place; `sent` when it was sent to another."""
+
+    place: str
+    offset: int
+    value: str
+    row: int
+    sent: Sent | None
+
+
+class PlaceLog:
+    """All that is known of one place."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.spots: dict[int, Spot] = {}
+        self.others: dict[tuple[int, str], Spot] = {}
+        self.corrupt: dict[int, int] = {}
+        """Offsets where damaged bytes were served, and the row."""
+        self.floor = 0
+        """Below it values may be gone: the highest minimum, or offset asked of a trim."""
+        self.polled = Coverage()
+        self.finally_read = Coverage()
+        self.finally_asked = False
+        """There was a final read, even if it gave nothing."""
+        self._known: list[int] | None = None
+
+    def known(self) -> list[int]:
+        """Return all offsets that hold something, in order."""
+        if self._known is None:
+            self._known = sorted(self.spots.keys() | self.corrupt.keys())
+        return self._known
+
+
+class LogView:
+    """The logs of all places, and every value that was sent."""
+
+    def __init__(self, final_row: int | None) -> None:
+        self.final_row = final_row
+        self.places: defaultdict[str, PlaceLog] = _Places()
+        self.sent: dict[str, Sent] = {}
+        self.clashes: list[Clash] = []
+        self.strays: list[Stray] = []
+        self.corrupt: list[Stray] = []
+
+    def take_send(self, op: Op) -> None:
+        """Take in a send, or another attempt at one."""
+        for index, value in enumerate(op.asked):
+            sent = self.sent.get(value)
+            if sent is None:
+                sent = self.sent[value] = Sent(op, index, op.outcome)
+            else:
+                assert op.k == sent.place, f"{value} was sent to {sent.place}, and to {op.k}"
+                _attempted_again(sent, op)
+            if op.is_ok:
+                self._acknowledged(sent, op, value)
+
+    def _acknowledged(self, sent: Sent, op: Op, value: str) -> None:
+        offset = op.result[0] + sent.index
+        if not sent.acked_row:
+            sent.acked_row, sent.acked_offset = op.done, offset
+        elif offset != sent.acked_offset:
+            sent.acked_elsewhere = offset
+        sent.acked_row = min(sent.acked_row, op.done)
+        self._spot(self.places[op.k], offset, value, op.done, REPLIED)
+
+    def take_run(self, run: Run, row: int, means: int) -> None:
+        """Take in values that were read at consecutive offsets; `means` is POLLED or so."""
+        name, offset, values = run
+        place = self.places[name]
+        spots = place.spots
+        for value in values:
+            spot = spots.get(offset)
+            if spot is None or spot.value != value or spot.seen & means != means:
+                self._read(place, offset, value, row, means)
+            offset += 1
+
+    def _read(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> None:
+        if value.startswith(CORRUPT):
+            place.corrupt.setdefault(offset, row)
+            self.corrupt.append(Stray(place.name, offset, value, row, None))
+            return
+        spot = self._spot(place, offset, value, row, means)
+        first_read = not spot.read_row
+        spot.read_row = spot.read_row or row
+        sent = self.sent.get(value)
+        if sent is None or sent.place != place.name:
+            if first_read:
+                self.strays.append(Stray(place.name, offset, value, row, sent))
+            return
+        sent.seen |= means
+        sent.read_row = min(sent.read_row or row, row)
+        if means & POLLED:
+            sent.polled_row = min(sent.polled_row or row, row)
+        sent.first = offset if sent.first < 0 else min(sent.first, offset)
+        sent.last = max(sent.last, offset)
+
+    def _spot(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> Spot:
+        spot = place.spots.get(offset)
+        if spot is None:
+            spot = place.spots[offset] = Spot(value, row, means)
+        elif spot.value != value:
+            first, key = spot, (offset, value)
+            spot = place.others.get(key)
+            if spot is None:
+                spot = place.others[key] = Spot(value, row, means)
+                self.clashes.append(Clash(place.name, offset, first, spot))
+        spot.seen |= means
+        return spot
+
+    def sent_to(self) -> Iterator[tuple[PlaceLog, str, Sent]]:
+        """Yield every value that was sent, with its place."""
+        for value, sent in self.sent.items():
+            yield self.places[sent.place], value, sent
+
+
+class _Places(defaultdict[str, PlaceLog]):
+    """Makes the log of a place when it is first named."""
+
+    def __missing__(self, name: str) -> PlaceLog:
+        log = self[name] = PlaceLog(name)
+        return log
+
+
+def _attempted_again(sent: Sent, op: Op) -> None:
+    if sent.op.is_failed and not op.is_failed:
+        sent.op = op
+    if op.is_ok or (sent.outcome is Kind.FAIL and not op.is_failed):
+        sent.outcome = op.outcome

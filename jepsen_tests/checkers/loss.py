@@ -1,0 +1,173 @@
+"""C1, C2, C3: what was acknowledged, or once read, and is not there."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.log_view import FINAL, PlaceLog, Sent
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Op
+
+
+def acknowledged_loss(view: View) -> Judgement:
+    """C1. Every acknowledged or proven value is in the final reads of its place, on every node.
+
+    Judged where final reads went; what lies above them is C3's. Prefix, middle and postfix per
+    writer as in Jepsen's NATS queue checker: a slow reader cannot explain the middle.
+    """
+    judgement = Judgement("C1")
+    if not view.sends:
+        judgement.facts["looked_at"] = 0
+        return judgement
+    lost: list[tuple[str, Sent]] = []
+    looked_at = unread = 0
+    for place, value, sent in view.log.sent_to():
+        if not sent.counts or sent.lowest < place.floor:
+            continue
+        looked_at += 1
+        unread += not place.finally_asked
+        if not sent.seen & FINAL and _is_judged(place, sent.lowest):
+            lost.append((value, sent))
+    _name_lost(view, judgement, lost)
+    _lost_on_nodes(view, judgement)
+    judgement.facts |= {"looked_at": looked_at, "lost": len(lost)}
+    if view.final_row is None:
+        judgement.unknown("there was no final phase")
+    elif unread:
+        judgement.unknown(f"the places of {unread} values have no final read")
+    return judgement
+
+
+def _is_judged(place: PlaceLog, offset: int) -> bool:
+    """Say whether final reads went through an offset; damaged bytes there are C7's."""
+    return offset in place.finally_read and offset not in place.corrupt
+
+
+def _name_lost(view: View, judgement: Judgement, lost: Iterable[tuple[str, Sent]]) -> None:
+    writers = {(sent.op.p, sent.place) for _, sent in lost}
+    kept: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for _, _, sent in view.log.sent_to() if writers else ():
+        writer = sent.op.p, sent.place
+        if writer in writers and sent.seen & FINAL:
+            kept[writer].append(sent.op.i)
+    for value, sent in lost:
+        proof = "acknowledged" if sent.acked_row else "read before"
+        judgement.add(
+            "lost",
+            f"{sent.place}: {value}, {proof} at offset {sent.lowest}, is in no final read "
+            f"({_part(sent.op.i, kept[sent.op.p, sent.place])} of what process {sent.op.p} wrote)",
+            sent.rows(),
+        )
+
+
+def _part(row: int, kept: list[int]) -> str:
+    if not kept:
+        return "all"
+    if row < min(kept):
+        return "prefix"
+    return "postfix" if row > max(kept) else "middle"
+
+
+@dataclass(slots=True)
+class _Drain:
+    """All that one member serves of one place."""
+
+    node: str
+    op: Op
+    end: int = 0
+    values: set[str] = field(default_factory=set[str])
+
+
+def _lost_on_nodes(view: View, judgement: Judgement) -> None:
+    """Name what a member's drain lacks although another final read has it.
+
+    A member may be a little behind, so what lies above all it serves is demanded only if it was
+    certainly stored before the final phase began.
+    """
+    drains: defaultdict[str, dict[str, _Drain]] = defaultdict(dict)
+    for op in view.final("drain"):
+        drain = drains[op.k][op.node] = _Drain(op.node, op)
+        for _, offset, values in op.result:
+            drain.end = max(drain.end, offset + len(values))
+            drain.values.update(values)
+    judgement.facts["drains"] = sum(map(len, drains.values()))
+    if not drains:
+        return
+    assert view.final_row is not None, "drains are final because there is a final phase"
+    for place, value, sent in view.log.sent_to():
+        if not sent.seen & FINAL or not sent.counts or sent.lowest < place.floor:
+            continue
+        for drain in drains[place.name].values():
+            demanded = sent.lowest < drain.end or sent.known_row < view.final_row
+            if value not in drain.values and demanded and sent.lowest not in place.corrupt:
+                judgement.add(
+                    "lost-on-node",
+                    f"{place.name}: {value} at offset {sent.lowest} is missing on {drain.node}, "
+                    f"whose drain reaches {drain.end}, and was read elsewhere",
+                    (*sent.rows(), drain.op.done),
+                )
+
+
+def lost_write(view: View) -> Judgement:
+    """C2. No acknowledged or proven value lies where consumers went, without any having got it.
+
+    Jepsen's kafka workload (lost-write): its last offset is below the highest polled. There every
+    reader begins at 0; here only the offsets count through which some reader went. Needs no final
+    read, so that a history which was cut short can be judged.
+    """
+    judgement = Judgement("C2")
+    looked_at = 0
+    for place, value, sent in view.log.sent_to():
+        if not sent.counts or sent.highest < place.floor:
+            continue
+        looked_at += 1
+        if sent.polled_row or sent.highest in place.corrupt or sent.highest not in place.polled:
+            continue
+        judgement.add(
+            "lost-write",
+            f"{place.name}: {value} at offset {sent.highest} was never polled, though readers "
+            f"went on to {place.polled.end}",
+            sent.rows(),
+        )
+    judgement.facts["looked_at"] = looked_at
+    return judgement
+
+
+def unseen(view: View) -> Judgement:
+    """C3. What was acknowledged before the final phase has been read when the phase is over.
+
+    Jepsen's kafka workload (unseen): catches loss above the highest read, which C1 and C2 cannot.
+    Final reads that end below the highest known offset leave unseen what lies above. Where a place
+    has no final read at all, only values count that nobody has ever read.
+    """
+    judgement = Judgement("C3")
+    looked_at = later = 0
+    for place, value, sent in view.log.sent_to():
+        if not sent.counts or sent.lowest < place.floor:
+            continue
+        looked_at += 1
+        if view.final_row is None or sent.seen & FINAL:
+            continue
+        if sent.known_row > view.final_row:
+            later += 1
+        elif _is_unseen(place, sent):
+            judgement.add(
+                "unseen",
+                f"{place.name}: {value} at offset {sent.lowest}, "
+                f"{'read before' if sent.read_row else 'which nobody ever read'}, is not in the "
+                f"final reads, which end at {place.finally_read.end}",
+                sent.rows(),
+            )
+    judgement.facts |= {"looked_at": looked_at, "acknowledged_too_late": later}
+    if view.final_row is None and looked_at:
+        judgement.unknown("there was no final phase")
+    return judgement
+
+
+def _is_unseen(place: PlaceLog, sent: Sent) -> bool:
+    if not place.finally_asked:
+        return not sent.read_row
+    if sent.lowest >= place.finally_read.end:
+        return sent.lowest not in place.corrupt
+    return sent.lowest not in place.finally_read and not sent.read_row

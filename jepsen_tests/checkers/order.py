@@ -1,0 +1,106 @@
+"""C9, C12: the order of the log is the order in which sends followed each other."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.log_view import Sent
+from jepsen_tests.checkers.realtime import high_water
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Kind, Op
+
+Offset = Callable[[Sent], int]
+
+
+def real_time_order(view: View) -> Judgement:
+    """C9. A send that was acknowledged before another began stands before it.
+
+    Linearizable append. The second may be of unknown outcome when a read shows where it is. Of a
+    value that is at several offsets the harmless one is taken: duplicates are C5's; equal offsets
+    of two values C4's.
+    """
+    judgement = Judgement("C9")
+    looked_at = 0
+    for place, ops in _by(view, lambda op: op.k):
+        pairs = _out_of_order(view, ops, lambda sent: sent.lowest, lambda sent: sent.highest)
+        looked_at += len(ops)
+        for later, earlier, offset in pairs:
+            judgement.add(
+                "real-time",
+                f"{place}: {_shown(earlier)} was acknowledged at offset {offset} before "
+                f"{_shown(later)} began, which stands below it",
+                (earlier.i, earlier.done, later.i, later.done or later.i),
+            )
+    judgement.facts["looked_at"] = looked_at
+    return judgement
+
+
+def key_order(view: View) -> Judgement:
+    """C12. Values of one ordering key are in one place, and read there as they were sent.
+
+    First occurrences count, so that repeats are C5's only. Sends of a key follow each other when
+    one was acknowledged before the other began; others may stand either way. Stronger than the
+    order checker of openmessaging-chaos, which takes completions for the order and ignores sends
+    of unknown outcome.
+    """
+    judgement = Judgement("C12")
+    looked_at = 0
+    for key, ops in _by(view, lambda op: op.key):
+        if not key:
+            continue
+        looked_at += len(ops)
+        moved = next((op for op in ops if op.k != ops[0].k), None)
+        if moved is not None:
+            judgement.add(
+                "key-moved",
+                f"key {key}: sent to {ops[0].k}, then to {moved.k}",
+                (ops[0].i, moved.i),
+            )
+            continue
+        for later, earlier, offset in _out_of_order(view, ops, _first_read, _first_read):
+            judgement.add(
+                "key-order",
+                f"key {key} in {later.k}: {_shown(earlier)} is read at offset {offset}, after "
+                f"{_shown(later)}, which was sent when the other was acknowledged",
+                (earlier.i, earlier.done, later.i, later.done or later.i),
+            )
+    judgement.facts["looked_at"] = looked_at
+    return judgement
+
+
+def _first_read(sent: Sent) -> int:
+    return sent.first
+
+
+def _shown(op: Op) -> str:
+    return op.asked[0] if len(op.asked) == 1 else f"{op.asked[0]} (and {len(op.asked) - 1} more)"
+
+
+def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]:
+    """Group sends; of several attempts at one the first that was not refused stands for all."""
+    groups: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.sends:
+        first = view.log.sent[op.asked[0]]
+        if first.op is op and first.outcome is not Kind.FAIL:
+            groups[name(op)].append(op)
+    return groups.items()
+
+
+def _out_of_order(
+    view: View, ops: list[Op], lowest: Offset, highest: Offset
+) -> Iterator[tuple[Op, Op, int]]:
+    """Yield (later, earlier, offset of earlier) of sends that stand the wrong way round."""
+    completed: list[tuple[int, int, Op]] = []
+    invoked: list[tuple[int, tuple[Op, int]]] = []
+    for op in ops:
+        batch = [view.log.sent[value] for value in op.asked]
+        lows = [offset for offset in map(lowest, batch) if offset >= 0]
+        highs = [offset for offset in map(highest, batch) if offset >= 0]
+        if not lows:
+            continue
+        if batch[0].acked_row:
+            completed.append((batch[0].acked_row, max(lows), op))
+        invoked.append((op.i, (op, min(highs))))
+    for (later, stands), offset, earlier in high_water(completed, invoked):
+        if stands < offset:
+            yield later, earlier, offset

@@ -1,0 +1,120 @@
+"""C19, C20: enough succeeded, every error is a known one, and members let go of what they took."""
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Kind, Op
+
+MIB: Final = 1 << 20
+
+
+def errors(view: View) -> Judgement:
+    """C19. Every error begins with a known name, and enough operations succeeded.
+
+    `notes["errors"]` of the header lists the names (absent: not judged). `notes["least_ok"]` says
+    per function how many must be ok and which share: a run in which most operations failed or are
+    unknown proves little, whatever it shows. Figures: shares of the outcomes, by fault class too.
+    """
+    judgement = Judgement("C19")
+    ops = view.history.ops
+    judgement.facts["looked_at"] = len(ops)
+    names: list[str] | None = view.header.notes.get("errors")
+    if names is not None:
+        _are_known(ops, set(names), judgement)
+    for f, (count, share) in view.header.notes.get("least_ok", {}).items():
+        asked = view.ops(f)
+        ok = sum(op.is_ok for op in asked)
+        if ok < count or ok < share * len(asked):
+            judgement.unknown(
+                f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
+            )
+    if ops:
+        _shares(view, judgement)
+    return judgement
+
+
+def _are_known(ops: list[Op], names: set[str], judgement: Judgement) -> None:
+    for op in ops:
+        if op.err and not op.is_ok and _name_of(op.err) not in names:
+            judgement.add(
+                "unexpected-error", f"{op.f} {op.k} of process {op.p}: {op.err}", (op.i, op.done)
+            )
+
+
+def _name_of(error: str) -> str:
+    return re.split(r"\W", error, maxsplit=1)[0]
+
+
+def _shares(view: View, judgement: Judgement) -> None:
+    """Count outcomes between two changes of what is in force, then add these up per fault class."""
+    bounds = sorted({0} | {t for fault in view.faults for t in (fault.start, fault.end)})
+    counts = [Counter[Kind]() for _ in bounds]
+    for op in view.history.ops:
+        counts[bisect_right(bounds, op.began) - 1][op.outcome] += 1
+    _add_shares(judgement, "", sum(counts, Counter[Kind]()))
+    for name in sorted({fault.name for fault in view.faults}):
+        spans = [(fault.start, fault.end) for fault in view.faults if fault.name == name]
+        during = Counter[Kind]()
+        for start, count in zip(bounds, counts, strict=True):
+            if any(begin <= start < end for begin, end in spans):
+                during += count
+        _add_shares(judgement, f" {name}", during)
+
+
+def _add_shares(judgement: Judgement, of: str, counts: Counter[Kind]) -> None:
+    total = counts.total()
+    judgement.facts[f"ops{of}"] = total
+    for kind in (Kind.OK, Kind.FAIL, Kind.INFO):
+        judgement.facts[f"{kind}_share{of}"] = round(counts[kind] / total, 4) if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much of a resource a member may hold in the end: baseline * factor + slack."""
+
+    factor: float
+    slack: int
+
+    def limit(self, baseline: int) -> float:
+        """Return the most that is allowed."""
+        return baseline * self.factor + self.slack
+
+
+ALLOWANCES: Final = {
+    "rss": Allowance(2, 100 * MIB),
+    "files": Allowance(1, 50),
+    "threads": Allowance(1, 20),
+}
+
+
+def resources(view: View) -> Judgement:
+    """C20. In the final phase memory, files and threads of a member are near their baseline.
+
+    The baseline is its first row, which is of phase "setup" when the workload took one there.
+    """
+    judgement = Judgement("C20")
+    rows = sorted((op for op in view.ops("resources") if op.is_ok), key=lambda op: op.done)
+    first: dict[str, Op] = {}
+    last: dict[str, Op] = {}
+    for op in rows:
+        first.setdefault(op.node, op)
+        if view.is_final(op):
+            last[op.node] = op
+    for node, op in sorted(last.items()):
+        for name, allowance in ALLOWANCES.items():
+            baseline, now = first[node].result[name], op.result[name]
+            judgement.facts[f"{name} {node}"] = now
+            if now > allowance.limit(baseline):
+                judgement.add(
+                    "not-returned",
+                    f"{node}: {name} is {now} in the end and was {baseline} at first; allowed are "
+                    f"{allowance.limit(baseline):.0f}",
+                    (first[node].done, op.done),
+                )
+    judgement.facts["looked_at"] = len(rows)
+    return judgement

@@ -1,0 +1,126 @@
+"""C10, C11: readers are given every value once and in order, and what they saw stays."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.log_view import FINAL, READ, PlaceLog
+from jepsen_tests.checkers.readers import Jump
+from jepsen_tests.checkers.realtime import high_water
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Op
+
+
+def polls(view: View) -> Judgement:
+    """C10. A reader continues where it stood: it skips no known value and does not go back.
+
+    Jepsen's kafka workload (poll-skip, nonmonotonic-poll, and int- inside one poll). After an
+    assign with an offset the first poll begins there, or at the minimum when that is higher.
+    """
+    judgement = Judgement("C10")
+    for jump in view.readers.jumps:
+        place = view.log.places[jump.place]
+        if jump.offset < jump.expected:
+            what, kind = "went back", "nonmonotonic-poll"
+        elif (skipped := _skipped(place, jump)) is not None:
+            what, kind = f"skipped offset {skipped} and what follows it", "poll-skip"
+        else:
+            continue
+        judgement.add(
+            f"int-{kind}" if jump.internal else kind,
+            f"{jump.place}: process {jump.op.p} stood at {jump.expected}, was given "
+            f"{jump.offset}: {what}",
+            (jump.before, jump.op.i, jump.op.done) if jump.before else (jump.op.i, jump.op.done),
+        )
+    judgement.facts["looked_at"] = len(view.ops("poll"))
+    return judgement
+
+
+def _skipped(place: PlaceLog, jump: Jump) -> int | None:
+    """Return the first offset jumped over that is known to hold something."""
+    known = place.known()
+    at = bisect_left(known, max(jump.expected, place.floor))
+    return known[at] if at < len(known) and known[at] < jump.offset else None
+
+
+def committed_visibility(view: View) -> Judgement:
+    """C11. What was read once stays readable, and confirmed bounds never go back.
+
+    A poll must show committed values only, so a later leader cannot lose them. A maximum that a
+    quorum confirmed lies above all that was acknowledged or read before it was asked for.
+    """
+    judgement = Judgement("C11")
+    looked_at = 0
+    for place in view.log.places.values():
+        looked_at += len(place.spots)
+        _unread(place, judgement)
+    bounds: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("bounds"):
+        if op.is_ok:
+            bounds[op.k].append(op)
+    for name, ops in bounds.items():
+        _going_back(name, ops, judgement)
+    _stale(view, bounds, judgement)
+    judgement.facts |= {"looked_at": looked_at, "bounds": sum(map(len, bounds.values()))}
+    return judgement
+
+
+def _unread(place: PlaceLog, judgement: Judgement) -> None:
+    replaced = {offset for (offset, _), spot in place.others.items() if spot.seen & FINAL}
+    for offset, spot in place.spots.items():
+        if spot.seen & FINAL or not spot.seen & READ or offset < place.floor:
+            continue
+        if offset in replaced or offset in place.corrupt or offset not in place.finally_read:
+            continue
+        judgement.add(
+            "un-read",
+            f"{place.name}: {spot.value} was read at offset {offset}, and is not there in the "
+            f"final reads, which reach {place.finally_read.end}",
+            (spot.row, spot.read_row),
+        )
+
+
+def _going_back(name: str, ops: list[Op], judgement: Judgement) -> None:
+    for index, what in enumerate(("minimum", "maximum")):
+        completed = ((op.done, op.result[index], op) for op in ops)
+        for later, highest, earlier in high_water(completed, ((op.i, op) for op in ops)):
+            if later.result[index] < highest:
+                judgement.add(
+                    "bounds-back",
+                    f"{name}: the {what} was {highest}, and later {later.result[index]}",
+                    (earlier.i, earlier.done, later.i, later.done),
+                )
+
+
+def _stale(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> None:
+    shown: defaultdict[str, list[tuple[int, int, Op]]] = defaultdict(list)
+    for place, offset, op in _highest_shown(view) if bounds else ():
+        points = shown[place]
+        if place in bounds and not (points and _says_less(op.done, offset, points[-1])):
+            points.append((op.done, offset, op))
+    for place, ops in bounds.items():
+        for asked, offset, op in high_water(shown[place], ((op.i, op) for op in ops)):
+            if asked.result[1] <= offset:
+                judgement.add(
+                    "stale-bounds",
+                    f"{place}: the maximum was said to be {asked.result[1]} after offset {offset} "
+                    f"had been {'read' if op.f in ('poll', 'drain') else 'acknowledged'}",
+                    (op.i, op.done, asked.i, asked.done),
+                )
+
+
+def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:
+    """Say whether a point shown already is earlier and higher; saves most of the memory."""
+    return point[0] <= row and point[1] >= offset
+
+
+def _highest_shown(view: View) -> Iterator[tuple[str, int, Op]]:
+    """Yield place, highest offset and operation of all that shows an offset."""
+    for op in view.sends:
+        if op.is_ok:
+            yield op.k, op.result[0] + len(op.asked) - 1, op
+    for op in view.ops("poll", "drain"):
+        if op.is_ok:
+            for place, offset, values in op.result:
+                yield place, offset + len(values) - 1, op

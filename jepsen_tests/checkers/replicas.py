@@ -1,0 +1,166 @@
+"""C15, C16: members hold the same entries, and their terms, commits and leaders obey Raft."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.realtime import high_water
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import Kind, Op
+
+LIVES_ON: Final = (
+    "partition", "isolate", "bridge", "ring", "one-way", "flapping", "delay", "loss", "bandwidth",
+    "slice", "slicing", "reset", "pause", "slow", "clock", "transfer", "cpu", "client", "zombie",
+)  # fmt: skip
+"""How faults begin that end no process; any other may restart the members that it names."""
+
+
+def replica_equality(view: View) -> Judgement:
+    """C15. In the final phase members hold identical applied entries, and equal derived state.
+
+    Compared up to the smaller applied index of each two members: an entry above it may yet be
+    replaced. Equal applied indices mean equal digests.
+    """
+    judgement = Judgement("C15")
+    rows = view.final("entries")
+    entries: dict[int, tuple[tuple[int, int], Op]] = {}
+    digests: dict[int, tuple[str, Op]] = {}
+    for op in rows:
+        _compare_entries(entries, op, judgement)
+        applied, digest = op.result["applied"], op.result["digest"]
+        other_digest, other = digests.setdefault(applied, (digest, op))
+        if digest != other_digest:
+            judgement.add(
+                "different-digest",
+                f"applied through {applied}, the state of {other.node} is {other_digest}, that of "
+                f"{op.node} is {digest}",
+                (other.done, op.done),
+            )
+    judgement.facts |= {
+        "looked_at": len(rows),
+        "members": len({op.node for op in rows}),
+        "entries": len(entries),
+    }
+    return judgement
+
+
+def _compare_entries(
+    entries: dict[int, tuple[tuple[int, int], Op]], op: Op, judgement: Judgement
+) -> None:
+    """Compare applied entries with those seen so far; name the first one that differs."""
+    first, terms, crcs = op.result["first"], op.result["terms"], op.result["crcs"]
+    named = False
+    for index, entry in enumerate(zip(terms, crcs, strict=True), first):
+        if index > op.result["applied"]:
+            break
+        seen, other = entries.setdefault(index, (entry, op))
+        if seen != entry and not named:
+            named = True
+            judgement.add(
+                "different-entry",
+                f"index {index}: {other.node} holds term {seen[0]}, checksum {seen[1]}; {op.node} "
+                f"holds term {entry[0]}, checksum {entry[1]}",
+                (other.done, op.done),
+            )
+
+
+def raft_invariants(view: View) -> Judgement:
+    """C16. One leader in a term; what members say of their log does not go back.
+
+    Term and first index never go back while a member keeps its incarnation. Commit and applied
+    index are partly kept in memory only: they are compared within one life of the process, which
+    a fault that may restart it ends.
+    """
+    judgement = Judgement("C16")
+    statuses = [op for op in view.ops("status") if op.is_ok]
+    _leaders(statuses, judgement)
+    lives = _Lives(view)
+    by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
+    by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)
+    for op in statuses:
+        _in_order(op, judgement)
+        incarnation = op.node, str(op.result["incarnation"])
+        by_incarnation[incarnation].append(op)
+        life = lives.of(op)
+        if life is not None:
+            by_life[*incarnation, life].append(op)
+    for figure, groups in (
+        ("term", by_incarnation.values()), ("first", by_incarnation.values()),
+        ("commit", by_life.values()), ("applied", by_life.values()),
+    ):  # fmt: skip
+        _never_back(figure, groups, judgement)
+    judgement.facts |= {
+        "looked_at": len(statuses),
+        "terms": max((op.result["term"] for op in statuses), default=0),
+    }
+    return judgement
+
+
+def _leaders(statuses: Iterable[Op], judgement: Judgement) -> None:
+    leaders: dict[int, Op] = {}
+    for op in statuses:
+        if op.result["role"] != "leader":
+            continue
+        other = leaders.setdefault(op.result["term"], op)
+        if other.node != op.node:
+            judgement.add(
+                "two-leaders",
+                f"{other.node} and {op.node} both lead in term {op.result['term']}",
+                (other.done, op.done),
+            )
+
+
+def _in_order(op: Op, judgement: Judgement) -> None:
+    applied, commit, last = (op.result[figure] for figure in ("applied", "commit", "last"))
+    if not applied <= commit <= last:
+        judgement.add(
+            "index-order",
+            f"{op.node}: applied {applied}, commit {commit}, last {last} are out of order",
+            (op.i, op.done),
+        )
+
+
+def _never_back(figure: str, groups: Iterable[list[Op]], judgement: Judgement) -> None:
+    for ops in groups:
+        completed = ((op.done, op.result[figure], op) for op in ops)
+        for later, highest, earlier in high_water(completed, ((op.i, op) for op in ops)):
+            if later.result[figure] < highest:
+                judgement.add(
+                    f"{figure}-back",
+                    f"{later.node}: {figure} was {highest}, and later {later.result[figure]}",
+                    (earlier.i, earlier.done, later.i, later.done),
+                )
+
+
+class _Lives:
+    """Tells the lives of members' processes apart by the faults that may have ended them.
+
+    Such a fault lasts from the row that begins it, not only from when it is in force, until healed.
+    """
+
+    def __init__(self, view: View) -> None:
+        begun: dict[str, int] = {}
+        starts: dict[tuple[str, int], int] = {}
+        for row in view.history.faults:
+            if row.type is Kind.INVOKE:
+                begun[row.f] = row.t
+            elif row.type is Kind.OK:
+                starts[row.f, row.t] = begun.get(row.f, row.t)
+        self._faults = [
+            (fault, starts[fault.name, fault.start])
+            for fault in view.faults
+            if not fault.name.startswith(LIVES_ON)
+        ]
+        self._hits: dict[str, list[tuple[int, int]]] = {}
+
+    def of(self, op: Op) -> int | None:
+        """Return a number for the life an operation met; None when it may have met several."""
+        hits = self._hits.get(op.node)
+        if hits is None:
+            hits = self._hits[op.node] = [
+                (start, fault.end) for fault, start in self._faults if fault.hits(op.node)
+            ]
+        if any(start < op.ended and op.began < end for start, end in hits):
+            return None
+        return sum(end <= op.began for _, end in hits)

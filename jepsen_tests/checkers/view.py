@@ -1,0 +1,122 @@
+"""What checkers look at: a history, and what several of them need to know of it, made once.
+
+Everything is made when it is first asked for and kept as long as the view. A view never changes
+its history.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from jepsen_tests.checkers.log_view import LogView
+from jepsen_tests.checkers.readers import Readers
+from jepsen_tests.history import NEMESIS, History, Kind, Op, faults_in_force
+
+NS: int = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault while it was in force: class, targets, from and to in ns."""
+
+    name: str
+    targets: str
+    start: int
+    end: int
+
+    def hits(self, node: str) -> bool:
+        """Say whether it may have touched a node: it names it, or names no node at all."""
+        names = re.findall(r"[\w.-]+", self.targets)
+        return node in names or not names or "all" in names
+
+
+class View:
+    """A history and what is known of it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.header = history.header
+        assert all(row.p == NEMESIS for row in history.faults), "a client's row among the faults"
+
+    @cached_property
+    def by_function(self) -> dict[str, list[Op]]:
+        """Operations by function, in order of invocation."""
+        grouped: defaultdict[str, list[Op]] = defaultdict(list)
+        for op in self.history.ops:
+            grouped[op.f].append(op)
+        return dict(grouped)
+
+    def ops(self, *functions: str) -> list[Op]:
+        """Return the operations of some functions, in order of invocation."""
+        lists = [self.by_function[f] for f in functions if f in self.by_function]
+        if len(lists) <= 1:
+            return lists[0] if lists else []
+        return sorted((op for each in lists for op in each), key=lambda op: op.i)
+
+    @cached_property
+    def sends(self) -> list[Op]:
+        """All sends and resends, in order of invocation."""
+        return self.ops("send", "resend")
+
+    def phase_row(self, name: str) -> int | None:
+        """Return the row that began a phase; None when it never began."""
+        rows = (row.i for row in self.history.faults if row.f == "phase" and row.k == name)
+        return next(rows, None)
+
+    @cached_property
+    def final_row(self) -> int | None:
+        """The row that began phase "final"."""
+        return self.phase_row("final")
+
+    def is_final(self, op: Op) -> bool:
+        """Say whether an operation was invoked in the final phase."""
+        return self.final_row is not None and op.i > self.final_row
+
+    def final(self, *functions: str) -> list[Op]:
+        """Return the ok operations of some functions in the final phase."""
+        return [op for op in self.ops(*functions) if op.is_ok and self.is_final(op)]
+
+    @cached_property
+    def faults(self) -> list[Fault]:
+        """Every fault with the time in which it was in force."""
+        return [Fault(*each) for each in faults_in_force(self.history)]
+
+    @cached_property
+    def log(self) -> LogView:
+        """The logs of all places."""
+        return self._read_logs[0]
+
+    @cached_property
+    def readers(self) -> Readers:
+        """Where readers stood, and how they jumped."""
+        return self._read_logs[1]
+
+    @cached_property
+    def _read_logs(self) -> tuple[LogView, Readers]:
+        log = LogView(self.final_row)
+        for name, floor in self._floors():
+            place = log.places[name]
+            place.floor = max(place.floor, floor)
+        for op in self.sends:
+            log.take_send(op)
+        readers = Readers(log)
+        for op in self.ops("assign", "poll", "crash", "drain"):
+            readers.take(op)
+        return log, readers
+
+    def _floors(self) -> Iterator[tuple[str, int]]:
+        for op in self.ops("trim"):
+            if op.outcome is not Kind.FAIL:
+                yield op.k, op.asked
+            if op.is_ok:
+                yield op.k, op.result
+        for op in self.ops("bounds"):
+            if op.is_ok:
+                yield op.k, op.result[0]
+
+
+def seconds(ns: int) -> float:
+    """Return nanoseconds as seconds, rounded for people."""
+    return round(ns / NS, 3)
