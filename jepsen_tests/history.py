@@ -42,8 +42,10 @@ Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal
 """
 
 import enum
+import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -261,6 +263,22 @@ def _header_of(path: Path, text: bytes) -> Header:
         raise BadHistory(f"{path}, line 1: not the header of a history: {error}") from error
 
 
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Keep the cyclic collector from running; for work on millions of objects that stay.
+
+    Nothing in a history is a cycle, and the collector would go over all of it again and again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@uncollected()
 def read_history(path: Path) -> History:
     """Read and pair a whole history; BadHistory names the line."""
     rows = read_rows(path)

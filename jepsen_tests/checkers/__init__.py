@@ -17,7 +17,7 @@ from jepsen_tests.checkers.reads import committed_visibility, polls
 from jepsen_tests.checkers.registers import linearizable_registers
 from jepsen_tests.checkers.replicas import raft_invariants, replica_equality
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import History
+from jepsen_tests.history import History, uncollected
 
 __all__ = ["CHECKERS", "CheckerCrashed", "judge"]
 
@@ -105,6 +105,7 @@ class CheckerCrashed(Exception):
     """A checker raised: the harness failed, and nothing is known of the history."""
 
 
+@uncollected()
 def judge(history: History) -> list[Judgement]:
     """Run every checker; CheckerCrashed names the one that raised."""
     view = View(history)

@@ -83,7 +83,7 @@ def liveness(view: View) -> Judgement:
     nobody tried to send in that phase (unknown), members when the workload asked none.
     """
     judgement = Judgement("C18")
-    places = {op.k for op in view.sends}
+    places = _by_place(view.sends)
     asked = view.ops("status", "entries")
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
     if not judgement.facts["looked_at"]:
@@ -91,15 +91,22 @@ def liveness(view: View) -> Judgement:
     if view.final_row is None:
         judgement.unknown("there was no final phase")
         return judgement
+    tried = _by_place(view.sends[bisect_right(view.sends, view.final_row, key=lambda op: op.i) :])
     for place in sorted(places):
-        _is_live(view, place, judgement)
+        _is_live(place, tried[place], judgement)
     if asked:
         _is_converged(view, judgement)
     return judgement
 
 
-def _is_live(view: View, place: str, judgement: Judgement) -> None:
-    tried = [op for op in view.sends if op.k == place and view.is_final(op)]
+def _by_place(sends: Iterable[Op]) -> defaultdict[str, list[Op]]:
+    grouped: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in sends:
+        grouped[op.k].append(op)
+    return grouped
+
+
+def _is_live(place: str, tried: list[Op], judgement: Judgement) -> None:
     if not tried:
         judgement.unknown(f"nobody sent to {place} in the final phase")
     elif not any(op.is_ok for op in tried):

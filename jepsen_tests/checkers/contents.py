@@ -12,14 +12,14 @@ def aborted_read(view: View) -> Judgement:
     """
     judgement = Judgement("C6")
     refused = 0
-    for place, value, sent in view.log.sent_to():
+    for value, sent in view.log.sent.items():
         if sent.outcome is not Kind.FAIL:
             continue
         refused += 1
         if sent.read_row:
             judgement.add(
                 "aborted-read",
-                f"{place.name}: {value} was refused ({sent.op.err}), and read at offset "
+                f"{sent.op.k}: {value} was refused ({sent.op.err}), and read at offset "
                 f"{sent.first}",
                 (sent.op.i, sent.op.done, sent.read_row),
             )
@@ -38,7 +38,7 @@ def phantoms(view: View) -> Judgement:
             kind, what = "phantom", "nobody ever sent it"
             rows: tuple[int, ...] = (stray.row,)
         else:
-            kind, what = "misplaced", f"it was sent to {stray.sent.place}"
+            kind, what = "misplaced", f"it was sent to {stray.sent.op.k}"
             rows = stray.sent.op.i, stray.row
         judgement.add(
             kind, f"{stray.place}: {stray.value} was read at offset {stray.offset}; {what}", rows

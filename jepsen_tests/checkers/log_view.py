@@ -11,7 +11,6 @@ these; if it gets 7..9 it covers 5..9 as well, and has jumped.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -33,19 +32,10 @@ Run = tuple[str, int, list[str]]
 """Place, offset of the first value, values at consecutive offsets."""
 
 
-class Spot(msgspec.Struct, gc=False):
-    """One value at one offset of a place: the row that showed it first, and by which means."""
-
-    value: str
-    row: int
-    seen: int
-    read_row: int = 0
-    """The first row in which it was read."""
-
-
 class Sent(msgspec.Struct, gc=False):
     """One value that was sent: what came of it, and where it was seen in its own place."""
 
+    place: "PlaceLog"
     op: Op
     """The first attempt that did not certainly fail; the first, when all did."""
     index: int
@@ -57,16 +47,10 @@ class Sent(msgspec.Struct, gc=False):
     acked_elsewhere: int = -1
     """Another offset that a later acknowledgement names."""
     read_row: int = 0
-    polled_row: int = 0
     first: int = -1
     """Lowest offset at which it was read."""
     last: int = -1
     """Highest offset at which it was read."""
-
-    @property
-    def place(self) -> str:
-        """Where it belongs."""
-        return self.op.k
 
     @property
     def counts(self) -> bool:
@@ -86,12 +70,25 @@ class Sent(msgspec.Struct, gc=False):
     @property
     def known_row(self) -> int:
         """From which row on it certainly stands in the log; 0: never."""
-        rows = [row for row in (self.acked_row, self.read_row) if row]
-        return min(rows) if rows else 0
+        if self.acked_row and self.read_row:
+            return min(self.acked_row, self.read_row)
+        return self.acked_row or self.read_row
 
     def rows(self) -> tuple[int, ...]:
         """Return the rows that prove it: sent, acknowledged, read."""
         return tuple(row for row in (self.op.i, self.acked_row, self.read_row) if row)
+
+
+class Spot(msgspec.Struct, gc=False):
+    """One value at one offset of a place: a row that showed it, and by which means it was seen."""
+
+    value: str
+    row: int
+    seen: int
+    read_row: int = 0
+    """A row in which it was read, of the read that was invoked first."""
+    sent: Sent | None = None
+    """The send of that value to that place, once it was read."""
 
 
 class Clash(msgspec.Struct):
@@ -150,24 +147,21 @@ class LogView:
 
     def take_send(self, op: Op) -> None:
         """Take in a send, or another attempt at one."""
+        place, is_ok = self.places[op.k], op.is_ok
         for index, value in enumerate(op.asked):
             sent = self.sent.get(value)
             if sent is None:
-                sent = self.sent[value] = Sent(op, index, op.outcome)
+                sent = self.sent[value] = Sent(place, op, index, op.outcome)
             else:
-                assert op.k == sent.place, f"{value} was sent to {sent.place}, and to {op.k}"
+                assert place is sent.place, f"{value} was sent to {sent.place.name}, and to {op.k}"
                 _attempted_again(sent, op)
-            if op.is_ok:
-                self._acknowledged(sent, op, value)
-
-    def _acknowledged(self, sent: Sent, op: Op, value: str) -> None:
-        offset = op.result[0] + sent.index
-        if not sent.acked_row:
-            sent.acked_row, sent.acked_offset = op.done, offset
-        elif offset != sent.acked_offset:
-            sent.acked_elsewhere = offset
-        sent.acked_row = min(sent.acked_row, op.done)
-        self._spot(self.places[op.k], offset, value, op.done, REPLIED)
+            if is_ok:
+                offset = op.result[0] + index
+                if not sent.acked_row:
+                    sent.acked_row, sent.acked_offset = op.done, offset
+                elif offset != sent.acked_offset:
+                    sent.acked_elsewhere = offset
+                self._spot(place, offset, value, op.done, REPLIED)
 
     def take_run(self, run: Run, row: int, means: int) -> None:
         """Take in values that were read at consecutive offsets; `means` is POLLED or so."""
@@ -176,8 +170,12 @@ class LogView:
         spots = place.spots
         for value in values:
             spot = spots.get(offset)
-            if spot is None or spot.value != value or spot.seen & means != means:
+            if spot is None or spot.value != value or not spot.read_row:
                 self._read(place, offset, value, row, means)
+            elif spot.seen & means != means:
+                spot.seen |= means
+                if spot.sent is not None:
+                    spot.sent.seen |= means
             offset += 1
 
     def _read(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> None:
@@ -189,15 +187,15 @@ class LogView:
         first_read = not spot.read_row
         spot.read_row = spot.read_row or row
         sent = self.sent.get(value)
-        if sent is None or sent.place != place.name:
+        if sent is None or sent.place is not place:
             if first_read:
                 self.strays.append(Stray(place.name, offset, value, row, sent))
             return
+        spot.sent = sent
         sent.seen |= means
-        sent.read_row = min(sent.read_row or row, row)
-        if means & POLLED:
-            sent.polled_row = min(sent.polled_row or row, row)
-        sent.first = offset if sent.first < 0 else min(sent.first, offset)
+        sent.read_row = sent.read_row or row
+        if sent.first < 0 or offset < sent.first:
+            sent.first = offset
         sent.last = max(sent.last, offset)
 
     def _spot(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> Spot:
@@ -213,10 +211,9 @@ class LogView:
         spot.seen |= means
         return spot
 
-    def sent_to(self) -> Iterator[tuple[PlaceLog, str, Sent]]:
-        """Yield every value that was sent, with its place."""
-        for value, sent in self.sent.items():
-            yield self.places[sent.place], value, sent
+    def batch(self, op: Op) -> list[Sent]:
+        """Return what is known of each value of a send."""
+        return [self.sent[value] for value in op.asked]
 
 
 class _Places(defaultdict[str, PlaceLog]):

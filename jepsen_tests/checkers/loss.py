@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jepsen_tests.checkers.judgement import Judgement
-from jepsen_tests.checkers.log_view import FINAL, PlaceLog, Sent
+from jepsen_tests.checkers.log_view import FINAL, POLLED, PlaceLog, Sent
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Op
 
@@ -22,13 +22,14 @@ def acknowledged_loss(view: View) -> Judgement:
         return judgement
     lost: list[tuple[str, Sent]] = []
     looked_at = unread = 0
-    for place, value, sent in view.log.sent_to():
-        if not sent.counts or sent.lowest < place.floor:
-            continue
-        looked_at += 1
-        unread += not place.finally_asked
-        if not sent.seen & FINAL and _is_judged(place, sent.lowest):
-            lost.append((value, sent))
+    for value, sent in view.log.sent.items():
+        if sent.seen & FINAL:
+            looked_at += 1
+        elif sent.counts and sent.lowest >= sent.place.floor:
+            looked_at += 1
+            unread += not sent.place.finally_asked
+            if _is_judged(sent.place, sent.lowest):
+                lost.append((value, sent))
     _name_lost(view, judgement, lost)
     _lost_on_nodes(view, judgement)
     judgement.facts |= {"looked_at": looked_at, "lost": len(lost)}
@@ -45,18 +46,18 @@ def _is_judged(place: PlaceLog, offset: int) -> bool:
 
 
 def _name_lost(view: View, judgement: Judgement, lost: Iterable[tuple[str, Sent]]) -> None:
-    writers = {(sent.op.p, sent.place) for _, sent in lost}
+    writers = {(sent.op.p, sent.op.k) for _, sent in lost}
     kept: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-    for _, _, sent in view.log.sent_to() if writers else ():
-        writer = sent.op.p, sent.place
+    for sent in view.log.sent.values() if writers else ():
+        writer = sent.op.p, sent.op.k
         if writer in writers and sent.seen & FINAL:
             kept[writer].append(sent.op.i)
     for value, sent in lost:
         proof = "acknowledged" if sent.acked_row else "read before"
         judgement.add(
             "lost",
-            f"{sent.place}: {value}, {proof} at offset {sent.lowest}, is in no final read "
-            f"({_part(sent.op.i, kept[sent.op.p, sent.place])} of what process {sent.op.p} wrote)",
+            f"{sent.op.k}: {value}, {proof} at offset {sent.lowest}, is in no final read "
+            f"({_part(sent.op.i, kept[sent.op.p, sent.op.k])} of what process {sent.op.p} wrote)",
             sent.rows(),
         )
 
@@ -95,18 +96,23 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
     if not drains:
         return
     assert view.final_row is not None, "drains are final because there is a final phase"
-    for place, value, sent in view.log.sent_to():
-        if not sent.seen & FINAL or not sent.counts or sent.lowest < place.floor:
+    for value, sent in view.log.sent.items():
+        if not sent.seen & FINAL:
             continue
-        for drain in drains[place.name].values():
-            demanded = sent.lowest < drain.end or sent.known_row < view.final_row
-            if value not in drain.values and demanded and sent.lowest not in place.corrupt:
+        for drain in drains[sent.op.k].values():
+            if value not in drain.values and _is_demanded(sent, drain, view.final_row):
                 judgement.add(
                     "lost-on-node",
-                    f"{place.name}: {value} at offset {sent.lowest} is missing on {drain.node}, "
+                    f"{sent.op.k}: {value} at offset {sent.lowest} is missing on {drain.node}, "
                     f"whose drain reaches {drain.end}, and was read elsewhere",
                     (*sent.rows(), drain.op.done),
                 )
+
+
+def _is_demanded(sent: Sent, drain: _Drain, final_row: int) -> bool:
+    if not sent.counts or sent.lowest < sent.place.floor or sent.lowest in sent.place.corrupt:
+        return False
+    return sent.lowest < drain.end or sent.known_row < final_row
 
 
 def lost_write(view: View) -> Judgement:
@@ -118,11 +124,12 @@ def lost_write(view: View) -> Judgement:
     """
     judgement = Judgement("C2")
     looked_at = 0
-    for place, value, sent in view.log.sent_to():
-        if not sent.counts or sent.highest < place.floor:
-            continue
+    for value, sent in view.log.sent.items():
+        place = sent.place
         looked_at += 1
-        if sent.polled_row or sent.highest in place.corrupt or sent.highest not in place.polled:
+        if sent.seen & POLLED or not sent.counts or sent.highest < place.floor:
+            continue
+        if sent.highest in place.corrupt or sent.highest not in place.polled:
             continue
         judgement.add(
             "lost-write",
@@ -143,11 +150,12 @@ def unseen(view: View) -> Judgement:
     """
     judgement = Judgement("C3")
     looked_at = later = 0
-    for place, value, sent in view.log.sent_to():
-        if not sent.counts or sent.lowest < place.floor:
-            continue
+    for value, sent in view.log.sent.items():
+        place = sent.place
         looked_at += 1
-        if view.final_row is None or sent.seen & FINAL:
+        if sent.seen & FINAL or not sent.counts or sent.lowest < place.floor:
+            continue
+        if view.final_row is None:
             continue
         if sent.known_row > view.final_row:
             later += 1

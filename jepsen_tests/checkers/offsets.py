@@ -32,7 +32,7 @@ def duplicates(view: View) -> Judgement:
     were acknowledged with different offsets.
     """
     judgement = Judgement("C5")
-    for place, value, sent in view.log.sent_to():
+    for value, sent in view.log.sent.items():
         if sent.first != sent.last:
             pair = sent.first, sent.last
         elif sent.acked_elsewhere >= 0:
@@ -41,8 +41,8 @@ def duplicates(view: View) -> Judgement:
             continue
         judgement.add(
             "duplicate",
-            f"{place.name}: {value} is at offset {pair[0]} and at {pair[1]}",
-            (sent.op.i, *(_row_of(place, offset, value) for offset in pair)),
+            f"{sent.op.k}: {value} is at offset {pair[0]} and at {pair[1]}",
+            (sent.op.i, *(_row_of(sent.place, offset, value) for offset in pair)),
         )
     judgement.facts["looked_at"] = len(view.log.sent)
     return judgement
@@ -86,7 +86,9 @@ def _growing(view: View, judgement: Judgement) -> None:
 
 
 def _as_replied(view: View, judgement: Judgement, op: Op) -> None:
-    batch = [view.log.sent[value] for value in op.asked]
+    batch = view.log.batch(op)
+    if len(batch) == 1 and batch[0].first == batch[0].acked_offset:
+        return
     if batch[0].op is not op or batch[0].outcome is Kind.FAIL:
         return  # another attempt at it is looked at; a refused one that is visible is C6's
     bases = {sent.first - sent.index for sent in batch if sent.first >= 0}

@@ -93,14 +93,17 @@ def _out_of_order(
     completed: list[tuple[int, int, Op]] = []
     invoked: list[tuple[int, tuple[Op, int]]] = []
     for op in ops:
-        batch = [view.log.sent[value] for value in op.asked]
-        lows = [offset for offset in map(lowest, batch) if offset >= 0]
-        highs = [offset for offset in map(highest, batch) if offset >= 0]
-        if not lows:
+        batch = view.log.batch(op)
+        if len(batch) == 1:
+            low, high = lowest(batch[0]), highest(batch[0])
+        else:
+            low = max(map(lowest, batch))
+            high = min((high for high in map(highest, batch) if high >= 0), default=-1)
+        if low < 0:
             continue
         if batch[0].acked_row:
-            completed.append((batch[0].acked_row, max(lows), op))
-        invoked.append((op.i, (op, min(highs))))
+            completed.append((batch[0].acked_row, low, op))
+        invoked.append((op.i, (op, high)))
     for (later, stands), offset, earlier in high_water(completed, invoked):
         if stands < offset:
             yield later, earlier, offset

@@ -5,6 +5,7 @@ other began. One sweep over both finds the highest number that each operation ha
 """
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import TypeVar
 
 Who = TypeVar("Who")
@@ -19,9 +20,9 @@ def high_water(
     The highest number of all (row, number, who) that were completed before; items before which
     nothing was completed are left out. O(n log n).
     """
-    points = sorted(completed, key=lambda point: point[:2])
+    points = sorted(completed, key=itemgetter(0))
     at, highest = 0, None
-    for row, item in sorted(invoked, key=lambda ask: ask[0]):
+    for row, item in sorted(invoked, key=itemgetter(0)):
         while at < len(points) and points[at][0] < row:
             if highest is None or points[at][1] > highest[1]:
                 highest = points[at]

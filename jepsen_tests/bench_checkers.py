@@ -1,0 +1,265 @@
+"""How fast all checkers together judge a long history, against only parsing its file.
+
+`python -m jepsen_tests.bench_checkers [OPERATIONS]` writes a valid history of a realistic mix into
+a temporary folder (three nodes, 24 places, 30 clients at a time; every value is polled by two
+consumers, by the final reader, and drained from each node), then reads it once with `read_rows`
+and judges it, each in a process of its own so that the peak memory is that of judging alone.
+"""
+
+import heapq
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final, cast
+
+from jepsen_tests.checkers import judge
+from jepsen_tests.checkers.judgement import merged
+from jepsen_tests.history import Header, HistoryWriter, Kind, Row, read_history, read_rows
+
+OPERATIONS: Final = 1_000_000
+NODES: Final = ("n1", "n2", "n3")
+PLACES: Final = tuple(f"t{topic}/{queue}" for topic in range(3) for queue in range(8))
+PRODUCERS: Final = 20
+CONSUMERS: Final = 10
+RUN_MAX: Final = 32
+DRAIN_MAX: Final = 2000
+MIX: Final = (
+    ("send", 48), ("commit", 8), ("committed", 4), ("bounds", 2), ("status", 2), ("set", 1),
+    ("get", 1), ("resources", 1),
+)  # fmt: skip
+
+Answer = tuple[Kind, Any, str]
+
+
+class Model:
+    """A log that takes effect when an operation ends, which is within it: always valid."""
+
+    def __init__(self, writer: HistoryWriter) -> None:
+        self.random = Random(7)  # noqa: S311 - a history that can be made again
+        self.logs: dict[str, list[str]] = {place: [] for place in PLACES}
+        self.offsets: dict[str, int] = {}
+        self.registers: dict[str, int] = {}
+        self.positions: dict[int, dict[str, int]] = {}
+        self.ops = 0
+        self.t = 0
+        self._writer = writer
+        self._sent = 0
+
+    def row(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, **more: str) -> None:
+        """Write a row, some microseconds after the last one."""
+        self.t += self.random.randrange(1000, 200_000)
+        self._writer.append(Row(0, self.t, p, kind, f, k, v, **more))
+
+    def phase(self, name: str) -> None:
+        """Begin a phase."""
+        self.row(-1, Kind.OK, "phase", name)
+
+    def begin(self, p: int, f: str) -> Callable[[], Answer]:
+        """Invoke an operation; return what ends it."""
+        k, v, key, node = "", cast(Any, None), "", ""
+        place = self.random.choice(PLACES)
+        if f == "send":
+            count = 1 if self.random.random() < 0.8 else self.random.randrange(2, 9)
+            key = f"key{p}" if p % 3 == 0 else ""
+            k, v = PLACES[p % len(PLACES)] if key else place, self._values(p, count)
+        elif f in ("commit", "committed"):
+            k = f"g{p % 3}@{place}"
+            v = self.offsets.get(k, 0) + self.random.randrange(100) if f == "commit" else None
+        elif f in ("set", "get"):
+            k, v = f"r{p % 5}", self.ops if f == "set" else None
+        elif f == "bounds":
+            k = place
+        elif f in ("status", "resources"):
+            node = self.random.choice(NODES)
+        self.invoke(p, f, k, v, key=key, node=node)
+        return lambda: self._end(f, k, v)
+
+    def invoke(self, p: int, f: str, k: str = "", v: Any = None, **more: str) -> None:
+        """Write the row that begins an operation."""
+        self.ops += 1
+        self.row(p, Kind.INVOKE, f, k, v, **more)
+
+    def _values(self, p: int, count: int) -> list[str]:
+        self._sent += count
+        return [f"{p}-{self._sent - at}" for at in range(count, 0, -1)]
+
+    def _end(self, f: str, k: str, v: Any) -> Answer:
+        chance = self.random.random()
+        if chance < 0.01:
+            return Kind.FAIL, None, "UNAVAILABLE: nobody leads"
+        unknown = chance < 0.02 and f in ("send", "commit", "set")
+        if unknown and chance < 0.015:
+            return Kind.INFO, None, "DEADLINE_EXCEEDED"
+        result, error = self._effect(f, k, v)
+        if error:
+            return Kind.FAIL, None, error
+        return (Kind.INFO, None, "DEADLINE_EXCEEDED") if unknown else (Kind.OK, result, "")
+
+    def _effect(self, f: str, k: str, v: Any) -> tuple[Any, str]:
+        if f == "send":
+            self.logs[k] += v
+            return [len(self.logs[k]) - len(v), 3], ""
+        if f == "commit":
+            if self.offsets.get(k, 0) > v:
+                return None, "OFFSET_BEHIND"
+            self.offsets[k] = v
+        elif f == "set":
+            self.registers[k] = v
+        elif f in ("committed", "get"):
+            return (self.offsets if f == "committed" else self.registers).get(k), ""
+        elif f == "bounds":
+            return [0, len(self.logs[k])], ""
+        elif f == "resources":
+            return {"rss": 100_000_000, "files": 40, "threads": 12}, ""
+        elif f == "status":
+            return self.status("n1"), ""
+        return None, ""
+
+    def status(self, role_of: str) -> dict[str, Any]:
+        """Return what a member says of itself."""
+        role = "leader" if role_of == "leader" else "follower"
+        return {
+            "role": role, "term": 3, "leader": "n1", "commit": self._sent, "applied": self._sent,
+            "first": 1, "last": self._sent, "incarnation": 1,
+        }  # fmt: skip
+
+    def poll(self, p: int, places: list[str]) -> list[list[Any]]:
+        """Return what is new in up to four places of a consumer, and move on."""
+        positions = self.positions.setdefault(p, dict.fromkeys(places, 0))
+        runs: list[list[Any]] = []
+        for place in self.random.sample(places, min(4, len(places))):
+            at = positions[place]
+            if values := self.logs[place][at : at + RUN_MAX]:
+                runs.append([place, at, values])
+                positions[place] = at + len(values)
+        return runs
+
+
+def _run(model: Model, operations: int) -> None:
+    names = [f for f, _ in MIX]
+    weights = [weight for _, weight in MIX]
+    clients = list(range(PRODUCERS))
+    idle = list(range(PRODUCERS + CONSUMERS))
+    busy: list[tuple[int, int, int, str, Callable[[], Answer]]] = []
+    while model.ops < operations:
+        if idle:
+            slot = idle.pop(model.random.randrange(len(idle)))
+            if slot < PRODUCERS:
+                p, f = clients[slot], model.random.choices(names, weights)[0]
+                end = model.begin(p, f)
+            else:
+                p, f = 500_000 + slot, "poll"
+                model.invoke(p, f)
+                end = _polling(model, p, slot - PRODUCERS)
+            heapq.heappush(busy, (model.ops + model.random.randrange(40), slot, p, f, end))
+        while busy and (not idle or busy[0][0] <= model.ops):
+            _, slot, p, f, end = heapq.heappop(busy)
+            kind, result, error = end()
+            model.row(p, kind, f, v=result, err=error)
+            if kind is Kind.INFO:
+                clients[slot] += PRODUCERS
+            idle.append(slot)
+
+
+def _polling(model: Model, p: int, number: int) -> Callable[[], Answer]:
+    places = [place for at, place in enumerate(PLACES) if at % 5 == number % 5]
+    return lambda: (Kind.OK, model.poll(p, places), "")
+
+
+def _final(model: Model) -> None:
+    model.phase("final")
+    p = 900_000
+    model.invoke(p, "assign", v=dict.fromkeys(PLACES, 0))
+    model.row(p, Kind.OK, "assign")
+    for place, log in model.logs.items():
+        for runs in _runs(place, log):
+            model.invoke(p, "poll")
+            model.row(p, Kind.OK, "poll", v=runs)
+        for node in NODES:
+            model.invoke(p, "drain", place, node=node)
+            model.row(p, Kind.OK, "drain", v=[run for runs in _runs(place, log) for run in runs])
+        model.invoke(p, "send", place, [f"{p}-{place}"])
+        model.row(p, Kind.OK, "send", v=[len(log), 3])
+    for node in NODES:
+        model.invoke(p, "status", node=node)
+        model.row(p, Kind.OK, "status", v=model.status("leader" if node == "n1" else node))
+
+
+def _runs(place: str, log: list[str]) -> Iterator[list[list[Any]]]:
+    for at in range(0, len(log), DRAIN_MAX):
+        yield [[place, at, log[at : at + DRAIN_MAX]]]
+
+
+def write(path: Path, operations: int) -> None:
+    """Write a history of about so many operations."""
+    header = Header(
+        workload="bench", nemeses=("kill",), backend="none", nodes=NODES, seed=7, seconds=0.0,
+        began="1970-01-01T00:00:00Z", product="none",
+        notes={"least_ok": {"send": [100, 0.5]}, "errors": [
+            "UNAVAILABLE", "DEADLINE_EXCEEDED", "OFFSET_BEHIND"]},
+    )  # fmt: skip
+    with HistoryWriter(path, header) as writer:
+        model = Model(writer)
+        model.phase("faults")
+        _run(model, operations)
+        _final(model)
+        writer.close(model.t)
+
+
+def _measure(what: str, path: Path) -> dict[str, Any]:
+    """Do one thing with the file, in this process; return its seconds and the peak memory."""
+    began = time.perf_counter()
+    more: dict[str, Any] = {}
+    if what == "parse":
+        more["rows"] = sum(1 for _ in read_rows(path))
+    else:
+        history = read_history(path)
+        more["read"] = time.perf_counter() - began
+        judgements = judge(history)
+        more["ops"] = len(history.ops)
+        more["verdict"] = merged(judgements)
+        more["found"] = [found.text for each in judgements for found in each.findings][:5]
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "peak_mib": peak, **more}
+
+
+def _in_own_process(what: str, path: Path, *more: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "jepsen_tests.bench_checkers", what, str(path), *more]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return cast(dict[str, Any], json.loads(done.stdout or "{}"))
+
+
+def main(args: list[str]) -> None:
+    """Measure, or do the part that a process of its own is started for."""
+    if args and args[0] == "write":
+        write(Path(args[1]), int(args[2]))
+        return
+    if args and args[0] in ("parse", "judge"):
+        sys.stdout.write(json.dumps(_measure(args[0], Path(args[1]))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "history.jsonl"
+        _in_own_process("write", path, args[0] if args else str(OPERATIONS))
+        parsed = _in_own_process("parse", path)
+        judged = _in_own_process("judge", path)
+        size = path.stat().st_size / (1 << 20)
+    sys.stdout.write(
+        f"{judged['ops']} operations, {parsed['rows']} lines, {size:.0f} MiB: {judged['verdict']}\n"
+        f"parse  {parsed['seconds']:7.2f} s\n"
+        f"judge  {judged['seconds']:7.2f} s, of which reading {judged['read']:.2f} s\n"
+        f"ratio  {judged['seconds'] / parsed['seconds']:7.2f} (at most 10)\n"
+        f"peak   {judged['peak_mib']:7.0f} MiB (at most 2048)\n"
+    )
+    for text in judged["found"]:
+        sys.stdout.write(f"found  {text}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
