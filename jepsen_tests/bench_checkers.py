@@ -62,7 +62,7 @@ class Model:
 
     def begin(self, p: int, f: str) -> Callable[[], Answer]:
         """Invoke an operation; return what ends it."""
-        k, v, key, node = "", cast(Any, None), "", ""
+        k, v, key, node = "", cast("Any", None), "", ""
         place = self.random.choice(PLACES)
         if f == "send":
             count = 1 if self.random.random() < 0.8 else self.random.randrange(2, 9)
@@ -233,7 +233,7 @@ def _measure(what: str, path: Path) -> dict[str, Any]:
 def _in_own_process(what: str, path: Path, *more: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "jepsen_tests.bench_checkers", what, str(path), *more]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return cast(dict[str, Any], json.loads(done.stdout or "{}"))
+    return cast("dict[str, Any]", json.loads(done.stdout or "{}"))
 
 
 def main(args: list[str]) -> None:

@@ -30,7 +30,7 @@ def recovery_time(view: View) -> Judgement:
                 "too-slow",
                 f"{fault.name} {fault.targets}: no send that began later was acknowledged for "
                 f"{took} s; the budget is {budget} s",
-                (first.i, first.done) if first else (),
+                (fault.row, first.i, first.done) if first else (fault.row,),
             )
     judgement.facts["looked_at"] = sum(map(len, times.values()))
     for name, each in sorted(times.items()):

@@ -92,8 +92,8 @@ def _as_replied(view: View, judgement: Judgement, op: Op) -> None:
     if batch[0].op is not op or batch[0].outcome is Kind.FAIL:
         return  # another attempt at it is looked at; a refused one that is visible is C6's
     bases = {sent.first - sent.index for sent in batch if sent.first >= 0}
-    if not bases:
-        return
+    if not bases or any(sent.first != sent.last for sent in batch):
+        return  # never read, or more than once: C5's
     base = batch[0].acked_offset
     if len(bases) > 1 or (base < 0 and _is_torn(view.log.places[op.k], batch, min(bases))):
         judgement.add(

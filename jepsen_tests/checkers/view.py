@@ -19,12 +19,13 @@ NS: int = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault while it was in force: class, targets, from and to in ns."""
+    """A fault while it was in force: class, targets, from and to in ns, the row that says so."""
 
     name: str
     targets: str
     start: int
     end: int
+    row: int
 
     def hits(self, node: str) -> bool:
         """Say whether it may have touched a node: it names it, or names no node at all."""
@@ -81,7 +82,11 @@ class View:
     @cached_property
     def faults(self) -> list[Fault]:
         """Every fault with the time in which it was in force."""
-        return [Fault(*each) for each in faults_in_force(self.history)]
+        rows = {(row.f, row.k, row.t): row.i for row in self.history.faults}
+        return [
+            Fault(name, targets, start, end, rows[name, targets, start])
+            for name, targets, start, end in faults_in_force(self.history)
+        ]
 
     @cached_property
     def log(self) -> LogView:
