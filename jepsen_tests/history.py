@@ -286,6 +286,7 @@ def read_history(path: Path) -> History:
     if not isinstance(header, Header):
         raise BadHistory(f"{path}, line 1: empty")
     pairing = Pairing()
+    ended: int | None = None
     for row in rows:
         if isinstance(row, Row):
             wrong = pairing.take(row)
@@ -294,8 +295,9 @@ def read_history(path: Path) -> History:
         elif isinstance(row, _End):
             if row.end != pairing.rows:
                 raise BadHistory(f"{path}, the end: {row.end} rows, there are {pairing.rows}")
-            return pairing.history(header, row.t)
-    raise AssertionError("read_rows ends with the end")
+            ended = row.t  # and go on: nothing may follow it
+    assert ended is not None, "read_rows ends with the end"
+    return pairing.history(header, ended)
 
 
 class Pairing:
