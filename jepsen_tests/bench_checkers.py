@@ -41,7 +41,7 @@ class Model:
     """A log that takes effect when an operation ends, which is within it: always valid."""
 
     def __init__(self, writer: HistoryWriter) -> None:
-        self.random = Random(7)  # noqa: S311 - a history that can be made again
+        self.random = Random(7)
         self.logs: dict[str, list[str]] = {place: [] for place in PLACES}
         self.offsets: dict[str, int] = {}
         self.registers: dict[str, int] = {}

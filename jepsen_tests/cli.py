@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -32,14 +34,14 @@ FAILED: Final = 3
 REFRESH_SECONDS: Final = 0.5
 
 
-def _known(what: str, names: str, known: "dict[str, object] | object") -> list[str]:
-    table = dict(known)  # type: ignore[call-overload]
+def _known(what: str, names: str, known: Collection[str]) -> list[str]:
+    """Return the names, each known; BadRequest naming the nearest otherwise."""
     if names == "all":
-        return sorted(table)
+        return sorted(known)
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     for name in chosen:
-        if name not in table:
-            raise unknown_name(what, name, table)
+        if name not in known:
+            raise unknown_name(what, name, known)
     return list(dict.fromkeys(chosen))
 
 
@@ -79,10 +81,8 @@ def run(
     """Run a workload under faults against a new cluster, and judge what came of it."""
     console = Console(stderr=True)
     try:
-        if workload not in WORKLOADS:
-            raise unknown_name("workload", workload, WORKLOADS)
-        if backend not in BACKENDS:
-            raise unknown_name("backend", backend, BACKENDS)
+        _known("workload", workload, WORKLOADS)
+        _known("backend", backend, BACKENDS)
         names = _known("nemesis", nemesis, FAULTS)
         seed = int(time.time()) if seed is None else seed
         folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-{workload}-{seed}").absolute()
@@ -93,6 +93,9 @@ def run(
         folder.mkdir(parents=True)
         cluster: Backend = BACKENDS[backend](folder, members, plan.workload.settings, mutant)
         history = uvloop.run(_watched(plan, cluster, console))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print("interrupted: the cluster is ended, the history is not complete")
+        raise typer.Exit(FAILED) from None
     except HarnessFailure as error:
         console.print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None
@@ -104,6 +107,10 @@ def run(
 
 async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
     watch = Watch()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell made us ignore the first
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     console.print(
         f"{plan.workload.name} on {backend.describe()}, seed {plan.seed}", markup=False,
         highlight=False,

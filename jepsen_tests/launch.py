@@ -1,19 +1,22 @@
-"""Starts an ordinary `dledger` process whose disk and clock can be troubled, or with a known bug.
+"""Starts an ordinary process of the product whose disk and clock can be troubled, or with a bug.
 
-`python -m jepsen_tests.launch [--control FILE] [--mutant NAME] ARGUMENTS...` runs what `dledger
-ARGUMENTS...` would. Outside the wheel: the product itself has no switch. What it changes, from
-outside, are `os.fdatasync` and the wall clock, and for a mutant the text of one function.
+`python -m jepsen_tests.launch PARENT [--control FILE] [--mutant NAME] MODULE ARGUMENTS...` runs
+MODULE as `python -m` would, and ends with the process PARENT that started it. Outside the wheel:
+the product itself has no switch. What it changes, from outside, are `os.fdatasync` and the wall
+clock, and for a mutant the text of one function.
 
 The control file is one JSON object, read again when it changes (written beside and renamed):
 
     {"sync_seconds": 0.0, "sync_fails": false, "clock_seconds": 0.0, "clock_rate": 1.0}
 """
 
+import ctypes
 import errno
 import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 LOOK_SECONDS: Final = 0.02
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +94,28 @@ class Surroundings:
             self._control = Control(**json.loads(self._path.read_text()))
 
 
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, however it ends (Linux)."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(0)  # it ended before the call above
+
+
 def main(arguments: list[str]) -> None:
-    """Change what is asked for, then be `dledger`."""
+    """Change what is asked for, then be the module."""
+    end_with(int(arguments.pop(0)))
     with ExitStack() as changes:
-        if arguments[:1] == ["--control"]:
+        if arguments[0] == "--control":
             Surroundings(Path(arguments[1])).install()
             arguments = arguments[2:]
-        if arguments[:1] == ["--mutant"]:
+        if arguments[0] == "--mutant":
             # Shared with the simulation, and as little a part of the product as this module.
             mutants = importlib.import_module("tests.mutants.catalogue").by_name()
             applied = importlib.import_module("tests.mutants.rewrite").applied
             changes.enter_context(applied(*mutants[arguments[1]].edits))
             arguments = arguments[2:]
-        sys.argv = ["dledger", *arguments]
-        runpy.run_module("dledger_broker.cli", run_name="__main__", alter_sys=True)
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,10 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
         more = f" (and {each.count - FINDINGS_SHOWN} more)" if each.count > FINDINGS_SHOWN else ""
         looked = str(each.facts.get("looked_at", ""))
         table.add_row(
-            each.checker, f"[{COLOUR[each.valid]}]{each.valid}[/]", looked, (found + more) or each.why
+            each.checker,
+            f"[{COLOUR[each.valid]}]{each.valid}[/]",
+            looked,
+            (found + more) or each.why,
         )
     console.print(table)
     counts = {kind: sum(op.outcome is kind for op in history.ops) for kind in Kind}

@@ -1,139 +1,13 @@
-"""Troubled links: TCP proxies in a process of their own, one for each ordered pair of members.
-
-`python -m jepsen_tests.backends.links` reads one JSON line of links, [[name, port, target], ...],
-prints `ready`, then obeys JSON lines [name, kind, trouble or null], answering each with `ok`, until
-its standard input ends. Needs no root. `LinkProxies` is its other end.
-
-A cut link carries nothing and closes nothing: what was sent waits; new connections are taken and
-hear nothing, as when a cable is pulled, apart from retransmission timers.
-"""
+"""Troubled links: TCP proxies in a process of their own. Needs no root."""
 
 import asyncio
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from random import Random
-from typing import Any, Final
-
-import msgspec
+from dataclasses import asdict
+from typing import Any
 
 from jepsen_tests.backends.surface import Kind, Trouble
-
-HOST: Final = "127.0.0.1"
-CHUNK_SIZE: Final = 256 << 10
-PIECES_ON_THE_WAY_MAX: Final = 1_000
-
-
-@dataclass(slots=True)
-class Link:
-    """One direction of dialling; bytes flow both ways."""
-
-    name: str
-    target: tuple[str, int]
-    troubles: dict[Kind, Trouble] = field(default_factory=dict[Kind, Trouble])
-    is_open: asyncio.Event = field(default_factory=asyncio.Event)
-    writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
-    random: Random = field(default_factory=lambda: Random(1))
-
-    def set(self, kind: Kind, trouble: Trouble | None) -> None:
-        """Begin or end one kind of trouble."""
-        if kind is Kind.RESET:
-            for writer in self.writers:
-                writer.transport.abort()
-            return
-        if trouble is None:
-            self.troubles.pop(kind, None)
-        else:
-            self.troubles[kind] = trouble
-        if Kind.CUT in self.troubles:
-            self.is_open.clear()
-        else:
-            self.is_open.set()
-
-    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
-        await self.is_open.wait()
-        try:
-            to_reader, to_writer = await asyncio.open_connection(*self.target)
-        except OSError:
-            writer.close()
-            return
-        both = {writer, to_writer}
-        self.writers |= both
-        try:
-            await asyncio.gather(self._pump(reader, to_writer), self._pump(to_reader, writer))
-        finally:
-            self.writers -= both
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry bytes one way: a delay holds each piece up, not those behind it once more."""
-        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_ON_THE_WAY_MAX)
-        arriving = asyncio.create_task(self._deliver(on_the_way, writer))
-        now = asyncio.get_running_loop().time
-        due = 0.0
-        with contextlib.suppress(OSError):
-            while data := await reader.read(self._piece()):
-                due = max(due, now() + self._delay()) + self._transmission(len(data))
-                await on_the_way.put((due, data))
-        await on_the_way.put((due, b""))
-        await arriving
-
-    async def _deliver(
-        self, on_the_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter
-    ) -> None:
-        now = asyncio.get_running_loop().time
-        while True:
-            due, data = await on_the_way.get()
-            await self.is_open.wait()
-            if due > now():
-                await asyncio.sleep(due - now())
-            if not data:
-                writer.close()
-                return
-            with contextlib.suppress(OSError):  # the reader's end hears of it
-                writer.write(data)
-                await writer.drain()
-
-    def _piece(self) -> int:
-        slices = self.troubles.get(Kind.SLICES)
-        return slices.slice_bytes if slices is not None else CHUNK_SIZE
-
-    def _delay(self) -> float:
-        delay = self.troubles.get(Kind.DELAY)
-        if delay is None:
-            return 0.0
-        return (delay.delay_ms + self.random.uniform(0, delay.jitter_ms)) / 1000
-
-    def _transmission(self, size: int) -> float:
-        rate = self.troubles.get(Kind.BANDWIDTH)
-        return size / rate.bytes_per_second if rate is not None else 0.0
-
-
-async def _lines() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=1 << 20)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    return reader
-
-
-async def serve() -> None:
-    """Serve until standard input ends."""
-    reader = await _lines()
-    links: dict[str, Link] = {}
-    for name, port, host, target_port in json.loads(await reader.readline()):
-        link = links[name] = Link(name, (host, target_port))
-        link.is_open.set()
-        await asyncio.start_server(link.take, HOST, port)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    while line := await reader.readline():
-        name, kind, trouble = json.loads(line)
-        links[name].set(Kind(kind), msgspec.convert(trouble, Trouble | None))
-        sys.stdout.write("ok\n")
-        sys.stdout.flush()
 
 
 class LinkProxies:
@@ -148,7 +22,7 @@ class LinkProxies:
     async def start(self, links: Sequence[tuple[str, str, int, str, int]]) -> None:
         """Listen for links (from, to, port, target host, target port)."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__,
+            sys.executable, "-m", "jepsen_tests.backends.link_server",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         rows = [[f"{a}>{b}", port, host, target] for a, b, port, host, target in links]
@@ -182,7 +56,3 @@ class LinkProxies:
             said = await process.stdout.readline()
         if said != answer.encode() + b"\n":
             raise ConnectionError(f"the proxies said {said!r} to {line}")
-
-
-if __name__ == "__main__":
-    asyncio.run(serve())

@@ -25,7 +25,7 @@ from typing import Final
 
 from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.links import LinkProxies
-from jepsen_tests.backends.surface import Network
+from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.launch import Control
 
@@ -84,19 +84,19 @@ class Members:
         control = self._folder / node / "control.json"
         # Its disk is as it should be again; its clock is its machine's.
         self._control(node, replace(self._controls[node], sync_seconds=0.0, sync_fails=False))
-        command = [sys.executable, "-m", "jepsen_tests.launch", "--control", str(control)]
+        options = ["--control", str(control)]
         if self._mutant:
-            command += ["--mutant", self._mutant]
+            options += ["--mutant", self._mutant]
         config = self._folder / node / "config.toml"
-        self.spawn(node, [*command, "broker", "--config", str(config)])
+        self.spawn(node, [*options, "dledger_broker.cli", "broker", "--config", str(config)])
 
-    def spawn(self, name: str, command: Sequence[str]) -> None:
-        """Start any process of the cluster."""
+    def spawn(self, name: str, arguments: Sequence[str]) -> None:
+        """Start any process of the cluster; `arguments` as `launch` takes them."""
         assert not self.is_running(name), f"{name} is running"
         environment = {key: each for key, each in os.environ.items() if key[:8] != "DLEDGER_"}
         with (self._folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "jepsen_tests.launch", str(os.getpid()), *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -181,8 +181,8 @@ class Members:
         control.write(self._folder / node / "control.json")
 
 
-class ProcessBackend:
-    """Three or five members here. Implements `surface.Backend`."""
+class ProcessBackend(Backend):
+    """Processes of this machine, a proxy on each link between two. Needs no root."""
 
     name = "process"
     group = GROUP
@@ -194,9 +194,12 @@ class ProcessBackend:
         self._folder = folder
         self._settings = settings
         self._members = Members(folder, nodes, mutant)
-        self.processes = self.folders = self.syncs = self.clocks = self._members
+        self.processes = self._members
+        self.folders = self._members
+        self.syncs = self._members
+        self.clocks = self._members
         self._proxies = LinkProxies()
-        self.network: Network | None = self._proxies
+        self.network = self._proxies
         self.missing: dict[str, str] = {}
         why_not = loop_disk.why_not()
         self.disks = None if why_not else loop_disk.LoopDisks(folder, nodes, self._members)
@@ -230,10 +233,6 @@ class ProcessBackend:
         where = ", ".join(f"{node} {self.address(node)}" for node in self.nodes)
         return f"processes below {self._folder}: {where}"
 
-    def logs(self) -> Mapping[str, Path]:
-        """See `surface.Backend`."""
-        return {name: self._folder / f"{name}.log" for name in self._ports}
-
     async def start(self) -> None:
         """See `surface.Backend`."""
         for node in self.nodes:
@@ -245,9 +244,7 @@ class ProcessBackend:
         rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
         await self._proxies.start(rows)
         for name in NAME_SERVERS:
-            self._members.spawn(
-                name, [sys.executable, "-m", "dledger_namesrv", "--listen", self.address(name)]
-            )
+            self._members.spawn(name, ["dledger_namesrv", "--listen", self.address(name)])
         for node in self.nodes:
             await self._members.start(node)
 

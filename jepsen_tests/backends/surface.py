@@ -13,10 +13,11 @@ needs some handles and is skipped, loudly, where one is missing.
 """
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from jepsen_tests.errors import HarnessFailure
 
@@ -158,47 +159,44 @@ class Cgroups(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One cluster, from nothing until it is gone."""
 
-    name: str
+    name: ClassVar[str]
     nodes: tuple[str, ...]
     group: str
     missing: Mapping[str, str]
     """Why a handle is not there, by its name."""
-    processes: Processes | None
-    network: Network | None
-    folders: Folders | None
-    disks: Disks | None
-    syncs: Syncs | None
-    clocks: Clocks | None
-    cgroups: Cgroups | None
+    processes: Processes | None = None
+    network: Network | None = None
+    folders: Folders | None = None
+    disks: Disks | None = None
+    syncs: Syncs | None = None
+    clocks: Clocks | None = None
+    cgroups: Cgroups | None = None
 
     @property
+    @abstractmethod
     def bootstrap(self) -> str:
         """Addresses for clients."""
-        ...
 
+    @abstractmethod
     def address(self, node: str) -> str:
-        """Where clients reach one member."""
-        ...
+        """Return where clients reach one member."""
 
-    def pid(self, node: str) -> int | None:
-        """Process id of a member when it runs on this machine."""
-        ...
-
+    @abstractmethod
     def describe(self) -> str:
         """Return one line: what runs where."""
-        ...
 
+    @abstractmethod
     async def start(self) -> None:
         """Start everything; CannotRun when this machine cannot."""
-        ...
 
+    @abstractmethod
     async def stop(self) -> None:
-        """End everything and leave nothing behind but logs and data below the run's folder."""
-        ...
+        """End everything, also what was half started; leave logs and data behind, nothing else."""
 
-    def logs(self) -> Mapping[str, Path]:
-        """Return the file of each process's output."""
-        ...
+    def pid(self, node: str) -> int | None:
+        """Return the process id of a member that runs on this machine."""
+        del node
+        return None
