@@ -65,14 +65,13 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
         assert process.stdout is not None
         # The others of each member, and its clients: one port each, all found at once.
         free = iter(free_ports(len(cluster.member_names) * len(cluster.names)))
+        clients = {member: next(free) for member in cluster.member_names}
         for member in cluster.member_names:
             ports = {other: next(free) for other in cluster.names if other != member}
-            ports[CLIENTS] = next(free)
-            for other, port in ports.items():
-                ends = (CLIENTS, member) if other == CLIENTS else (member, other)
-                target = cluster.ports[ends[1]]
-                process.stdin.write(f"{ends[0]} {ends[1]} {port} {target}\n")
-            _rewrite(cluster, member, ports)
+            links = [(member, other, port) for other, port in ports.items()]
+            for near, far, port in [*links, (CLIENTS, member, clients[member])]:
+                process.stdin.write(f"{near} {far} {port} {cluster.ports[far]}\n")
+            _rewrite(cluster, member, ports, clients)
         process.stdin.write("\n")
         process.stdin.flush()
         answer = process.stdout.readline()
@@ -83,19 +82,20 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
         process.wait()
 
 
-def _rewrite(cluster: LocalCluster, member: str, ports: dict[str, int]) -> None:
+def _rewrite(
+    cluster: LocalCluster, member: str, ports: dict[str, int], clients: dict[str, int]
+) -> None:
     """Lead a member's configuration through the proxies."""
     path = cluster.folder / member / "config.toml"
     lines: list[str] = []
     for line in path.read_text().splitlines():
         key = line.partition(" ")[0]
         if key == "name_servers":
-            lines += [
-                f'name_servers = ["127.0.0.1:{ports[NAME_SERVER]}"]',
-                f'advertise = "127.0.0.1:{ports[CLIENTS]}"',
-            ]
+            lines.append(f'name_servers = ["127.0.0.1:{ports[NAME_SERVER]}"]')
         elif key in ports:
             lines.append(f'{key} = "127.0.0.1:{ports[key]}"')
         else:
             lines.append(line)
+    lines += ["", "[clients]"]
+    lines += [f'{name} = "127.0.0.1:{port}"' for name, port in clients.items()]
     path.write_text("\n".join(lines) + "\n")

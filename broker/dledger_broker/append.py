@@ -11,7 +11,7 @@ sent again from here: what is not known travels to the client as UNKNOWN_OUTCOME
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ from dledger.raft.api import Role
 from dledger.raft.host import GroupHost, Leadership
 from dledger.state.machine import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
+from dledger_broker.served import GroupNames
 from dledger_proto.errors import Code, Outcome
 from dledger_proto.frames import AnswerRow
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
@@ -80,14 +81,12 @@ class AppendRouter:
     def __init__(
         self,
         host: GroupHost,
-        member: MemberId,
-        address_of: Callable[[str], str],
+        names: GroupNames,
         forwarder: Forwarder,
         clock: Clock,
     ) -> None:
         self._host = host
-        self._member = member
-        self._address_of = address_of
+        self._names = names
         self._forwarder = forwarder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -148,16 +147,17 @@ class AppendRouter:
         leadership = self._host.leadership
         if leadership.role is Role.LEADER:
             self._propose(items, forwarded=False)
-        elif leadership.leader not in (None, self._member) and not self._stopping:
+        elif leadership.leader not in (None, self._names.member) and not self._stopping:
             assert leadership.leader is not None
-            self._forwarder.send(self._address_of(leadership.leader), items)
+            address = self._names.addresses.get(MemberId(leadership.leader), "")
+            self._forwarder.send(address, items)
         else:
             self._park(items)
 
     def _refuse_not_leader(self, items: Sequence[Item]) -> None:
         leadership = self._host.leadership
         leader = leadership.leader
-        hint = self._address_of(leader) if leader is not None else ""
+        hint = self._names.clients.get(MemberId(leader), "") if leader is not None else ""
         detail = f"leader is {leader or 'not known'} in term {leadership.term}"
         for item in items:
             item.refuse(Code.NOT_LEADER, detail, hint=hint, term=leadership.term)

@@ -161,7 +161,7 @@ class Calls:
                         raise
             if call.is_forwarded:
                 raise served.not_leader()
-            address = served.leader_address()
+            address = served.leader_peer_address()
             if address and served.leader != served.names.member:
                 return await self.forward(
                     call, address, served.names.group, method, request, forwarded=True

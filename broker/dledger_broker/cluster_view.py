@@ -30,7 +30,7 @@ NO_SUCH_TOPIC: Final = "%NONE%"
 
 @dataclass(slots=True)
 class GroupPlace:
-    """A group: its members' addresses, and its leader as of a term."""
+    """A group: where members reach its members, and its leader as of a term."""
 
     addresses: dict[str, str] = field(default_factory=dict)
     leader: str = ""
@@ -105,7 +105,9 @@ class ClusterView:
             if route.group in self._own or len(self._groups) >= GROUPS_MAX:
                 continue
             place = self._groups.setdefault(route.group, GroupPlace())
-            place.addresses.update({each.member: each.address for each in route.members})
+            place.addresses.update(
+                {each.member: each.peer_address or each.address for each in route.members}
+            )
             if route.term >= place.term:
                 place.term, place.leader = route.term, route.leader
         for name in reply.removed_groups:

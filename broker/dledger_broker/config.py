@@ -15,6 +15,10 @@ are served on one port. Minimal file:
     [group]
     name = "orders"
     members = { a = "host-1:10911", b = "host-2:10911", c = "host-3:10911" }
+
+`members` is where the members reach each other. Where clients reach them elsewhere (published ports
+of containers, another network), `clients` is a second table of the same names; whatever clients are
+told is from there, and nothing that members do among themselves is.
 """
 
 import enum
@@ -146,7 +150,9 @@ class GroupConfig(Section):
     members: Annotated[
         Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
     ]
-    """Every voter by its id, this process included, and where its peers and clients reach it."""
+    """Every voter by its id, this process included, and where its peers reach it."""
+    clients: Annotated[Mapping[Name, Address], Field(max_length=MEMBERS_PER_GROUP_MAX)] = {}
+    """Where clients reach each of them; default: `members`."""
     member: Name = ""
     """This process's id in the group; default: the top-level `member`."""
     folder: FolderPath = Path()
@@ -244,8 +250,6 @@ class MemberConfig(Section):
     member: Name
     """This process's id; equal in each group unless the group says otherwise."""
     listen: Address
-    advertise: Address = ""
-    """What clients are told; default: the process's own address in its first group."""
     folder: FolderPath
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)
@@ -305,6 +309,7 @@ def _fill_derived(config: MemberConfig) -> None:
         group.model_copy(
             update={
                 "member": group.member or config.member,
+                "clients": group.clients or group.members,
                 "folder": group.folder if group.folder != Path() else config.folder / group.name,
             }
         )
@@ -312,7 +317,6 @@ def _fill_derived(config: MemberConfig) -> None:
     )
     values = {
         "groups": groups,
-        "advertise": config.advertise or groups[0].members[groups[0].member],
         "control_group": config.control_group or groups[0].name,
     }
     for name, value in values.items():
@@ -400,10 +404,16 @@ def _group_relations(config: MemberConfig) -> Iterator[Problem]:
         if member not in group.members:
             listed = ", ".join(group.members)
             yield Problem(f"{key}.members", listed, f"must contain this member, {member!r}")
-        seen: dict[str, str] = {}
-        for other, address in group.members.items():
-            if address in seen:
-                yield Problem(
-                    f"{key}.members.{other}", address, f"is also the address of {seen[address]}"
-                )
-            seen[address] = other
+        yield from _unlike(f"{key}.members", group.members)
+        yield from _unlike(f"{key}.clients", group.clients)
+        if group.clients and set(group.clients) != set(group.members):
+            listed, wanted = ", ".join(group.clients), ", ".join(group.members)
+            yield Problem(f"{key}.clients", listed, f"must name exactly the members: {wanted}")
+
+
+def _unlike(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for member, address in addresses.items():
+        if address in seen:
+            yield Problem(f"{key}.{member}", address, f"is also the address of {seen[address]}")
+        seen[address] = member

@@ -4,8 +4,8 @@ Owns where values come from, the two short forms, and the wording of refusals. `
 allowed. Precedence: environment over file over default. A key `storage.flush` is the variable
 `DLEDGER_STORAGE_FLUSH`; lists are written `a,b`, members `a=host:1,b=host:2`.
 
-Short forms, for a process of one group: `group = "name"` with a top-level `[members]` table, or
-`[group]`. Several groups are `[[groups]]`, which the environment cannot set.
+Short forms, for a process of one group: `group = "name"` with top-level tables `[members]` and
+`[clients]`, or `[group]`. Several groups are `[[groups]]`, which the environment cannot set.
 """
 
 import difflib
@@ -28,6 +28,10 @@ VALUE_SHOWN_LENGTH_MAX: Final = 80
 REQUIRED: Final = "required"
 _MEANS_GROUP: Final = {"groups", "DLEDGER_MEMBERS", "DLEDGER_GROUP_MEMBERS"}
 """What says who is in the group under another name than its key."""
+_TABLES: Final = ("members", "clients")
+"""What a file of one group may hold beside its group's name."""
+INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
+"""What tells the commands that they run where the members do; a member that sees it leaves it."""
 
 _KUBERNETES: Final = re.compile(r"DLEDGER_(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT.*|PORT(?:_\d+_.*)?)")
 """Kubernetes sets these for a service called "dledger..."; nobody wrote them."""
@@ -38,7 +42,7 @@ _ROCKETMQ_KEYS: Final = {
     "brokerid": "member",
     "namesrvaddr": "name_servers",
     "listenport": "listen",
-    "brokerip1": "advertise",
+    "brokerip1": "group.clients",
     "storepathrootdir": "folder",
     "storepathcommitlog": "folder",
     "flushdisktype": "storage.flush",
@@ -190,8 +194,9 @@ def _one_shape(raw: Raw) -> Raw:
         raise ConfigError([Problem("groups", "", "give either [group] or [[groups]], not both")])
     if isinstance(raw.get("group"), str):
         raw["group"] = {"name": raw["group"]}
-    if "members" in raw and isinstance(raw.get("group"), dict):
-        raw["group"] = {**raw["group"], "members": raw.pop("members")}
+    for name in _TABLES:
+        if name in raw and isinstance(raw.get("group"), dict):
+            raw["group"] = {**raw["group"], name: raw.pop(name)}
     return raw
 
 
@@ -257,10 +262,11 @@ def _overlay_environment(
     known = known_keys()
     by_variable = {environment_name(key): key for key in known}
     by_variable[ENVIRONMENT_PREFIX + "GROUP"] = "group.name"
-    by_variable[ENVIRONMENT_PREFIX + "MEMBERS"] = "group.members"
+    for name in _TABLES:
+        by_variable[environment_name(name)] = f"group.{name}"
     problems: list[Problem] = []
     for variable, text in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == INSIDE_VARIABLE:
             continue
         key = by_variable.get(variable)
         if key is None:
@@ -301,7 +307,7 @@ def _parse(text: str, kind: type[Any]) -> object:
     origin = typing.get_origin(kind)
     if origin is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if origin is not None:  # members: the only table
+    if origin is not None:  # a table of addresses
         pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
         if any(not equals for _, equals, _ in pairs):
             raise ValueError('must be "a=host:port,b=host:port"')
@@ -320,7 +326,7 @@ def _resolve_folders(raw: Raw, base: Path, sources: Mapping[str, str]) -> None:
 
 
 def _note_sources(value: object, key: str, source: str, sources: dict[str, str]) -> None:
-    if isinstance(value, dict) and key != "group.members":
+    if isinstance(value, dict) and key.removeprefix("group.") not in _TABLES:
         for name, inner in typing.cast("Raw", value).items():
             _note_sources(inner, f"{key}.{name}" if key else name, source, sources)
     else:
@@ -383,7 +389,7 @@ def _collect(
 
 
 def _is_derived(key: str) -> bool:
-    return key in {"advertise", "control_group", "group.member", "group.folder"}
+    return key in {"control_group", "group.member", "group.clients", "group.folder"}
 
 
 def _written(value: object) -> str:

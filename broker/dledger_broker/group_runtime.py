@@ -5,7 +5,7 @@ disk and, on the leader, proposes what falls due. Not owned: any rule of what is
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from random import Random
 from typing import Final
@@ -147,12 +147,12 @@ class GroupRuntime:
 
     def _serve(self, host: GroupHost, machine: StateMachine, watch: TopicWatch) -> None:
         config, group = self._config, self._group_config
-        addresses = {MemberId(name): address for name, address in group.members.items()}
         names = GroupNames(
             config.cluster,
             group.name,
             MemberId(group.member),
-            addresses,
+            _by_member(group.members),
+            _by_member(group.clients),
             config.is_control_group(group),
         )
         self.served = ServedGroup(
@@ -169,13 +169,7 @@ class GroupRuntime:
         self.served.watch()
         self.messaging = Messaging(self.served)
         self._forwarder = AppendForwarder(group.name, self._channels, self._clock, self._reroute)
-        self.router = AppendRouter(
-            host,
-            names.member,
-            lambda member: addresses.get(MemberId(member), ""),
-            self._forwarder,
-            self._clock,
-        )
+        self.router = AppendRouter(host, names, self._forwarder, self._clock)
 
     def _reroute(self, items: Sequence[Item]) -> None:
         self.router.reroute(items)
@@ -295,6 +289,10 @@ class _Links:
 
     def send(self, peer: MemberId, message: object) -> None:
         self._links[peer].send(message)  # type: ignore[arg-type]
+
+
+def _by_member(addresses: Mapping[str, str]) -> dict[MemberId, str]:
+    return {MemberId(name): address for name, address in addresses.items()}
 
 
 def _call_all(callbacks: list[Callable[[], None]]) -> None:

@@ -226,7 +226,6 @@ class Member:
                 registrar = Registrar(
                     name_server,
                     runtime.served,
-                    config.advertise,
                     self._channels,
                     heartbeat_seconds=config.registration.heartbeat_ms / 1000,
                 )

@@ -33,14 +33,12 @@ class Registrar:
         self,
         name_server: str,
         served: ServedGroup,
-        address: str,
         channels: Channels,
         *,
         heartbeat_seconds: float,
     ) -> None:
         self._name_server = name_server
         self._served = served
-        self._address = address
         self._channels = channels
         self._heartbeat = heartbeat_seconds
         self._changed = asyncio.Event()
@@ -136,7 +134,8 @@ class Registrar:
             cluster=names.cluster,
             group=names.group,
             member=names.member,
-            address=self._address,
+            address=names.clients[names.member],
+            peer_address=names.addresses[names.member],
             sequence=self._sequence + 1,
             term=leadership.term,
             leader=leadership.leader or "",

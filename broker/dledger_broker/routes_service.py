@@ -118,7 +118,12 @@ def group_route(served: ServedGroup) -> pb.GroupRoute:
         leader=leadership.leader or "",
         term=leadership.term,
         members=[
-            pb.MemberRoute(member=member, address=address, alive=member in alive)
+            pb.MemberRoute(
+                member=member,
+                address=served.names.clients[member],
+                alive=member in alive,
+                peer_address=address,
+            )
             for member, address in served.names.addresses.items()
         ],
         control_group=served.names.is_control,

@@ -38,6 +38,9 @@ class GroupNames:
     group: str
     member: MemberId
     addresses: Mapping[MemberId, str]
+    """Where they reach each other."""
+    clients: Mapping[MemberId, str]
+    """Where clients reach them; the only addresses that clients are told."""
     is_control: bool
 
 
@@ -135,7 +138,12 @@ class ServedGroup:
         return self.host.leadership.leader
 
     def leader_address(self) -> str:
-        """Return where the leader is reached; empty when none is known."""
+        """Return where clients reach the leader; empty when none is known."""
+        leader = self.leader
+        return self.names.clients.get(leader, "") if leader is not None else ""
+
+    def leader_peer_address(self) -> str:
+        """Return where members reach the leader; empty when none is known."""
         leader = self.leader
         return self.names.addresses.get(leader, "") if leader is not None else ""
 

@@ -43,7 +43,7 @@ def _members(names: GroupNames, status: GroupStatus) -> list[pb.MemberProgress]:
     """Return how far each member is, as this one knows it."""
     peers = {peer.member: peer for peer in status.peers}
     members: list[pb.MemberProgress] = []
-    for member, address in names.addresses.items():
+    for member, address in names.clients.items():
         peer = peers.get(MemberId(member))
         if peer is None:
             own = member == names.member

@@ -26,6 +26,7 @@ class Member:
 
     name: str
     address: str
+    peer_address: str
     lease_end: float
     session: Session | None
     term: int = 0
@@ -116,7 +117,12 @@ class Group:
     def _member_routes(self) -> Iterator[MemberRoute]:
         for name in sorted(self.members):
             member = self.members[name]
-            yield MemberRoute(member=name, address=member.address, alive=member.alive)
+            yield MemberRoute(
+                member=name,
+                address=member.address,
+                alive=member.alive,
+                peer_address=member.peer_address,
+            )
 
     def _is_alive(self, name: str) -> bool:
         member = self.members.get(name)

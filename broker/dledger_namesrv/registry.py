@@ -241,9 +241,11 @@ class Registry:
             ("group", registration.group, GROUP_NAME_LENGTH_MAX),
             ("member", registration.member, GROUP_NAME_LENGTH_MAX),
             ("address", registration.address, ADDRESS_LENGTH_MAX),
+            ("peer_address", registration.peer_address, ADDRESS_LENGTH_MAX),
         ):
-            if not 1 <= len(value) <= limit:
-                raise _illegal(name, f"length {len(value)}", f"1 to {limit} characters")
+            least = 0 if name == "peer_address" else 1
+            if not least <= len(value) <= limit:
+                raise _illegal(name, f"length {len(value)}", f"{least} to {limit} characters")
             if not value.isprintable():
                 raise _illegal(name, repr(value), "printable")
         if self._cluster and registration.cluster != self._cluster:
@@ -301,7 +303,9 @@ class Registry:
                     Code.BUSY,
                     f"group {group.name} has {MEMBERS_PER_GROUP_MAX} members listed, its limit",
                 )
-            member = Member(registration.member, registration.address, now, None)
+            member = Member(
+                registration.member, registration.address, registration.peer_address, now, None
+            )
             group.members[member.name] = member
             # After a lease ended on an open stream, the topics may be gone with the group.
             stream.needs_full = True
@@ -317,8 +321,9 @@ class Registry:
                 "member registered",
                 {"group": group.name, "member": member.name, "address": registration.address},
             )
-        if member.address != registration.address:
-            member.address = registration.address
+        told = registration.address, registration.peer_address
+        if (member.address, member.peer_address) != told:
+            member.address, member.peer_address = told
             self._changes.mark((_GROUP, group.name))
         member.lease_end = now + self._lease
         member.term = registration.term

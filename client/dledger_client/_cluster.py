@@ -49,7 +49,7 @@ class Cluster:
         self, bootstrap: Sequence[str], config: ConnectionConfig, generator: random.Random
     ) -> None:
         self.config = config
-        self.routes = RouteTable()
+        self.routes = RouteTable(inside=config.inside)
         self.members = MemberChoice()
         self._generator = generator
         self._bootstrap = list(bootstrap)

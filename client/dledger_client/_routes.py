@@ -6,7 +6,9 @@ Owns: what is believed and when a newer answer replaces it (D14):
 - a full answer adds and renews. It drops a topic only if its source knows every group of the
   topic's layout: a member answers for its own group alone, and a name server that was just
   started knows nothing yet; neither is evidence that a topic is gone;
-- an ordering key maps over the layout's configured total, whether its groups are known or not.
+- an ordering key maps over the layout's configured total, whether its groups are known or not;
+- inside the members' network everybody is reached as its peers reach it, though hints name the
+  published addresses.
 Not: fetching (`_cluster.py`), choosing a queue (`selectors.py`, `_producer_core.py`).
 """
 
@@ -22,8 +24,14 @@ class Member:
 
     name: str
     address: str
-    """"host:port"."""
+    """"host:port", where this client reaches it."""
     alive: bool
+    published: str = ""
+    """What hints call it; empty: `address`."""
+
+    def is_called(self, address: str) -> bool:
+        """Return whether an address that a member told is this one's."""
+        return address == (self.published or self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,8 @@ def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
 class RouteTable:
     """Everything known about groups and topics of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, inside: bool = False) -> None:
+        self._inside = inside
         self._groups: dict[str, GroupRoute] = {}
         self._topics: dict[str, TopicRoute] = {}
         self._topics_by_id: dict[bytes, TopicRoute] = {}
@@ -186,7 +195,7 @@ class RouteTable:
 
     def _apply_group(self, incoming: routes_pb2.GroupRoute, change: RouteChange) -> None:
         known = self._groups.get(incoming.group)
-        members = tuple(Member(m.member, m.address, m.alive) for m in incoming.members)
+        members = tuple(map(self._member, incoming.members))
         if not members and known is not None:
             members = known.members
         address = next((m.address for m in members if m.name == incoming.leader), "")
@@ -204,6 +213,11 @@ class RouteTable:
             )
         self._replace_group(known, route, change)
 
+    def _member(self, told: routes_pb2.MemberRoute) -> Member:
+        if self._inside and told.peer_address:
+            return Member(told.member, told.peer_address, told.alive, published=told.address)
+        return Member(told.member, told.address, told.alive)
+
     def _replace_group(
         self, known: GroupRoute | None, route: GroupRoute, change: RouteChange
     ) -> None:
@@ -217,13 +231,22 @@ class RouteTable:
             change.lost_leaders.add(route.name)
 
     def heard_leader(self, group: str, address: str, term: int) -> RouteChange:
-        """Take in a member's word about who leads; ignored when its term is not news."""
+        """Take in a member's word about who leads; ignored when its term is not news.
+
+        `address` is a published one. Inside, one that is no member's cannot be reached.
+        """
         change = RouteChange()
         known = self._groups.get(group)
         if known is None or not address:
             return change
         if term > known.term or (term == known.term and not known.has_leader):
-            leader = next((m.name for m in known.members if m.address == address), address)
+            member = next((m for m in known.members if m.is_called(address)), None)
+            if member is not None:
+                leader, address = member.name, member.address
+            elif self._inside:
+                return change
+            else:
+                leader = address
             route = replace(known, term=term, leader=leader, leader_address=address)
             self._replace_group(known, route, change)
         return change

@@ -48,6 +48,9 @@ class ConnectionConfig:
     """A silent connection is probed after this long."""
     keepalive_timeout_ms: int = 3_000
     """A probe that is not answered after this long closes the connection."""
+    inside: bool = False
+    """Use the members' own addresses, as their peers do, instead of the published ones: for clients
+    within the same container network."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -58,6 +61,7 @@ class ConnectionConfig:
             ("keepalive_timeout_ms", 100, 600_000),
         ):
             _check(name, getattr(self, name), least, most)
+        _check_type("inside", self.inside, bool)
 
 
 @dataclass(frozen=True, slots=True)

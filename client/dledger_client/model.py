@@ -95,6 +95,7 @@ class MemberStatus:
     term: int
     leader: str
     leader_address: str
+    """Where it is published to clients; also when asked from inside."""
     first_index: int
     last_index: int
     durable_index: int

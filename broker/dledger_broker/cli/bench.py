@@ -14,6 +14,7 @@ from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
+    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.output import (
@@ -32,6 +33,7 @@ from dledger_client import (
     AsyncSendFuture,
     BufferFull,
     ClientError,
+    ConnectionConfig,
     ConsumerConfig,
     ProducerConfig,
     StartAt,
@@ -105,7 +107,8 @@ class Load:
         self._seconds = seconds
         self._body = body
         self._name_servers = list(name_servers)
-        self._config = ProducerConfig(timeout_ms=round(timeout * 1000))
+        self._connection = ConnectionConfig(inside=is_inside())
+        self._config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=self._connection)
         self._latencies: list[float] = []
         self._done = 0
         self._failed = 0
@@ -174,7 +177,7 @@ class Load:
         await producer.flush()
 
     async def _read(self, advance: Advance) -> None:
-        config = ConsumerConfig(start_at=StartAt.FIRST)
+        config = ConsumerConfig(start_at=StartAt.FIRST, connection=self._connection)
         async with AsyncConsumer(self._name_servers, config) as consumer:
             await consumer.assign(self._topic, StartAt.FIRST)
             queues = (await consumer.offsets(self._topic)).values()

@@ -1,9 +1,11 @@
 """How commands reach a cluster: routes from a name server, then calls to members, blocking.
 
-Owns: the common options, whom to ask and when to ask the next. Commands that stream (send, tail,
+Owns: the common options, whom to ask and when to ask the next, and at which of its two addresses:
+the published one, or with DLEDGER_INSIDE=1 the one its peers use. Commands that stream (send, tail,
 bench) take `dledger_client`; the others are one call each, which any member takes (D10).
 """
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ import typer
 
 from dledger_broker.cli.output import CommandFailed, Exit, bad_input
 from dledger_broker.config import check_address
+from dledger_broker.config_load import INSIDE_VARIABLE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, sync_unary
 from dledger_proto.status import from_rpc_error
@@ -38,7 +41,11 @@ Send = Callable[[grpc.Channel, float, Metadata], T]
 NameServers = Annotated[
     str,
     typer.Option(
-        "--name-servers", "-n", envvar="DLEDGER_NAME_SERVERS", help="host:port, several by comma."
+        "--name-servers",
+        "-n",
+        envvar="DLEDGER_NAME_SERVERS",
+        help="host:port, several by comma. With DLEDGER_INSIDE=1 in the environment members are "
+        "reached where their peers reach them, not where they are published.",
     ),
 ]
 Timeout = Annotated[
@@ -59,11 +66,22 @@ def parse_name_servers(text: str) -> list[str]:
     return addresses
 
 
+def is_inside() -> bool:
+    """Tell whether the command runs where the members do; ends it when that is unclear."""
+    text = os.environ.get(INSIDE_VARIABLE, "")
+    if text.lower() not in {"", "0", "1", "false", "true"}:
+        bad_input(f"{INSIDE_VARIABLE}: {text}, must be 1 or 0")
+    return text.lower() in {"1", "true"}
+
+
 class Cluster:
     """A cluster as one command sees it. Channels are closed at the end of the `with`."""
 
     def __init__(self, name_servers: str, timeout: float) -> None:
         self._name_servers = parse_name_servers(name_servers)
+        self._inside = is_inside()
+        self._own_addresses: dict[str, str] = {}
+        """By the published one; only inside."""
         self._deadline = time.monotonic() + timeout
         self._timeout = timeout
         self._stack = ExitStack()
@@ -111,12 +129,20 @@ class Cluster:
                 problem = f"name server {address}: {from_rpc_error(error, write=False).detail}"
                 continue
             self._routes = RoutesReply.FromString(data)
+            if self._inside:
+                self._step_inside(self._routes)
             return self._routes
         raise CommandFailed(
             problem,
             "is it running (dledger up), and is --name-servers right?",
             code=Exit.UNREACHABLE,
         )
+
+    def _step_inside(self, routes: RoutesReply) -> None:
+        for group in routes.groups:
+            for member in group.members:
+                published, member.address = member.address, member.peer_address or member.address
+                self._own_addresses[published] = member.address
 
     def group(self, name: str = "") -> GroupRoute:
         """Return the route of a group; without a name the control group's, or the only one."""
@@ -159,7 +185,7 @@ class Cluster:
                         raise
                     last = error
                     if error.hint:
-                        waiting.insert(0, error.hint)
+                        waiting.insert(0, self._own_addresses.get(error.hint, error.hint))
             if self.is_late():
                 raise last or DledgerError(
                     Code.UNAVAILABLE, f"no member of group {route.group} can be reached"

@@ -17,6 +17,7 @@ from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
+    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.output import (
@@ -36,6 +37,7 @@ from dledger_client import (
     AsyncSendFuture,
     BufferFull,
     ClientError,
+    ConnectionConfig,
     ProducerConfig,
     SendResult,
 )
@@ -169,7 +171,8 @@ MakeProducer = Callable[[], AsyncProducer]
 def _producer(name_servers: str, timeout: float) -> MakeProducer:
     """Return what makes the producer, inside the loop it belongs to."""
     addresses = parse_name_servers(name_servers)
-    config = ProducerConfig(timeout_ms=round(timeout * 1000))
+    connection = ConnectionConfig(inside=is_inside())
+    config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=connection)
     return lambda: AsyncProducer(addresses, config)
 
 

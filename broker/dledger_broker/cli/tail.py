@@ -11,6 +11,7 @@ from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
+    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.offsets import QueueOption, parse_time
@@ -77,7 +78,7 @@ def tail(
     config = ConsumerConfig(
         start_at=StartAt.ERROR,
         prefer=prefer,
-        connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000)),
+        connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
     )
     reader = Reader(topic, queue, follow=follow, limit=limit, as_json=as_json)
     try:

@@ -82,19 +82,24 @@ class MemberRoute(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     ALIVE_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     address: _builtins.str
+    """where clients reach it"""
     alive: _builtins.bool
+    peer_address: _builtins.str
+    """where members reach it; empty: address"""
     def __init__(
         self,
         *,
         member: _builtins.str = ...,
         address: _builtins.str = ...,
         alive: _builtins.bool = ...,
+        peer_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "member", b"member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "member", b"member", "peer_address", b"peer_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -153,10 +158,12 @@ class Registration(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     CONTROL_GROUP_FIELD_NUMBER: _builtins.int
     CONFIGURED_MEMBERS_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     member: _builtins.str
     address: _builtins.str
+    """where clients reach it"""
     sequence: _builtins.int
     """1, 2, 3...: a gap makes the server ask for a full registration"""
     full: _builtins.bool
@@ -165,6 +172,8 @@ class Registration(_message.Message):
     applied_index: _builtins.int
     """of topics below; a lower one never replaces a higher one"""
     control_group: _builtins.bool
+    peer_address: _builtins.str
+    """where members reach it; empty: address"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.Topic]:
         """full: all; else what changed"""
@@ -186,10 +195,11 @@ class Registration(_message.Message):
         topics: _abc.Iterable[_broker_pb2.Topic] | None = ...,
         control_group: _builtins.bool = ...,
         configured_members: _abc.Iterable[_builtins.str] | None = ...,
+        peer_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "applied_index", b"applied_index", "cluster", b"cluster", "configured_members", b"configured_members", "control_group", b"control_group", "full", b"full", "group", b"group", "leader", b"leader", "member", b"member", "sequence", b"sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "applied_index", b"applied_index", "cluster", b"cluster", "configured_members", b"configured_members", "control_group", b"control_group", "full", b"full", "group", b"group", "leader", b"leader", "member", b"member", "peer_address", b"peer_address", "sequence", b"sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from dledger.raft.host import GroupHost, Leadership
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.append import Item
+from dledger_broker.served import GroupNames
 from dledger_proto.batch import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.frames import AnswerRow
@@ -15,6 +16,15 @@ from dledger_proto.limits import MIB
 
 ME, OTHER = MemberId("n1"), MemberId("n2")
 TOPIC = b"t" * 16
+NAMES = GroupNames(
+    "c",
+    "g",
+    ME,
+    addresses={ME: "n1:1", OTHER: "n2:1"},
+    clients={ME: "published-1:1", OTHER: "published-2:1"},
+    is_control=True,
+)
+"""A group whose members are published elsewhere than where their peers reach them."""
 
 
 class ManualClock:

@@ -10,6 +10,7 @@ from dledger_broker.append import PROPOSAL_SIZE_TARGET, AppendRouter, Item
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
     ME,
+    NAMES,
     OTHER,
     FakeForwarder,
     FakeHost,
@@ -30,8 +31,7 @@ class Stage:
         self.owner = Owner()
         self.router = AppendRouter(
             self.host,
-            ME,
-            lambda member: f"{member}:1",
+            NAMES,
             self.forwarder,
             self.clock,
         )
@@ -219,7 +219,7 @@ def test_a_forwarded_batch_is_not_forwarded_again() -> None:
         stage.host.become(Role.FOLLOWER, OTHER)
         await stage.submit(b"a", forwarded=True)
         row = stage.owner.rows[0]
-        assert (row.code, row.hint, row.term) == (Code.NOT_LEADER, "n2:1", 4)
+        assert (row.code, row.hint, row.term) == (Code.NOT_LEADER, "published-2:1", 4)
         assert stage.forwarder.sent == []
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import AnswerRow, encode_append, parse_answers
 from dledger_proto.limits import MIB
 from tests.unit.broker.fakes import (
-    ME,
+    NAMES,
     TOPIC,
     FakeForwarder,
     FakeHost,
@@ -35,8 +35,7 @@ class HoldingRouter(AppendRouter):
     def __init__(self) -> None:
         super().__init__(
             FakeHost(),
-            ME,
-            lambda _: "",
+            NAMES,
             FakeForwarder(),
             ManualClock(),
         )

@@ -13,11 +13,11 @@ from dledger.state.values import KeyHit
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
-from dledger_broker.served import Commands, GroupNames, ServedGroup
+from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.topic_watch import TopicWatch
 from dledger_proto.batch import Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.broker.fakes import ME, TOPIC, FakeHost, ManualClock, batch
+from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, ManualClock, batch
 
 
 class Host(FakeHost):
@@ -73,7 +73,7 @@ def messaging(
 ) -> Messaging:
     return Messaging(
         ServedGroup(
-            GroupNames("c", "g", ME, {}, is_control=True),
+            NAMES,
             host,
             machine or Machine(QueueSpan(0, 0, 0, 1, size, 1)),
             cast("TopicWatch", None),

@@ -25,12 +25,12 @@ from dledger_broker.local_cluster import free_port, free_ports
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
-from dledger_broker.served import Commands, GroupNames, ServedGroup
+from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
-from tests.unit.broker.fakes import ME, OTHER, FakeHost, ManualClock, admission
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock, admission
 from tests.waiting import until
 
 
@@ -100,7 +100,7 @@ class Group:
         self.told: list[Callable[[], None]] = []
         self.watch = TopicWatch(self.machine, self.tell)
         self.served = ServedGroup(
-            GroupNames("c", "g", ME, {ME: "h:1", OTHER: "h:2"}, is_control=True),
+            NAMES,
             self.host,
             self.machine,
             self.watch,
@@ -126,7 +126,7 @@ class Group:
     async def registered(self, *addresses: str) -> AsyncGenerator[None, None]:
         channels = Channels()
         registrars = [
-            Registrar(address, self.served, "h:1", channels, heartbeat_seconds=0.02)
+            Registrar(address, self.served, channels, heartbeat_seconds=0.02)
             for address in addresses
         ]
         self.told += [each.changed for each in registrars]
@@ -203,6 +203,18 @@ def test_a_name_server_that_restarts_is_told_everything_again() -> None:
                 await until(lambda: topics_at(second) == ["t1", "t2", "t3"], "all again")
                 group.host.become(Role.LEADER, ME)
                 await until(lambda: leader_at(second) == ME, "the leader")
+
+    run(scenario)
+
+
+def test_both_addresses_are_told() -> None:
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        async with name_server(port) as server, group.registered(f"127.0.0.1:{port}"):
+            await until(lambda: bool(server.registry.all_at_once().groups), "registered")
+            (route,) = server.registry.all_at_once().groups
+            (member,) = route.members
+            assert (member.address, member.peer_address) == ("published-1:1", "n1:1")
 
     run(scenario)
 

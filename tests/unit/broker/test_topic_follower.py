@@ -66,7 +66,9 @@ class Follower:
         self.machine = Machine()
         self.served = cast("ServedGroup", self)
         view = ClusterView("c", {})
-        member = routes_pb2.MemberRoute(member="x", address=f"127.0.0.1:{port}")
+        member = routes_pb2.MemberRoute(
+            member="x", address="published.invalid:1", peer_address=f"127.0.0.1:{port}"
+        )
         route = routes_pb2.GroupRoute(group="control", term=1, leader="x", members=[member])
         view.merge(routes_pb2.RoutesReply(cluster="c", groups=[route]))
         self.channels = Channels()

@@ -96,6 +96,18 @@ class FakeCluster:
         """host:port"""
         return f"127.0.0.1:{self.server.port}"
 
+    def register(self, published: str = "") -> None:
+        """Register the members; `published` with {name} in it: clients are told it instead."""
+        registry = self.server.registry
+        for member in self.members.values():
+            registration = Registration(
+                cluster="c", group="g", member=member.name, sequence=1, full=True, term=1,
+                address=published.format(name=member.name) or member.address,
+                peer_address=member.address, leader=self.leader,
+                configured_members=list(self.members), control_group=True,
+            )  # fmt: skip
+            registry.register(registry.open_session(), registration, time.monotonic())
+
     def run(self, *arguments: str) -> int:
         """Run a command against this cluster; return its exit code."""
         return main([*arguments, "--name-servers", self.name_server])
@@ -122,11 +134,6 @@ def fake_cluster(leader: str = "a") -> Generator[FakeCluster]:
 
         server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
         stack.callback(lambda: asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10))
-        for member in members.values():
-            registration = Registration(
-                cluster="c", group="g", member=member.name, address=member.address, sequence=1,
-                full=True, term=1, leader=leader, configured_members=list(members),
-                control_group=True,
-            )  # fmt: skip
-            server.registry.register(server.registry.open_session(), registration, time.monotonic())
-        yield FakeCluster(members, server, leader)
+        cluster = FakeCluster(members, server, leader)
+        cluster.register()
+        yield cluster

@@ -8,6 +8,7 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
+from dledger_broker.cli.output import Exit
 from dledger_broker.local_cluster import free_port
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
@@ -141,6 +142,24 @@ def test_follower_hint_is_followed(cluster: FakeCluster) -> None:
     c.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
     assert cluster.run("topic", "delete", "t", "--yes") == 0
     assert (a.names(), b.names(), c.names()) == (["DeleteTopic"], [], ["DeleteTopic"])
+
+
+def test_inside_members_are_asked_where_their_peers_reach_them(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.register(published="{name}.invalid:1")
+    a, b, c = (cluster.members[name] for name in "abc")
+    a.answers["DeleteTopic"] = refuse(Code.NOT_LEADER, hint="c.invalid:1")
+    c.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
+    delete = "topic", "delete", "t", "--yes", "--timeout", "1"
+    assert cluster.run(*delete) == Exit.UNREACHABLE
+    monkeypatch.setenv("DLEDGER_INSIDE", "1")
+    assert cluster.run(*delete) == 0
+    assert (a.names(), b.names(), c.names()) == (["DeleteTopic"], [], ["DeleteTopic"])
+    capsys.readouterr()
+    monkeypatch.setenv("DLEDGER_INSIDE", "maybe")
+    assert cluster.run(*delete) == Exit.BAD_INPUT
+    assert capsys.readouterr().err == "error: DLEDGER_INSIDE: maybe, must be 1 or 0\n"
 
 
 def test_dead_leader_is_passed_over(cluster: FakeCluster) -> None:

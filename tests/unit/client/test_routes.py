@@ -70,6 +70,24 @@ def test_word_of_a_member_counts_by_its_term() -> None:
     assert route.leader == "2"
 
 
+def test_inside_everybody_is_reached_as_its_peers_reach_it() -> None:
+    told = group("a", "1", 5)
+    for member in told.members[:2]:
+        member.peer_address = f"n{member.member}:1"
+    table = RouteTable(inside=True)
+    table.apply(full(told))
+    assert leader_of(table, "a") == ("n1:1", 5)
+    assert list(table.addresses()) == ["n1:1", "n2:1", "a3:1"], "the third has told only one"
+    assert not table.heard_leader("a", "elsewhere:1", 6), "no member's: it cannot be reached"
+    assert table.heard_leader("a", "a2:1", 6).new_leaders == {"a"}
+    assert leader_of(table, "a") == ("n2:1", 6)
+    assert table.heard_leader("a", "a3:1", 7).new_leaders == {"a"}
+    assert leader_of(table, "a") == ("a3:1", 7)
+    outside = RouteTable()
+    outside.apply(full(told))
+    assert list(outside.addresses()) == ["a1:1", "a2:1", "a3:1"]
+
+
 def test_a_source_that_knows_less_takes_nothing_away() -> None:
     table = RouteTable()
     both = (topic_message("t", [("a", 2), ("b", 1)]), topic_message("u", [("a", 1)]))

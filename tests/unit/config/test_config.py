@@ -56,7 +56,7 @@ def test_minimal_file_and_its_derived_values(file: Path) -> None:
         "a",
         file.parent / "data" / "orders-1",
     )
-    assert config.advertise == "host-1:10911"
+    assert group.clients == group.members
     assert config.control_group == "orders-1"
     assert config.is_control_group(group)
     assert config.storage.flush is FlushMode.SYNC
@@ -87,7 +87,8 @@ def test_what_a_local_cluster_writes_is_taken(tmp_path: Path) -> None:
     cluster.prepare()
     for name in cluster.member_names:
         config = load_config(tmp_path / name / "config.toml", {}).config
-        assert (config.member, config.advertise) == (name, cluster.address(name))
+        (group,) = config.groups
+        assert (config.member, group.clients[name]) == (name, cluster.address(name))
         assert config.name_servers == (cluster.name_server,)
         assert config.storage.flush is FlushMode.ASYNC
         assert config.topics.auto_create is False
@@ -149,6 +150,28 @@ def test_environment_alone_is_enough() -> None:
     assert config.topics.auto_create is False
 
 
+@pytest.mark.parametrize("short", [True, False])
+def test_where_clients_reach_members_is_another_table(file: Path, short: bool) -> None:
+    clients = 'clients = { c = "h:3", a = "h:1", b = "h:2" }\n'
+    head, group = GOOD.split("[group]\n")
+    file.write_text(
+        head + 'group = "orders-1"\n' + clients + group.partition("\n")[2]
+        if short
+        else GOOD + clients
+    )
+    loaded = load_config(file, {})
+    assert dict(loaded.config.groups[0].clients) == {"a": "h:1", "b": "h:2", "c": "h:3"}
+    assert loaded.config.groups[0].members["a"] == "host-1:10911"
+    shown = {value.key: (value.value, value.source) for value in loaded.effective_values()}
+    assert shown["group.clients"] == ("c=h:3, a=h:1, b=h:2", "file member.toml")
+    given = load_config(file, {"DLEDGER_CLIENTS": "a=i:1,b=i:2,c=i:3"}).config
+    assert given.groups[0].clients["c"] == "i:3"
+
+
+def test_a_member_leaves_alone_what_its_commands_are_told(file: Path) -> None:
+    assert load_config(file, {"DLEDGER_INSIDE": "1"}).config == load_config(file, {}).config
+
+
 def test_every_value_has_a_source(file: Path) -> None:
     file.write_text("storage.segment_size_bytes = 67108864\n" + GOOD)
     loaded = load_config(file, {"DLEDGER_LISTEN": "0.0.0.0:7"})
@@ -157,7 +180,7 @@ def test_every_value_has_a_source(file: Path) -> None:
     assert shown["cluster"] == ("shop", "file member.toml")
     assert shown["storage.segment_size_bytes"] == ("67108864", "file member.toml")
     assert shown["storage.flush"] == ("sync", "default")
-    assert shown["advertise"] == ("host-1:10911", "derived")
+    assert shown["group.clients"] == (shown["group.members"][0], "derived")
     assert shown["group.members"] == (
         "a=host-1:10911, b=host-2:10911, c=[::1]:10911",
         "file member.toml",
@@ -221,6 +244,7 @@ def test_unknown_keys_name_the_nearest_known_one(file: Path) -> None:
         ("dLegerSelfId", "member"),
         ("dLedgerPeers", "group.members"),
         ("namesrvAddr", "name_servers"),
+        ("brokerIP1", "group.clients"),
         ("election_timeout", "raft.election_timeout_min_ms"),
         ("loglevel", "log.level"),
         ("log.levle", "log.level"),
@@ -410,6 +434,32 @@ def test_what_may_still_come_has_room_on_a_full_disk(
     said = lines(file, text)
     assert len(said) == 1
     assert f"{short_of} and an entry of each group" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("clients", "expected"),
+    [
+        (
+            'a = "h:1", b = "h:2"',
+            "group.clients = a, b (file member.toml): must name exactly the members: a, b, c",
+        ),
+        (
+            'a = "h:1", b = "h:2", c = "h:3", d = "h:4"',
+            "group.clients = a, b, c, d (file member.toml): must name exactly the members: a, b, c",
+        ),
+        (
+            'a = "h:1", b = "h:2", c = "h:1"',
+            "group.clients.c = h:1 (file member.toml): is also the address of a",
+        ),
+        (
+            'a = "h:1", b = "h:2", c = "h"',
+            'group.clients.c = h (file member.toml): must be "host:port" (an IPv6 host in '
+            "brackets)",
+        ),
+    ],
+)
+def test_clients_addresses_name_each_member_once(file: Path, clients: str, expected: str) -> None:
+    assert lines(file, GOOD + f"clients = {{ {clients} }}\n") == [expected]
 
 
 def test_relations_hold_for_objects_too(file: Path) -> None:

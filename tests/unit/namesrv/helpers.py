@@ -43,6 +43,7 @@ class FakeMember:
     name: str = "a"
     cluster: str = "c"
     address: str = ""
+    peer_address: str = ""
     topics: list[Topic] = field(default_factory=list)
     applied_index: int = 1
     term: int = 1
@@ -65,6 +66,7 @@ class FakeMember:
             group=self.group,
             member=self.name,
             address=self.address or f"{self.name}.example:1",
+            peer_address=self.peer_address,
             sequence=self.sequence,
             full=full,
             term=self.term,
