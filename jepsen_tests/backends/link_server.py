@@ -1,8 +1,8 @@
 """The process behind `links`: TCP proxies, one for each ordered pair of members.
 
 `python -m jepsen_tests.backends.link_server` reads one JSON line of links, [[name, port, host,
-target port], ...], prints `ready`, then obeys JSON lines [name, kind, trouble or null], answering each with `ok`, until
-its standard input ends.
+target port], ...], prints `ready`, then obeys JSON lines [name, kind, trouble or null], answering
+each with `ok`, until its standard input ends.
 
 A cut link carries nothing and closes nothing: what was sent waits; new connections are taken and
 hear nothing, as when a cable is pulled, apart from retransmission timers.

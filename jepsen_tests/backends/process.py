@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Final
 
 from jepsen_tests.backends import cgroup, loop_disk
+from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
+from jepsen_tests.backends.loop_disk import LoopDisks
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.launch import Control
@@ -200,13 +202,15 @@ class ProcessBackend(Backend):
         self.clocks = self._members
         self._proxies = LinkProxies()
         self.network = self._proxies
-        self.missing: dict[str, str] = {}
+        self.missing = {}
         why_not = loop_disk.why_not()
-        self.disks = None if why_not else loop_disk.LoopDisks(folder, nodes, self._members)
+        self._loop_disks = None if why_not else LoopDisks(folder, nodes, self._members)
+        self.disks = self._loop_disks
         if why_not:
             self.missing["disks"] = why_not
         why_not = cgroup.why_not()
-        self.cgroups = None if why_not else cgroup.MemberCgroups(nodes, self._members.pid)
+        self._member_cgroups = None if why_not else MemberCgroups(nodes, self._members.pid)
+        self.cgroups = self._member_cgroups
         if why_not:
             self.missing["cgroups"] = why_not
         names = [*NAME_SERVERS, *nodes]
@@ -237,8 +241,8 @@ class ProcessBackend(Backend):
         """See `surface.Backend`."""
         for node in self.nodes:
             (self._folder / node).mkdir(parents=True)
-        if self.disks is not None:
-            await self.disks.attach()
+        if self._loop_disks is not None:
+            await self._loop_disks.attach()
         for node in self.nodes:
             (self._folder / node / "config.toml").write_text(self._config(node))
         rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
@@ -252,10 +256,10 @@ class ProcessBackend(Backend):
         """See `surface.Backend`."""
         await self._members.end_all()
         await self._proxies.stop()
-        if self.disks is not None:
-            await self.disks.detach()
-        if self.cgroups is not None:
-            await self.cgroups.remove()
+        if self._loop_disks is not None:
+            await self._loop_disks.detach()
+        if self._member_cgroups is not None:
+            await self._member_cgroups.remove()
 
     def _config(self, node: str) -> str:
         peers = {
@@ -276,5 +280,8 @@ class ProcessBackend(Backend):
             "",
             "[group.members]",
             *(f"{peer} = {json.dumps(address)}" for peer, address in peers.items()),
+            "",
+            "[group.clients]",
+            *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.nodes),
         ]
         return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ needs some handles and is skipped, loudly, where one is missing.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -165,7 +165,7 @@ class Backend(ABC):
     name: ClassVar[str]
     nodes: tuple[str, ...]
     group: str
-    missing: Mapping[str, str]
+    missing: dict[str, str]
     """Why a handle is not there, by its name."""
     processes: Processes | None = None
     network: Network | None = None

@@ -120,16 +120,16 @@ async def stale_blocks(scene: Scene) -> str:
     if not path.exists():
         await processes.start(node)
         raise Skipped(f"{path.name} is gone meanwhile")
-    now = bytearray(await asyncio.to_thread(path.read_bytes))
+    now = await asyncio.to_thread(path.read_bytes)
     starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
     changed = [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
-    if changed:
-        start = scene.random.choice(changed)
-        now[start : start + BLOCK_SIZE] = before[start : start + BLOCK_SIZE]
-        await asyncio.to_thread(path.write_bytes, now)
-    await processes.start(node)
     if not changed:
+        await processes.start(node)
         raise Skipped(f"{path.name} did not change")
+    start = scene.random.choice(changed)
+    end = start + BLOCK_SIZE
+    await asyncio.to_thread(path.write_bytes, now[:start] + before[start:end] + now[end:])
+    await processes.start(node)
     return f"{node}, {path.relative_to(folder)} block at {start} is old"
 
 

@@ -166,7 +166,7 @@ def test_out_of_time_is_definite_if_nothing_was_sent() -> None:
     async def body() -> None:
         config = ProducerConfig(connection=FAST, timeout_ms=200)
         async with FakeCluster() as cluster, AsyncProducer(cluster.bootstrap, config) as producer:
-            await producer.send("t", b"0")
+            await producer.send("t", b"0", timeout_ms=10_000)
             await cluster.leader().stop()
             await eventually(lambda: not producer.status().links, "the link is gone")
             with pytest.raises(NotStored) as raised:
