@@ -82,9 +82,9 @@ class DiskSpace:
             return self._room
 
     def can_spare(self, more_bytes: int) -> bool:
-        """Tell whether the disk stays above the low-water mark with so much more on it."""
+        """Tell whether the disk would not be low, nor stay so, with so much more on it."""
         with self._lock:
-            return self._fs.free_bytes(self._folder) - more_bytes >= self._low_water_bytes
+            return self._fs.free_bytes(self._folder) - more_bytes >= self._mark(DiskRoom.LOW)
 
     def note_full(self, error: OSError) -> None:
         """Remember that the disk is full; raise any other error again."""

@@ -96,7 +96,7 @@ class LogDisk:
         assert written == size, f"{written} of {size} bytes written at {offset}"
 
     def _allocate(self, file: File, needed_end: int) -> None:
-        """Allocate to `needed_end`, and a step ahead when that is not what makes the disk low."""
+        """Allocate to `needed_end`, and a step ahead when the disk is not low for it."""
         start = self._allocated
         settings = self._settings
         ahead = min(needed_end + settings.allocate_bytes, settings.segment_size)

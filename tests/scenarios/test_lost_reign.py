@@ -59,5 +59,5 @@ def test_what_was_acknowledged_to_a_lost_reign_is_not_acknowledged_in_the_next()
     assert ended is not None
     b.group.write_finished(ended, world.now)
     b.drain()
-    world.run(0.1)
+    world.deliver("b", "a")
     assert not any(call.outcome is Outcome.STORED for call in calls), "stored on a alone, of three"

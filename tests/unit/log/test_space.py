@@ -76,6 +76,28 @@ def test_nothing_is_allocated_ahead_of_the_mark() -> None:
     check_holds(member.log, entries)
 
 
+@pytest.mark.parametrize(("left_kib", "ahead"), [(200, True), (152, False)])
+def test_a_step_is_allocated_ahead_but_not_by_a_disk_that_was_low(
+    left_kib: int, ahead: bool
+) -> None:
+    """It needs a quarter more than the mark to be so no more: what came back is not taken again."""
+    fs = SimFileSystem(Random(1), budget_bytes=1 << 20)
+    step, mark = 16 << 10, 128 << 10
+    settings = replace(SMALL, segment_size=1 << 20, allocate_bytes=step, low_water_bytes=mark)
+    member = Member(fs, PATH, settings=settings)
+    member.genesis()
+    member.sync()
+    ballast(fs, free(fs) - mark + step)
+    assert member.log.space.check() is DiskRoom.LOW
+    ballast(fs, 0)
+    ballast(fs, free(fs) - (left_kib << 10))
+    member.log.space.check()
+    before = fs.free_bytes(PATH)
+    member.append(b"x" * step)  # past what is allocated
+    member.sync()
+    assert (before - fs.free_bytes(PATH) >= step) is ahead
+
+
 def test_between_the_marks_there_is_room_for_what_frees_space(
     small_disk: tuple[SimFileSystem, Member],
 ) -> None:
