@@ -102,7 +102,8 @@ class Row(msgspec.Struct, omit_defaults=True, gc=False):
     k: str = ""
     v: Any = None
     key: str = ""
-    """The ordering key of a send."""
+    """The ordering key of a send, in one life of its producer: sends of a key were handed over one
+    after the other, by whatever processes, in the order of their rows."""
     node: str = ""
     err: str = ""
 

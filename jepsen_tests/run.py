@@ -102,7 +102,7 @@ def _header(plan: Plan, backend: Backend) -> Header:
             "topics": dict(workload.topics()),
             "least_ok": {f: list(least) for f, least in workload.least_ok.items()},
             "errors": [code.name for code in Code] + ["CANCELLED"],
-            "budgets": {f.name: f.budget_seconds for f in FAULTS.values()},
+            "budgets": {fault.name: fault.budget_seconds for fault in FAULTS.values()},
             "concurrency": plan.concurrency,
             "left_out": list(plan.schedule.left_out),
         },

@@ -47,37 +47,37 @@ class Schedule:
     left_out: tuple[str, ...]
 
 
-def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, random: Random) -> Schedule:
+def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Random) -> Schedule:
     """Return the phases of a run; the same arguments give the same ones."""
     by_name = {kind.name: kind for kind in kinds}
     phases: list[Phase] = []
     now = WARM_UP_SECONDS
     alone = sorted(by_name)
-    random.shuffle(alone)
+    chance.shuffle(alone)
     while alone:
-        seconds = random.uniform(*by_name[alone[0]].seconds)
+        seconds = chance.uniform(*by_name[alone[0]].seconds)
         if now + seconds > total_seconds:
             break
         phases.append(Phase(now, seconds, (alone.pop(0),)))
-        now += seconds + random.uniform(*QUIET_SECONDS)
+        now += seconds + chance.uniform(*QUIET_SECONDS)
     while by_name and not alone:
-        names = _subset(by_name, random)
+        names = _subset(by_name, chance)
         low = max((by_name[name].seconds[0] for name in names), default=QUIET_SECONDS[0])
         high = max((by_name[name].seconds[1] for name in names), default=QUIET_SECONDS[1])
-        seconds = random.uniform(low, high)
+        seconds = chance.uniform(low, high)
         if now + seconds > total_seconds:
             break
         if names:
             phases.append(Phase(now, seconds, names))
-        now += seconds + random.uniform(*QUIET_SECONDS)
+        now += seconds + chance.uniform(*QUIET_SECONDS)
     return Schedule(tuple(phases), tuple(sorted(alone)))
 
 
-def _subset(kinds: Mapping[str, FaultKind], random: Random) -> tuple[str, ...]:
-    if random.random() < QUIET_SHARE:
+def _subset(kinds: Mapping[str, FaultKind], chance: Random) -> tuple[str, ...]:
+    if chance.random() < QUIET_SHARE:
         return ()
     chosen: dict[str, str] = {}
-    for name in random.sample(sorted(kinds), len(kinds)):
-        if len(chosen) < random.randint(2, TOGETHER_MAX):
+    for name in chance.sample(sorted(kinds), len(kinds)):
+        if len(chosen) < chance.randint(2, TOGETHER_MAX):
             chosen.setdefault(kinds[name].handle, name)
     return tuple(sorted(chosen.values()))

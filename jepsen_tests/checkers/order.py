@@ -38,10 +38,10 @@ def real_time_order(view: View) -> Judgement:
 def key_order(view: View) -> Judgement:
     """C12. Values of one ordering key are in one place, and read there as they were sent.
 
-    First occurrences count, so that repeats are C5's only. Sends of a key follow each other when
-    one was acknowledged before the other began; others may stand either way. Stronger than the
-    order checker of openmessaging-chaos, which takes completions for the order and ignores sends
-    of unknown outcome.
+    A key is what one producer sends in one life: its sends follow each other in the order of the
+    calls, whether or not it waited in between, whatever became of them. First occurrences count,
+    so that repeats are C5's only. Stronger than the order checker of openmessaging-chaos, which
+    takes completions for the order and ignores sends of unknown outcome.
     """
     judgement = Judgement("C12")
     looked_at = 0
@@ -57,19 +57,28 @@ def key_order(view: View) -> Judgement:
                 (ops[0].i, moved.i),
             )
             continue
-        for later, earlier, offset in _out_of_order(view, ops, _first_read, _first_read):
+        for earlier, later in _swapped(view, ops):
             judgement.add(
                 "key-order",
-                f"key {key} in {later.k}: {_shown(earlier)} is read at offset {offset}, after "
-                f"{_shown(later)}, which was sent when the other was acknowledged",
-                (earlier.i, earlier.done, later.i, later.done or later.i),
+                f"key {key} in {later.k}: {_shown(later)} is read before {_shown(earlier)}, which "
+                "was sent before it",
+                (earlier.i, earlier.done or earlier.i, later.i, later.done or later.i),
             )
     judgement.facts["looked_at"] = looked_at
     return judgement
 
 
-def _first_read(sent: Sent) -> int:
-    return sent.first
+def _swapped(view: View, ops: list[Op]) -> Iterator[tuple[Op, Op]]:
+    """Yield (earlier, later) of sends whose first copies stand the wrong way round."""
+    highest, earlier = -1, ops[0]
+    for op in sorted(ops, key=lambda op: op.i):
+        read = [sent.first for sent in view.log.batch(op) if sent.first >= 0]
+        if not read:
+            continue
+        if min(read) < highest:
+            yield earlier, op
+        if max(read) > highest:
+            highest, earlier = max(read), op
 
 
 def _shown(op: Op) -> str:

@@ -15,6 +15,9 @@ from jepsen_tests.backends.surface import Backend
 
 LEADER_SHARE: Final = 0.5
 """How often one member of a choice is the leader."""
+BORNE_SECONDS: Final = 10.0
+HEALED_SECONDS: Final = 25.0
+"""What the longest fault takes to begin, its healing, and an election after it."""
 H = TypeVar("H")
 
 
@@ -115,8 +118,14 @@ class Fault:
     begin: Callable[[Scene], Awaitable[str]]
     """Does it, pushes its undoing, returns whom it hit."""
     seconds: tuple[float, float] = (3.0, 6.0)
-    budget_seconds: float = 10.0
-    """How long sends may go unacknowledged by it, from its beginning on, while it can be borne by a
-    majority; for what cannot, from its end on."""
     is_borne: bool = True
     """A majority goes on while it is in force."""
+
+    @property
+    def budget_seconds(self) -> float:
+        """How long sends may go unacknowledged, from the fault's beginning on.
+
+        Not a measurement: several times what is seen on a machine that does nothing else, so that
+        going beyond it is a fault of the product. What it takes is in the report.
+        """
+        return BORNE_SECONDS if self.is_borne else self.seconds[1] + HEALED_SECONDS
