@@ -1,0 +1,110 @@
+"""Anomalies of members, of availability and of outcomes, put into a valid history."""
+
+from typing import Any
+
+from jepsen_tests.history import Kind, Op
+from tests.unit.jepsen.injections import Broken, names
+from tests.unit.jepsen.stories import NODES
+
+
+def _statuses(b: Broken) -> list[Op]:
+    """Return the last two statuses of each member."""
+    return [op for op in b.of("status") if op.is_ok and op.i > b.final][-2 * len(NODES) :]
+
+
+@names("different-entry")
+def change_an_entry(b: Broken) -> bool:
+    said = b.member("entries")
+    if said["applied"]:
+        said["crcs"][b.random.randrange(said["applied"])] ^= 1
+    return bool(said["applied"])
+
+
+@names("different-digest")
+def change_a_digest(b: Broken) -> bool:
+    b.member("entries")["digest"] = "other"
+    return True
+
+
+@names("two-leaders")
+def let_two_lead(b: Broken) -> bool:
+    for op in _statuses(b)[: len(NODES)]:
+        op.result["role"] = "leader"
+    return True
+
+
+def _set_back(b: Broken, figure: str, by: int) -> bool:
+    first, last = _statuses(b)[0], _statuses(b)[len(NODES)]
+    assert first.node == last.node
+    last.result[figure] = first.result[figure] - by
+    return bool(first.result[figure] >= by)
+
+
+@names("term-back")
+def let_a_term_go_back(b: Broken) -> bool:
+    # A follower, so that nobody is said to lead in another's term.
+    statuses = _statuses(b)
+    followers = [op for op in statuses[len(NODES) :] if op.result["role"] == "follower"]
+    op = b.pick(followers)
+    op.result["term"] = 0
+    return True
+
+
+@names("commit-back", "index-order", "not-converged")
+def let_a_commit_index_go_back(b: Broken) -> bool:
+    # It falls below what is applied, and below the others'.
+    return _set_back(b, "commit", 1)
+
+
+@names("applied-back")
+def let_an_applied_index_go_back(b: Broken) -> bool:
+    return _set_back(b, "applied", 1)
+
+
+@names("first-back")
+def let_a_first_index_go_back(b: Broken) -> bool:
+    return _set_back(b, "first", 1)
+
+
+@names("index-order")
+def apply_beyond_the_log(b: Broken) -> bool:
+    _statuses(b)[-1].result["applied"] += 1
+    return True
+
+
+@names("too-slow")
+def take_too_long(b: Broken) -> bool:
+    b.story.head.notes["budgets"] = dict.fromkeys(("kill", "pause", "partition"), 0.0)
+    faults = [row for row in b.rows if row.f in b.story.head.notes["budgets"]]
+    return bool(faults)
+
+
+@names("not-live")
+def take_no_writes_in_the_end(b: Broken) -> bool:
+    place = b.random.choice(["t/0", "t/1", "u/0"])
+    for op in b.of("send", "resend"):
+        if op.k == place and op.i > b.final and op.done:
+            row: Any = b.row(op)
+            row.type, row.v, row.err = Kind.INFO, None, "DEADLINE"
+    return True
+
+
+@names("not-converged")
+def let_nobody_lead_in_the_end(b: Broken) -> bool:
+    for op in _statuses(b):
+        op.result["role"] = "follower"
+    return True
+
+
+@names("unexpected-error")
+def fail_with_something_new(b: Broken) -> bool:
+    op = b.pick([op for op in b.ops if op.err])
+    if op:
+        b.row(op).err = "AttributeError: None has no attribute x"
+    return bool(op)
+
+
+@names("not-returned")
+def keep_files_open(b: Broken) -> bool:
+    b.member("resources")["files"] += 1000
+    return True
