@@ -5,11 +5,14 @@ operation that began before every other one was over, if the number allows it, a
 configuration is which operations are taken, the number they leave, and which unknown ones were
 used. Depth first: a history that has an order is mostly found in one pass.
 
-Two facts keep it small, and change no answer:
+Three facts keep it small, and change no answer:
 - an observation that is true now may be taken at once, for it changes nothing;
 - a write of unknown outcome is needed only right before an operation that it makes possible, and
   then at most two of them: one that lowers the number, one that raises it. Anywhere else it can
-  be left out, or moved to the next such operation.
+  be left out, or moved to the next such operation;
+- when there is no order even if unknown writes may happen more than once, there is none. That is
+  tried first: what was used need not be part of a configuration then, and mostly its answer is
+  the true one.
 """
 
 import enum
@@ -26,16 +29,16 @@ SHOWN_MAX: Final = 10
 Number = int | None
 
 
-class Does(enum.Enum):
+class Does(enum.IntEnum):
     """What an operation does with the number, and what it needs."""
 
-    WRITE = "write"
+    WRITE = 0
     """Set it."""
-    RAISE = "raise"
+    RAISE = 1
     """Set it; never to less than it is."""
-    SEE = "see"
+    SEE = 2
     """It is just this."""
-    SEE_ABOVE = "see above"
+    SEE_ABOVE = 3
     """It is more than this."""
 
 
@@ -65,7 +68,7 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def writes(self) -> bool:
         """It changes the number."""
-        return self.does in (Does.WRITE, Does.RAISE)
+        return self.does <= Does.RAISE
 
 
 class Stuck(msgspec.Struct):
@@ -81,88 +84,119 @@ Config = tuple[int, int, Number, int]
 
 
 class _Search:
-    def __init__(self, certain: Sequence[Step], pending: Sequence[Step]) -> None:
+    """One search; `again` lets unknown writes happen more than once."""
+
+    def __init__(self, certain: Sequence[Step], pending: Sequence[Step], *, again: bool) -> None:
         self.certain = sorted(certain, key=lambda step: step.called)
         self.pending = sorted(pending, key=lambda step: step.called)
+        self.again = again
+        self.cheated = False
+        """The order that was found has an unknown write twice."""
+        self._called = [step.called for step in self.certain]
+        self._returned = [step.returned for step in self.certain]
+        self._fitting: dict[Step, list[int]] = {}
         self._furthest = 0
         self._blocking: Step | None = None
         self._states: set[Number] = set()
 
     def run(self, states_max: int) -> Stuck | None:
         stack: list[Config] = [(0, 0, None, 0)]
-        tried: set[Config] = set(stack)
+        tried: set[tuple[Number, ...]] = set()
         while stack:
             config = stack.pop()
             if config[0] == len(self.certain):
+                self.cheated = bool(config[3] >> len(self.pending))
                 return None
             if len(tried) > states_max:
                 return Stuck(None)
             for after in self._next(config):
-                if after not in tried:
-                    tried.add(after)
+                key = after[:3] if self.again else after
+                if key not in tried:
+                    tried.add(key)
                     stack.append(after)
         shown = sorted(self._states, key=lambda state: -1 if state is None else state)
         return Stuck(self._blocking, tuple(shown[:SHOWN_MAX]))
 
     def _next(self, config: Config) -> list[Config]:
+        """Return what can follow, the most promising last: the stack gives that back first."""
         base, mask, state, used = config
         candidates = self._candidates(base, mask)
-        blocking = min((self.certain[at] for at in candidates), key=lambda step: step.returned)
-        self._note(blocking, state)
         for at in candidates:
             step = self.certain[at]
-            if not step.writes and step.allows(state):
+            if step.does >= Does.SEE and step.allows(state):
                 return [(*_taken(base, mask, at), state, used)]
+        candidates.sort(key=self._returned.__getitem__, reverse=True)
+        blocking = self.certain[candidates[-1]]
+        promising: list[Config] = []
         found: list[Config] = []
-        for at in reversed(candidates):  # the stack gives back the last one first
+        for at in candidates:
             step = self.certain[at]
             if step.allows(state):
-                found.append((*_taken(base, mask, at), step.after(state), used))
-                continue
-            for enabled, spent in self._enabled(step, state, used, blocking.returned):
-                found.append((*_taken(base, mask, at), step.after(enabled), spent))
-        return found
+                after = (*_taken(base, mask, at), step.number, used)  # a write, or it were taken
+                helps = not blocking.writes and blocking.allows(step.number)
+                (promising if helps else found).append(after)
+            elif self.pending:
+                for enabled, spent in self._enabled(step, state, used, blocking.returned):
+                    found.append((*_taken(base, mask, at), step.after(enabled), spent))
+        if not found and not promising:
+            self._note(blocking, state)
+        return found + promising
 
     def _candidates(self, base: int, mask: int) -> list[int]:
         """Return the steps not taken that began before any other of these was over."""
+        called, returned = self._called, self._returned
         found: list[int] = []
-        first_end = self.certain[base].returned
-        for at in range(base, len(self.certain)):
-            step = self.certain[at]
-            if step.called > first_end:
-                break
-            if not mask >> (at - base) & 1:
+        first_end = returned[base]
+        at, end = base, len(called)
+        while at < end and called[at] <= first_end:
+            if not mask & 1:
                 found.append(at)
-                first_end = min(first_end, step.returned)
+                first_end = min(first_end, returned[at])
+            mask >>= 1
+            at += 1
         return found
 
     def _enabled(
         self, step: Step, state: Number, used: int, before: int
     ) -> Iterator[tuple[Number, int]]:
-        """Yield numbers that unknown writes can leave so that the step fits, and their bits."""
-        free = list(self._free(used, before))
-        for bit, write in free:
-            if not step.allows(write.number):
-                continue
-            if write.allows(state):
-                yield write.number, used | bit
-                continue
-            for lower_bit, lower in free:
-                if lower.does is Does.WRITE and write.allows(lower.number):
-                    yield write.number, used | bit | lower_bit
-
-    def _free(self, used: int, before: int) -> Iterator[tuple[int, Step]]:
-        """Yield unknown writes that were called in time; of equal ones the first."""
+        """Yield numbers that unknown writes can leave so that the step fits, and what is used."""
         given: set[tuple[Does, Number]] = set()
-        for at, step in enumerate(self.pending):
-            if step.called > before:
-                return
-            what = step.does, step.number
-            if not used >> at & 1 and what not in given:
-                given.add(what)
-                yield 1 << at, step
+        for at in self._that_fit(step):
+            write, spent = self.pending[at], self._spend(used, at)
+            if write.called > before or spent is None or (write.does, write.number) in given:
+                continue
+            given.add((write.does, write.number))  # others that do the same are as good
+            if write.allows(state):
+                yield write.number, spent
+                continue
+            for lower, reset in enumerate(self.pending):
+                both = self._spend(spent, lower)
+                if reset.called > before or reset.does is not Does.WRITE or both is None:
+                    continue
+                if write.allows(reset.number):
+                    yield write.number, both
+
+    def _that_fit(self, step: Step) -> list[int]:
+        """Return the unknown writes after which a step would fit."""
+        found = self._fitting.get(step)
+        if found is None:
+            found = [
+                at
+                for at, write in enumerate(self.pending)
+                if step.allows(write.number)
+                and (step.does is not Does.RAISE or write.does is Does.WRITE)
+            ]
+            self._fitting[step] = found
+        return found
+
+    def _spend(self, used: int, at: int) -> int | None:
+        """Mark an unknown write as used; None when it was, and may not be again."""
+        if not used >> at & 1:
+            return used | 1 << at
+        return used | 1 << len(self.pending) if self.again else None
 
     def _note(self, blocking: Step, state: Number) -> None:
+        """Remember where the search could not go on, if it never got further."""
         if blocking.returned > self._furthest:
             self._furthest, self._blocking = blocking.returned, blocking
             self._states.clear()
@@ -180,4 +214,10 @@ def linearize(
     certain: Sequence[Step], pending: Sequence[Step], states_max: int = STATES_MAX
 ) -> Stuck | None:
     """Return None when there is an order; `pending` may have happened at any time or never."""
-    return _Search(certain, pending).run(states_max)
+    loose = _Search(certain, pending, again=True)
+    stuck = loose.run(states_max)
+    if stuck is not None and stuck.step is not None:
+        return stuck
+    if stuck is None and not loose.cheated:
+        return None
+    return _Search(certain, pending, again=False).run(states_max)
