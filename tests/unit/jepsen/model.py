@@ -178,8 +178,9 @@ class World:
         place, more = self.random.choice(PLACES), {}
         if self.random.random() < 0.4:
             key = self.random.randrange(4)
-            place, more = PLACES[key % len(PLACES)], {"key": f"key{key}"}
-        self.retries.append((place, values))
+            place, more = PLACES[key % len(PLACES)], {"key": f"key{key} of {p}"}
+        else:  # a later copy of a keyed send would be out of its order
+            self.retries.append((place, values))
         return "send", place, values, lambda: self._append(place, values), more
 
     def _resend(self, p: int) -> tuple[str, str, Any, Effect, dict[str, str]]:

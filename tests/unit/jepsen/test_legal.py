@@ -51,7 +51,7 @@ def a_send_without_any_answer() -> Story:
 
 @legal
 def concurrent_sends_stand_either_way() -> Story:
-    story = Story().begin_send(1, "1-1", key="a").begin_send(2, "2-1", key="a")
+    story = Story().begin_send(1, "1-1", key="a").begin_send(2, "2-1", key="b")
     return story.end(1, [1, 1]).end(2, [0, 1]).final("2-1 1-1")
 
 
