@@ -15,6 +15,7 @@ from rich.table import Table
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
 from jepsen_tests.history import History, Kind, read_history
+from jepsen_tests.report.page import write_page
 
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
 COLOUR: Final = {Valid.YES: "green", Valid.NO: "red", Valid.UNKNOWN: "yellow"}
@@ -29,7 +30,9 @@ def judge_file(path: Path, console: Console) -> int:
     show(console, history, judgements)
     results = {"verdict": verdict, "judgements": [asdict(each) for each in judgements]}
     path.with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
-    console.print(f"[{COLOUR[verdict]}]{verdict}[/]")
+    page = path.with_name("report.html")
+    write_page(page, history, judgements, verdict)
+    console.print(f"[{COLOUR[verdict]}]{verdict}[/]  {page}", highlight=False)
     return EXIT[verdict]
 
 

@@ -1,0 +1,1 @@
+"""The page about a run: one self-contained HTML file."""
