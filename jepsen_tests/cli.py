@@ -21,6 +21,8 @@ from jepsen_tests.errors import HarnessFailure, unknown_name
 from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.run import Plan, Watch, execute
+from jepsen_tests.suite import SUITES, run_suite
+from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
 
 app = typer.Typer(
@@ -100,8 +102,6 @@ def run(
         console.print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None
     console.print(f"history: {history}", markup=False, highlight=False)
-    from jepsen_tests.verdict import judge_file
-
     raise typer.Exit(judge_file(history, console))
 
 
@@ -149,11 +149,24 @@ async def _show(live: Live, watch: Watch) -> None:
 
 
 @app.command()
+def suite(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
+    seed: Annotated[int, typer.Option(help="Of the first run; the next has one more.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
+) -> None:
+    """Make several runs, one after the other; the worst verdict is that of all."""
+    console = Console(stderr=True)
+    try:
+        raise typer.Exit(run_suite(name, seed, out, console))
+    except HarnessFailure as error:
+        console.print(f"harness: {error}", style="red", markup=False)
+        raise typer.Exit(FAILED) from None
+
+
+@app.command()
 def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
     """Judge an old history again; needs no cluster."""
     console = Console(stderr=True)
-    from jepsen_tests.verdict import judge_file
-
     try:
         raise typer.Exit(judge_file(history, console))
     except (BadHistory, OSError) as error:

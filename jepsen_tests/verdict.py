@@ -4,22 +4,25 @@ Owns what a user sees at the end. A checker that crashes is a failure of the har
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
-from jepsen_tests.history import History, Kind, read_history
+from jepsen_tests.history import History, Kind, faults_in_force, read_history
 from jepsen_tests.report.page import write_page
 
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
 COLOUR: Final = {Valid.YES: "green", Valid.NO: "red", Valid.UNKNOWN: "yellow"}
 FINDINGS_SHOWN: Final = 5
+COUNTED: Final = (Kind.OK, Kind.FAIL, Kind.INFO)
 
 
 def judge_file(path: Path, console: Console) -> int:
@@ -28,7 +31,15 @@ def judge_file(path: Path, console: Console) -> int:
     judgements = judge(history)
     verdict = merged(judgements)
     show(console, history, judgements)
-    results = {"verdict": verdict, "judgements": [asdict(each) for each in judgements]}
+    results = {
+        "verdict": verdict,
+        "operations": len(history.ops),
+        **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
+        "seconds": history.ended / 1e9,
+        "faults": Counter(fault for fault, *_ in faults_in_force(history)),
+        "header": msgspec.to_builtins(history.header),
+        "judgements": [asdict(each) for each in judgements],
+    }
     path.with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
     page = path.with_name("report.html")
     write_page(page, history, judgements, verdict)
@@ -50,10 +61,9 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
             (found + more) or each.why,
         )
     console.print(table)
-    counts = {kind: sum(op.outcome is kind for op in history.ops) for kind in Kind}
+    counts = [f"{sum(op.outcome is kind for op in history.ops)} {kind}" for kind in COUNTED]
     console.print(
-        f"{len(history.ops)} operations: {counts[Kind.OK]} ok, {counts[Kind.FAIL]} fail, "
-        f"{counts[Kind.INFO]} info; {history.ended / 1e9:.0f} s, "
-        f"{sum(r.type is Kind.OK and r.f not in ('phase', 'heal') for r in history.faults)} faults",
+        f"{len(history.ops)} operations: {', '.join(counts)}; {history.ended / 1e9:.0f} s, "
+        f"{sum(1 for _ in faults_in_force(history))} faults",
         highlight=False,
     )

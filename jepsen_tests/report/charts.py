@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false
+# (matplotlib annotates only part of its arguments)
 """The pictures of a run: operations over time, latency, throughput, with the faults behind them."""
 
 import io
