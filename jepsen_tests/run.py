@@ -6,6 +6,7 @@ the history keeps no end, and nothing is said about the product.
 
 import asyncio
 import contextlib
+import importlib
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Final
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.errors import BadRequest, HarnessFailure
+from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.final import Observer, final_phase, wait_until_well
 from jepsen_tests.history import Header, HistoryWriter
 from jepsen_tests.nemeses import FAULTS, LOSING
@@ -33,6 +34,8 @@ HEALED_SECONDS_MAX: Final = 90.0
 LOOK_SECONDS: Final = 5.0
 AFTER_HEAL_SECONDS: Final = 3.0
 """So long the workload goes on after the last heal."""
+MUTANTS: Final = "tests.mutants.catalogue"
+"""Shared with the simulation; outside the wheel, like this harness."""
 ENDING_SECONDS_MAX: Final = 30.0
 """For the workers' last operations."""
 
@@ -61,6 +64,13 @@ class Plan:
             FaultKind(name, FAULTS[name].handles[0], FAULTS[name].seconds) for name in self.nemeses
         ]
         self.schedule = draw_schedule(kinds, self.seconds, Random(self.seed))
+        if self.nemeses and not self.schedule.phases:
+            names = ", ".join(self.nemeses)
+            raise BadRequest(f"no time for {names} in {self.seconds:g} s: give it more")
+        if self.mutant:
+            known = importlib.import_module(MUTANTS).by_name()
+            if self.mutant not in known:
+                raise unknown_name("mutant", self.mutant, known)
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Phase:
 class Schedule:
     """The phases of a run, and which faults found no time."""
 
+    seconds: float
     phases: tuple[Phase, ...]
     left_out: tuple[str, ...]
 
@@ -70,7 +71,7 @@ def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Rand
         if names:
             phases.append(Phase(now, seconds, names))
         now += seconds + chance.uniform(*QUIET_SECONDS)
-    return Schedule(tuple(phases), tuple(sorted(alone)))
+    return Schedule(total_seconds, tuple(phases), tuple(sorted(alone)))
 
 
 def _subset(kinds: Mapping[str, FaultKind], chance: Random) -> tuple[str, ...]:

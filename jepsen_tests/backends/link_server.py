@@ -91,9 +91,10 @@ class Link:
             if not data:
                 writer.close()
                 return
-            with contextlib.suppress(OSError):  # the reader's end hears of it
-                writer.write(data)
-                await writer.drain()
+            with contextlib.suppress(OSError):  # whoever sent it hears of it by the other half
+                if not writer.is_closing():
+                    writer.write(data)
+                    await writer.drain()
 
     def _piece(self) -> int:
         slices = self.troubles.get(Kind.SLICES)

@@ -47,7 +47,7 @@ def _shade(axes: Axes, history: History) -> None:
             name, (_seconds(begin), 1.0), xycoords=("data", "axes fraction"), fontsize=5,
             rotation=90, va="top", color="#555",
         )  # fmt: skip
-    axes.set_xlim(0, _seconds(history.ended))
+    axes.set_xlim(0, max(1.0, _seconds(history.ended)))
 
 
 def _svg(figure: Figure) -> str:

@@ -18,7 +18,7 @@ def body_of(value: str, random: Random, size: int) -> bytes:
 def value_of(body: bytes) -> str:
     """Return the value of a body, or "!" and hex when it is not one of ours."""
     value, _, rest = body.partition(b"|")
-    check, _, filling = rest.partition(b"|")
-    if check == b"%08x" % crc32c(filling, crc32c(value)) and value.isascii():
+    check, bar, filling = rest.partition(b"|")
+    if bar and check == b"%08x" % crc32c(filling, crc32c(value)) and value.isascii():
         return value.decode()
     return "!" + body[:40].hex()

@@ -1,0 +1,88 @@
+"""What clients get becomes an outcome: definite errors fail, whatever else breaks is info."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dledger_client.errors import error_of
+from dledger_proto.errors import MEANINGS, Code
+from jepsen_tests.history import Header, History, HistoryWriter, Kind, read_history
+from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.workloads.values import body_of, value_of
+
+HEADER = Header(
+    workload="log", nemeses=(), backend="none", nodes=("n1",), seed=1, seconds=1.0, began="",
+    product="",
+)  # fmt: skip
+
+
+def recorded(path: Path, script: Callable[[Process], Awaitable[None]]) -> History:
+    async def run() -> None:
+        with HistoryWriter(path, HEADER) as writer:
+            recorder = Recorder(writer)
+            await script(Process(recorder))
+            writer.close(recorder.now())
+
+    asyncio.run(run())
+    return read_history(path)
+
+
+def raising(error: BaseException) -> Callable[[], Awaitable[None]]:
+    async def call() -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK])
+@pytest.mark.parametrize("reads", [True, False])
+def test_the_shared_table_says_what_is_definite(tmp_path: Path, code: Code, reads: bool) -> None:
+    async def script(process: Process) -> None:
+        before = process.number
+        done, result = await process.do(
+            "send", "t/0", ["x"], raising(error_of(code)), lambda found: found, reads=reads
+        )
+        assert (done, result) == (False, None)
+        assert (process.number == before) == (MEANINGS[code].definite or reads)
+
+    (op,) = recorded(tmp_path / "h.jsonl", script).ops
+    assert op.outcome is (Kind.FAIL if MEANINGS[code].definite or reads else Kind.INFO)
+    assert op.err.startswith(f"{code.name}:")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_nobody_expected_is_unknown(tmp_path: Path, reads: bool) -> None:
+    async def script(process: Process) -> None:
+        await process.do("poll", "", None, raising(KeyError("x")), lambda _: None, reads=reads)
+        await process.do("poll", "", None, raising(TimeoutError()), lambda _: None, reads=reads)
+
+    ops = recorded(tmp_path / "h.jsonl", script).ops
+    assert [op.outcome for op in ops] == [Kind.INFO, Kind.INFO]
+    assert [op.p for op in ops] == [0, 1], "a process of unknown outcome is not used again"
+    assert all(op.err.startswith("UNEXPECTED: ") for op in ops)
+
+
+def test_an_operation_that_is_broken_off_is_unknown(tmp_path: Path) -> None:
+    async def script(process: Process) -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await process.do(
+                "send", "t/0", ["x"], raising(asyncio.CancelledError()), lambda _: None
+            )
+
+    (op,) = recorded(tmp_path / "h.jsonl", script).ops
+    assert op.outcome is Kind.INFO
+
+
+@pytest.mark.parametrize("size", [1, 40, 5_000])
+def test_a_value_is_found_again_and_damage_is_seen(size: int) -> None:
+    random = Random(size)
+    body = body_of("12-345", random, size)
+    assert value_of(body) == "12-345"
+    for _ in range(50):
+        damaged = bytearray(body)
+        damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
+        assert value_of(bytes(damaged)).startswith("!")
+    assert value_of(body[:-1]).startswith("!")

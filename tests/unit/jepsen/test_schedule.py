@@ -1,0 +1,53 @@
+"""The schedule of faults: what a seed draws."""
+
+from random import Random
+
+import pytest
+
+from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.schedule import FaultKind, draw_schedule
+
+KINDS = [FaultKind(name, f"handle-{name[0]}", (1.0, 2.0)) for name in ("a1", "a2", "b1", "c1")]
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    assert draw_schedule(KINDS, 300, Random(1)) == draw_schedule(KINDS, 300, Random(1))
+    assert draw_schedule(KINDS, 300, Random(1)) != draw_schedule(KINDS, 300, Random(2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_fault_comes_alone_first_then_they_are_mixed(seed: int) -> None:
+    schedule = draw_schedule(KINDS, 300, Random(seed))
+    alone, mixed = schedule.phases[: len(KINDS)], schedule.phases[len(KINDS) :]
+    assert sorted(phase.faults for phase in alone) == [(kind.name,) for kind in KINDS]
+    assert any(len(phase.faults) > 1 for phase in mixed)
+    assert not schedule.left_out
+    ends = [phase.at + phase.seconds for phase in schedule.phases]
+    assert ends[-1] <= 300
+    assert all(end < phase.at for end, phase in zip(ends, schedule.phases[1:], strict=False))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_handle_is_not_taken_hold_of_twice(seed: int) -> None:
+    handles = {kind.name: kind.handle for kind in KINDS}
+    for phase in draw_schedule(KINDS, 300, Random(seed)).phases:
+        held = [handles[name] for name in phase.faults]
+        assert len(held) == len(set(held))
+
+
+def test_what_finds_no_time_is_named() -> None:
+    schedule = draw_schedule(KINDS, 8, Random(1))
+    began = {name for phase in schedule.phases for name in phase.faults}
+    assert began | set(schedule.left_out) == {kind.name for kind in KINDS}
+    assert schedule.left_out
+
+
+def test_no_faults_is_a_plan_too() -> None:
+    assert draw_schedule([], 10, Random(1)).phases == ()
+
+
+def test_faults_have_a_name_of_their_own_and_say_what_they_need() -> None:
+    for name, fault in FAULTS.items():
+        assert fault.name == name
+        assert fault.handles
+        assert 0 < fault.seconds[0] <= fault.seconds[1]
