@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -45,15 +45,23 @@ sim: $(READY)
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
 
+compose-test: $(READY)
+	$(BIN)/python -m pytest tests/compose
+
 power-cuts: $(READY)
 	POWER_CUTS=20 $(BIN)/python -m pytest tests/integration/test_power_cut.py
 
 bench: $(READY)
 	$(BIN)/python -m bench
 
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --universal
+# The second is what the container image holds, the third what builds it: of the same versions.
 lock: $(READY)
-	$(BIN)/uv pip compile --quiet --extra dev --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 --universal --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra dev --python-version 3.11 --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra broker --constraint requirements.lock --python-version 3.11 \
+	  --output-file deploy/requirements.lock pyproject.toml
+	$(LOCK) --group build --constraint requirements.lock --python-version 3.11 \
+	  --output-file deploy/build.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info out

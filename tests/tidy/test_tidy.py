@@ -26,7 +26,7 @@ CLOCK_EDGES = re.compile(
     r"^(dledger/clock|dledger/files|dledger/raft/(host|transport|links?|_pysyncobj)"
     r"|broker/dledger_broker/(?!admission|long_poll|config)|broker/dledger_namesrv/(?!registry)"
     r"|client/(dledger_client/(?!_accumulator|_routes|_retry|latency|_fetch)|generate_sync)"
-    r"|bench/|tests/|proto/generate"
+    r"|bench/|deploy/|tests/|proto/generate"
     r"|jepsen_tests/(?!checkers|history|schedule))"
 )
 BANNED_CALLS = {

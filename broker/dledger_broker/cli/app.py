@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "send": "send",
     "tail": "tail",
     "status": "cluster_status",
+    "health": "health",
     "offsets": "offsets",
     "trim": "offsets",
     "transfer": "offsets",

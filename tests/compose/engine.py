@@ -1,0 +1,265 @@
+"""A docker engine to test with: the one that can be reached, or one of our own for the while.
+
+Our own keeps everything below a temporary folder (data, sockets, configuration), makes its mounts
+in a mount namespace of its own, and is ended by its process id; `traces` takes away the rest.
+Debian packages that are missing are installed, which is said, and they stay.
+
+The base image is the one that the Dockerfile names where an image registry can be reached; else it
+is made from the Debian packages of this machine's release.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from tests.compose.traces import Traces, take_away
+
+ROOT = Path(__file__).parents[2]
+REGISTRY_BASE = "python:3.11-slim"
+START_SECONDS = 60
+STOP_SECONDS = 30
+PULL_SECONDS = 300
+CGROUP_PARENT = f"dledger-compose-test-{os.getpid()}"
+PACKAGES = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables"}
+DEBIAN_SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+AUTHORITIES = Path("/usr/local/share/ca-certificates")
+
+Note = Callable[[str], None]
+
+
+class NoEngine(Exception):
+    """There is none and none can be had here; the message says why."""
+
+
+class LeftBehind(Exception):
+    """Something of our engine is still there."""
+
+
+@dataclass
+class Engine:
+    """A running engine, and how to talk to it."""
+
+    environment: dict[str, str]
+    is_ours: bool
+    note: Note
+    images: list[str] = field(default_factory=list)
+    """Those we made, to be removed at the end."""
+
+    def docker(self, *arguments: str, seconds: float = 120) -> str:
+        """Run a docker command; return its standard output."""
+        done = subprocess.run(
+            ["docker", *arguments],
+            env=self.environment, capture_output=True, text=True, timeout=seconds, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise subprocess.SubprocessError(f"docker {arguments[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def has(self, image: str) -> bool:
+        """Tell whether the engine has an image."""
+        return bool(self.docker("images", "--quiet", image).strip())
+
+
+@contextmanager
+def engine(note: Note) -> Iterator[Engine]:
+    """Yield an engine for the length of the block; NoEngine where there can be none."""
+    with tempfile.TemporaryDirectory(prefix="dledger-compose-") as name:
+        folder = Path(name)
+        (folder / "config").mkdir()
+        if _answers(os.environ):
+            used = Engine(dict(os.environ), is_ours=False, note=note)
+            try:
+                yield used
+            finally:
+                for image in used.images:
+                    used.docker("image", "rm", image)
+            return
+        with _own(folder, note) as used:
+            yield used
+
+
+def _answers(environment: "os._Environ[str] | dict[str, str]") -> bool:
+    if not shutil.which("docker"):
+        return False
+    asked = subprocess.run(
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        env=environment, capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+    return asked.returncode == 0
+
+
+# An engine of our own
+
+
+@contextmanager
+def _own(folder: Path, note: Note) -> Iterator[Engine]:
+    _check_may_start()
+    install([package for name, package in PACKAGES.items() if not shutil.which(name)], note)
+    before = Traces.look(CGROUP_PARENT)
+    socket = f"unix://{folder}/docker.sock"
+    # The user's own configuration may name another engine and credentials: neither is for us.
+    environment = {key: value for key, value in os.environ.items() if key[:7] != "DOCKER_"}
+    environment |= {"DOCKER_HOST": socket, "DOCKER_CONFIG": str(folder / "config")}
+    with (folder / "dockerd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "unshare", "--mount", "--propagation", "private",
+                "dockerd", "--host", socket, "--data-root", str(folder / "data"),
+                "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "dockerd.pid"),
+                "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", CGROUP_PARENT,
+                "--log-level", "warn",
+            ],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_up(process, environment, folder / "dockerd.log")
+        note("started an engine of our own")
+        yield Engine(environment, is_ours=True, note=note)
+    finally:
+        _stop(process, folder)
+        left = take_away(before, CGROUP_PARENT)
+        left += [f"process {pid}: {line}" for pid, line in _processes_of(folder)]
+    if left:
+        raise LeftBehind("; ".join(left))
+
+
+def _check_may_start() -> None:
+    if sys.platform != "linux":
+        raise NoEngine(f"no engine answers, and on {sys.platform} none can be started")
+    if os.geteuid() != 0:
+        raise NoEngine("no engine answers, and who is not root cannot start one")
+
+
+def install(packages: Sequence[str], note: Note) -> None:
+    """Install Debian packages; NoEngine when that cannot be done."""
+    missing = sorted(set(packages))
+    if not missing:
+        return
+    if not shutil.which("apt-get"):
+        raise NoEngine(f"missing: {', '.join(missing)}, and there is no apt-get to install them")
+    note(f"installing Debian packages: {' '.join(missing)}")
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    for before in ([], ["apt-get", "update", "-qq"]):
+        if before:
+            subprocess.run(before, env=environment, capture_output=True, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+    raise NoEngine(f"apt-get cannot install {' '.join(missing)}: {_last_line(done.stderr)}")
+
+
+def _wait_up(process: "subprocess.Popen[bytes]", environment: dict[str, str], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not _answers(environment):
+        if process.poll() is not None:
+            raise NoEngine(f"dockerd ends at once: {_last_line(log.read_text(errors='replace'))}")
+        if time.monotonic() > end:
+            raise NoEngine(f"dockerd does not answer within {START_SECONDS} s")
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no reason given")
+
+
+def _stop(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """End the engine, and then what it started and did not end, by process id."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for signal_number in (15, 9):
+        end = time.monotonic() + STOP_SECONDS / 2
+        for pid, _ in _processes_of(folder):
+            _signal(pid, signal_number)
+        while any(_processes_of(folder)) and time.monotonic() < end:
+            Event().wait(0.05)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _processes_of(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the processes that an engine in the folder started: they name it in their arguments."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and int(path.parent.name) != os.getpid():
+            yield int(path.parent.name), line.strip()
+
+
+# The base image
+
+
+def base_image(used: Engine) -> str:
+    """Return the name of an image with Python to build on; NoEngine when there can be none."""
+    if used.has(REGISTRY_BASE):
+        return REGISTRY_BASE
+    try:
+        used.docker("pull", "--quiet", REGISTRY_BASE, seconds=PULL_SECONDS)
+    except subprocess.SubprocessError as error:
+        used.note(f"no image registry ({error}): making the base image from Debian packages")
+    else:
+        used.images.append(REGISTRY_BASE)
+        return REGISTRY_BASE
+    name = f"dledger-test-base:{os.getpid()}"
+    _from_packages(used, name)
+    used.images.append(name)
+    return name
+
+
+def _from_packages(used: Engine, name: str) -> None:
+    """Make the least Debian with Python, which trusts whom this machine trusts."""
+    _check_may_start()
+    install([] if shutil.which("mmdebstrap") else ["mmdebstrap"], used.note)
+    sources = next((path for path in DEBIAN_SOURCES if path.exists()), None)
+    if sources is None:
+        raise NoEngine("no base image: this machine has no list of Debian packages")
+    trusted = f'mkdir -p "$1{AUTHORITIES}"; cp {AUTHORITIES}/*.crt "$1{AUTHORITIES}" 2>&- || true'
+    with tempfile.TemporaryFile() as errors:
+        made = subprocess.Popen(
+            [
+                "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io",
+                "--include=python3,python3-venv,ca-certificates",
+                '--customize-hook=ln -s python3 "$1/usr/bin/python"',
+                f"--customize-hook={trusted}",
+                '--customize-hook=chroot "$1" update-ca-certificates',
+                _release(), "-", str(sources),
+            ],
+            stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+        environment = "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt"
+        assert made.stdout is not None
+        with made.stdout as tree:
+            taken = subprocess.run(
+                ["docker", "import", "--change", environment, "-", name],
+                env=used.environment, stdin=tree, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        if made.wait() or taken.returncode:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace") or taken.stderr
+            raise NoEngine(f"no base image: mmdebstrap: {_last_line(said)}")
+
+
+def _release() -> str:
+    for line in Path("/etc/os-release").read_text().splitlines():
+        key, _, value = line.partition("=")
+        if key == "VERSION_CODENAME":
+            return value.strip('"')
+    raise NoEngine("no base image: /etc/os-release names no release")

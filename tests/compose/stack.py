@@ -1,0 +1,126 @@
+"""The containers of a compose file, under a project name and on ports of their own.
+
+Owns: the commands, and the faults as docker does them. Not: who leads and what is stored, which
+clients are asked (`test_compose`).
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dledger_broker.local_cluster import free_ports
+from tests.compose.engine import ROOT, Engine
+
+COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
+"""Of the development lock."""
+UP_SECONDS = 120
+BUILD_SECONDS = 420
+COMMAND_SECONDS = 90
+
+
+class CommandFailed(Exception):
+    """A docker or compose command ended with an error."""
+
+
+class Stack:
+    """One project: name servers `ns1`, `ns2`, and members."""
+
+    def __init__(self, used: Engine, file: str, image: str, base: str, members: Sequence[str]):
+        self.members = tuple(members)
+        self.image = image
+        self.project = f"dledger-test-{file.replace('.', '-')}-{os.getpid()}"
+        self._file = ROOT / "deploy" / f"{file}.yaml"
+        names = ("ns1", "ns2", *members)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self._environment = used.environment | {
+            "IMAGE": image,
+            "BASE_IMAGE": base,
+            **{f"{name.upper()}_PORT": str(port) for name, port in self.ports.items()},
+        }
+
+    @property
+    def name_servers(self) -> str:
+        """Where clients outside find the name servers."""
+        return f"localhost:{self.ports['ns1']},localhost:{self.ports['ns2']}"
+
+    def address(self, member: str) -> str:
+        """Where clients outside find a member."""
+        return f"localhost:{self.ports[member]}"
+
+    def container(self, name: str) -> str:
+        """The container of a service."""
+        return f"{self.project}-{name}-1"
+
+    @property
+    def network(self) -> str:
+        """The network that the containers share."""
+        return f"{self.project}_default"
+
+    async def build(self) -> None:
+        """Build the image."""
+        await self.compose("build", seconds=BUILD_SECONDS)
+
+    async def up(self) -> None:
+        """Start everything; returns when every health check is content."""
+        await self.compose("up", "--wait", "--wait-timeout", str(UP_SECONDS))
+
+    async def down(self) -> None:
+        """Take containers, volumes and network away."""
+        await self.compose("down", "--volumes", "--timeout", "2")
+
+    async def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS + UP_SECONDS) -> str:
+        """Run a compose command."""
+        start = (str(COMPOSE), "--project-name", self.project, "--file", str(self._file))
+        return await self._run(*start, *arguments, seconds=seconds)
+
+    async def docker(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Run a docker command."""
+        return await self._run("docker", *arguments, seconds=seconds)
+
+    async def each(self, command: str, *members: str) -> None:
+        """Give one docker command for the containers of these members."""
+        await self.docker(command, *map(self.container, members))
+
+    async def run_inside(self, *arguments: str, inside: bool) -> str:
+        """Run a dledger command in a container of its own in the members' network."""
+        variables = ["--env", "DLEDGER_NAME_SERVERS=ns1:9876,ns2:9876"]
+        variables += ["--env", "DLEDGER_INSIDE=1"] if inside else []
+        network = ["--network", self.network]
+        return await self.docker("run", "--rm", *network, *variables, self.image, *arguments)
+
+    async def exit_codes(self) -> dict[str, int]:
+        """Return how the members' containers ended."""
+        shown = await self.docker("inspect", *map(self.container, self.members))
+        return {
+            member: int(each["State"]["ExitCode"])
+            for member, each in zip(self.members, json.loads(shown), strict=True)
+        }
+
+    async def cut_off(self, member: str) -> None:
+        """Take a member's network away."""
+        await self.docker("network", "disconnect", self.network, self.container(member))
+
+    async def join(self, member: str) -> None:
+        """Give it back."""
+        alias = ["--alias", member]
+        await self.docker("network", "connect", *alias, self.network, self.container(member))
+
+    async def _run(self, *command: str, seconds: float) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(seconds):
+                answer, errors = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+            raise CommandFailed(f"{' '.join(command)}: not done within {seconds} s") from None
+        if process.returncode:
+            said = (errors + answer).decode(errors="replace").strip()
+            raise CommandFailed(f"{' '.join(command)}: exit code {process.returncode}: {said}")
+        return answer.decode()

@@ -1,0 +1,97 @@
+"""The files of deploy/ agree with each other and with the product; no engine is needed."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dledger_broker.config_load import load_config
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
+FILES: dict[str, dict[str, tuple[str, ...]]] = {
+    "compose": {"g1": ("n1", "n2", "n3")},
+    "compose.groups": {name: tuple(f"{name}{number}" for number in (1, 2, 3)) for name in "abc"},
+}
+PIN = re.compile(r"^([a-z0-9-]+==[^ ;\\]+)", re.MULTILINE)
+
+
+def services(file: str, **variables: str) -> dict[str, Any]:
+    """What compose makes of a file, given these variables."""
+    done = subprocess.run(
+        [COMPOSE, "--file", DEPLOY / f"{file}.yaml", "config", "--format", "json"],
+        env={"PATH": "/usr/bin:/bin", **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)["services"]
+    return found
+
+
+def published(service: dict[str, Any]) -> str:
+    (port,) = service["ports"]
+    return f"{port['host_ip']}:{port['published']}"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_member_is_told_where_it_is_published(file: str) -> None:
+    made = services(file, PUBLISHED_HOST="here", PUBLISHED_ON="10.1.2.3", A1_PORT="7", N1_PORT="7")
+    control = next(iter(FILES[file]))
+    for group, members in FILES[file].items():
+        for member in members:
+            config = load_config(DEPLOY / "member.toml", made[member]["environment"]).config
+            (one,) = config.groups
+            assert (one.name, one.member, config.control_group) == (group, member, control)
+            assert dict(one.members) == {name: f"{name}:10911" for name in members}
+            clients = {
+                name: where.replace("here", "10.1.2.3") for name, where in one.clients.items()
+            }
+            assert clients == {name: published(made[name]) for name in members}
+            assert config.name_servers == ("ns1:9876", "ns2:9876")
+            (volume,) = [each for each in made[member]["volumes"] if each["type"] == "volume"]
+            assert (volume["source"], Path(volume["target"])) == (member, config.folder)
+    assert set(made) == {"ns1", "ns2"}.union(*FILES[file].values())
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_container_is_bounded_and_for_this_machine_alone(file: str) -> None:
+    made = services(file)
+    ports = [published(service) for service in made.values()]
+    assert len(set(ports)) == len(ports)
+    for name, service in made.items():
+        assert published(service).startswith("127.0.0.1:"), name
+        assert int(service["mem_limit"]) > 0, name
+        assert float(service["cpus"]) > 0, name
+        assert service["pids_limit"] == 256, name
+        assert service["ulimits"]["nofile"] == 16384, name
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
+        assert (service["restart"], service["pull_policy"]) == ("unless-stopped", "never"), name
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "build.lock"])
+def test_the_image_holds_the_versions_that_are_tested(name: str) -> None:
+    """`make lock` writes them together."""
+    tested = (ROOT / "requirements.lock").read_text()
+    held = (DEPLOY / name).read_text()
+    assert PIN.findall(held)
+    assert set(PIN.findall(held)) <= set(PIN.findall(tested))
+    assert set(re.findall("sha256:[0-9a-f]{64}", held)) <= set(
+        re.findall("sha256:[0-9a-f]{64}", tested)
+    )
+    assert "://" not in held
+
+
+def test_the_image_holds_what_a_member_needs_and_no_more() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["broker"], *extras["speed"]]
+    names = {re.split("[>=[]", each)[0] for each in needed} - {"dledger"}
+    pins = PIN.findall((DEPLOY / "requirements.lock").read_text())
+    held = {pin.partition("==")[0] for pin in pins}
+    assert names <= held
+    assert not {"pytest", "ruff", "matplotlib", "setuptools"} & held
