@@ -23,7 +23,7 @@ class Report:
         """Print all gaps, and the totals."""
         rows = [f"  {fault:38}{member:12}{gap:6.2f}" for fault, member, gap in self.gaps]
         sums = [f"  {name:50}{value:>6}" for name, value in self.totals]
-        self._print("\n".join([f"  {'fault':38}{'member':12}gap, s", *rows, "", *sums]))
+        self._print("\n".join([f"  {'fault':38}{'member':12}gap, s", *rows, "", *sums, ""]))
 
     def _print(self, text: str) -> None:
         with self.capture.global_and_fixture_disabled():

@@ -74,11 +74,11 @@ class Stack:
     async def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS + UP_SECONDS) -> str:
         """Run a compose command."""
         start = (str(COMPOSE), "--project-name", self.project, "--file", str(self._file))
-        return await self._run(*start, *arguments, seconds=seconds)
+        return await self.run(*start, *arguments, seconds=seconds)
 
     async def docker(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run a docker command."""
-        return await self._run("docker", *arguments, seconds=seconds)
+        return await self.run("docker", *arguments, seconds=seconds)
 
     async def each(self, command: str, *members: str) -> None:
         """Give one docker command for the containers of these members."""
@@ -108,7 +108,8 @@ class Stack:
         alias = ["--alias", member]
         await self.docker("network", "connect", *alias, self.network, self.container(member))
 
-    async def _run(self, *command: str, seconds: float) -> str:
+    async def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Run any command; return its standard output."""
         process = await asyncio.create_subprocess_exec(
             *command, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

@@ -8,6 +8,8 @@ and from a container inside. Where no engine can be had it is skipped, with the 
 import asyncio
 import json
 import os
+import re
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from _pytest.capture import CaptureManager
 
 from dledger_broker.demo.proof import compare_members
 from dledger_client import AsyncAdmin, AsyncProducer, ClientError
-from tests.compose.engine import Engine, NoEngine, base_image, engine
+from tests.compose.engine import ROOT, Engine, NoEngine, base_image, engine
 from tests.compose.report import Report
 from tests.compose.stack import CommandFailed, Stack
 from tests.compose.strict_order import (
@@ -41,6 +43,7 @@ SETTLE_SECONDS: Final = 60.0
 ACKNOWLEDGED_AGAIN: Final = 20
 """So many of each key after a fault show that the group serves again."""
 SPREAD: Final = 600
+DATA: Final = "/var/lib/dledger/g1"
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,21 @@ async def read_inside(stack: Stack) -> list[Found]:
     return found
 
 
+async def run_the_example(stack: Stack) -> None:
+    """Run what deploy/README.md begins with."""
+    example = ROOT / "deploy" / "strict_order_producer.py"
+    lines = await stack.run(sys.executable, str(example), stack.name_servers, "5")
+    steps = re.findall(r"^step (\d+): queue \d+, offset (\d+),", lines, re.MULTILINE)
+    assert steps == [(str(step), str(step)) for step in range(5)]
+
+
+async def lose_the_data_of_a_member(stack: Stack) -> None:
+    """Do what deploy/README.md says to do about a damaged member."""
+    await stack.compose("stop", "n3")
+    await stack.compose("run", "--rm", "n3", "repair", DATA, "--even-if-healthy", "--yes")
+    await stack.compose("start", "n3")
+
+
 async def one_group(stack: Stack, report: Report) -> None:
     async with running(stack, report), AsyncAdmin(stack.name_servers) as admin:
         group = OneGroup(stack, admin, report)
@@ -195,6 +213,9 @@ async def one_group(stack: Stack, report: Report) -> None:
         acknowledged = group.traffic.acknowledged
         found = await read_all(stack.name_servers)
         verdict = judge(acknowledged, found)
+        await run_the_example(stack)
+        await lose_the_data_of_a_member(stack)
+        report.say(f"a member came back without its data; led by {await group.settled()}")
         addresses = {name: stack.address(name) for name in MEMBERS}
         same = await compare_members(admin, addresses, SETTLE_SECONDS)
         inside = await read_inside(stack)
