@@ -231,30 +231,42 @@ def _from_packages(used: Engine, name: str) -> None:
     sources = next((path for path in DEBIAN_SOURCES if path.exists()), None)
     if sources is None:
         raise NoEngine("no base image: this machine has no list of Debian packages")
-    trusted = f'mkdir -p "$1{AUTHORITIES}"; cp {AUTHORITIES}/*.crt "$1{AUTHORITIES}" 2>&- || true'
     with tempfile.TemporaryFile() as errors:
-        made = subprocess.Popen(
-            [
-                "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io",
-                "--include=python3,python3-venv,ca-certificates",
-                '--customize-hook=ln -s python3 "$1/usr/bin/python"',
-                f"--customize-hook={trusted}",
-                '--customize-hook=chroot "$1" update-ca-certificates',
-                _release(), "-", str(sources),
-            ],
-            stdout=subprocess.PIPE, stderr=errors,
-        )  # fmt: skip
-        environment = "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt"
-        assert made.stdout is not None
-        with made.stdout as tree:
-            taken = subprocess.run(
-                ["docker", "import", "--change", environment, "-", name],
-                env=used.environment, stdin=tree, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+        made = subprocess.Popen(_bootstrap(sources), stdout=subprocess.PIPE, stderr=errors)
+        try:
+            taken = _import(used, made, name)
+        except BaseException:
+            made.terminate()  # it takes its own files away
+            made.wait()
+            raise
         if made.wait() or taken.returncode:
             errors.seek(0)
             said = errors.read().decode(errors="replace") or taken.stderr
             raise NoEngine(f"no base image: mmdebstrap: {_last_line(said)}")
+
+
+def _bootstrap(sources: Path) -> list[str]:
+    trusted = f'mkdir -p "$1{AUTHORITIES}"; cp {AUTHORITIES}/*.crt "$1{AUTHORITIES}" 2>&- || true'
+    return [
+        "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io",
+        "--include=python3,python3-venv,ca-certificates",
+        '--customize-hook=ln -s python3 "$1/usr/bin/python"',
+        f"--customize-hook={trusted}",
+        '--customize-hook=chroot "$1" update-ca-certificates',
+        _release(), "-", str(sources),
+    ]  # fmt: skip
+
+
+def _import(
+    used: Engine, made: "subprocess.Popen[bytes]", name: str
+) -> "subprocess.CompletedProcess[str]":
+    assert made.stdout is not None
+    trust = "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt"
+    with made.stdout as tree:
+        return subprocess.run(
+            ["docker", "import", "--change", trust, "-", name],
+            env=used.environment, stdin=tree, capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
 
 def _release() -> str:

@@ -118,9 +118,11 @@ class Stack:
             async with asyncio.timeout(seconds):
                 answer, errors = await process.communicate()
         except TimeoutError:
-            process.kill()
-            await process.communicate()
             raise CommandFailed(f"{' '.join(command)}: not done within {seconds} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode:
             said = (errors + answer).decode(errors="replace").strip()
             raise CommandFailed(f"{' '.join(command)}: exit code {process.returncode}: {said}")
