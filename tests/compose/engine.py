@@ -232,7 +232,12 @@ def _from_packages(used: Engine, name: str) -> None:
     if sources is None:
         raise NoEngine("no base image: this machine has no list of Debian packages")
     with tempfile.TemporaryFile() as errors:
-        made = subprocess.Popen(_bootstrap(sources), stdout=subprocess.PIPE, stderr=errors)
+        made = subprocess.Popen(
+            _bootstrap(sources),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # it signals its whole process group when it is ended
+        )
         try:
             taken = _import(used, made, name)
         except BaseException:
