@@ -8,7 +8,7 @@ that failed moves nothing. Feeds every run into the log view, with the offsets t
 import msgspec
 
 from jepsen_tests.checkers.log_view import DRAINED, FINAL, POLLED, LogView
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.history import Op
 
 
 class Jump(msgspec.Struct):
@@ -42,7 +42,7 @@ class Readers:
         elif op.f == "drain":
             if op.is_ok:
                 self._drained(op)
-        elif op.f == "crash" or op.outcome is Kind.INFO:
+        elif op.f == "crash":
             self._positions.pop(op.p, None)
         elif op.is_ok:
             self._positions[op.p] = {

@@ -233,6 +233,12 @@ def an_unknown_send_before_what_it_followed() -> Story:
     return Story().send(1, "1-1", 1).lose(2, "2-1").final("2-1 1-1")
 
 
+@shows("real-time")
+def a_retry_of_a_refused_send_before_what_it_followed() -> Story:
+    story = Story().refuse(1, "1-1").send(2, "2-1", 1)
+    return story.invoke(1, "resend", "t/0", ["1-1"]).end(1, [0, 1]).final("1-1 2-1")
+
+
 @shows("real-time", "key-order")
 def a_key_the_wrong_way_round() -> Story:
     # Both sends follow each other in real time, whatever their key.

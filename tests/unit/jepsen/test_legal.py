@@ -10,7 +10,7 @@ from jepsen_tests.checkers import CHECKERS, CheckerCrashed, judge
 from jepsen_tests.checkers.judgement import Checker, Judgement, Valid, merged
 from jepsen_tests.checkers.linear import Does, Step, Stuck, linearize
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Kind
+from jepsen_tests.history import NEMESIS, Kind
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
 from tests.unit.jepsen.test_anomalies import entries, status, three_sent
 
@@ -171,6 +171,14 @@ def indices_go_back_over_a_restart() -> Story:
     story = Story().on("n1", "status", status(index=9)).fault("kill", "n1, n2")
     story.on("n1", "status", status(index=7)).fault("heal", "")
     return story.on("n1", "status", status(index=8))
+
+
+@legal
+def a_member_is_back_before_the_fault_is_said_to_be_in_force() -> Story:
+    story = Story().on("n1", "status", status(index=9))
+    story.row(NEMESIS, Kind.INVOKE, "kill", "n1")
+    story.on("n1", "status", status(index=7)).row(NEMESIS, Kind.OK, "kill", "n1")
+    return story.fault("heal", "").on("n1", "status", status(index=8))
 
 
 @legal
