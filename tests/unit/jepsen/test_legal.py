@@ -11,8 +11,9 @@ from jepsen_tests.checkers.judgement import Checker, Judgement, Valid, merged
 from jepsen_tests.checkers.linear import Does, Step, Stuck, linearize
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import NEMESIS, Kind
+from tests.unit.jepsen.anomalies import three_sent
+from tests.unit.jepsen.member_anomalies import entries, status
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
-from tests.unit.jepsen.test_anomalies import entries, status, three_sent
 
 STORIES: list[Callable[[], Story]] = []
 

@@ -1,0 +1,135 @@
+"""Every anomaly of members, of availability and of outcomes by hand."""
+
+from typing import Any
+
+from jepsen_tests.history import Kind
+from tests.unit.jepsen.anomalies import shows
+from tests.unit.jepsen.stories import Story
+
+
+def status(role: str = "follower", term: int = 1, index: int = 5, **more: Any) -> dict[str, Any]:
+    figures = {"commit": index, "applied": index, "last": index, "first": 1, "incarnation": 1}
+    return {"role": role, "term": term, "leader": "n1"} | figures | more
+
+
+def entries(crcs: list[int], applied: int = 3, digest: str = "aa") -> dict[str, Any]:
+    terms = [1] * len(crcs)
+    return {"first": 1, "terms": terms, "crcs": crcs, "applied": applied, "digest": digest}
+
+
+# Members: C15, C16.
+
+
+def of_members(*results: tuple[str, str, dict[str, Any]]) -> Story:
+    story = Story().phase("final")
+    for node, f, result in results:
+        story.on(node, f, result)
+    for node in ("n1", "n2", "n3"):  # who did not answer would be not-converged
+        story.on(node, "entries", entries([7]))
+    return story
+
+
+@shows("different-entry")
+def entries_differ() -> Story:
+    first, second = entries([7, 8, 9]), entries([7, 5, 9])
+    return of_members(("n1", "entries", first), ("n2", "entries", second))
+
+
+@shows("different-digest")
+def digests_differ() -> Story:
+    first, second = entries([7], digest="aa", applied=9), entries([7], digest="bb", applied=9)
+    return of_members(("n1", "entries", first), ("n2", "entries", second))
+
+
+@shows("two-leaders")
+def two_lead_in_a_term() -> Story:
+    return Story().on("n1", "status", status("leader")).on("n2", "status", status("leader"))
+
+
+@shows("term-back")
+def a_term_goes_back_over_a_restart() -> Story:
+    story = Story().on("n1", "status", status(term=3)).fault("kill").fault("heal", "")
+    return story.on("n1", "status", status(term=2))
+
+
+@shows("first-back")
+def trimmed_entries_come_back() -> Story:
+    return Story().on("n1", "status", status(first=4)).on("n1", "status", status(first=1))
+
+
+@shows("commit-back")
+def a_commit_index_goes_back() -> Story:
+    first, second = status(commit=5, applied=3), status(commit=4, applied=3)
+    return Story().on("n1", "status", first).on("n1", "status", second)
+
+
+@shows("applied-back")
+def an_applied_index_goes_back_in_a_partition() -> Story:
+    story = Story().on("n1", "status", status(applied=5)).fault("partition-one")
+    return story.on("n1", "status", status(applied=4))
+
+
+@shows("index-order")
+def applied_above_commit() -> Story:
+    return Story().on("n1", "status", status(commit=4, applied=5))
+
+
+@shows("index-order")
+def commit_above_the_last_entry() -> Story:
+    return Story().on("n1", "status", status(commit=6, applied=5))
+
+
+# Availability: C17, C18.
+
+
+@shows("too-slow")
+def too_long_without_a_leader() -> Story:
+    story = Story(budgets={"kill": 1.0}).fault("kill").begin_send(1, "1-1").wait(1500)
+    return story.end(1, [0, 1])
+
+
+@shows("too-slow")
+def never_again_acknowledged() -> Story:
+    story = Story(budgets={"kill": 1.0}).begin_send(1, "1-1").fault("kill").end(1, [0, 1])
+    return story.lose(2, "2-1").wait(1500)
+
+
+@shows("not-live")
+def no_write_after_the_heal() -> Story:
+    return Story().send(1, "1-1", 0).final("1-1").lose(2, "2-1")
+
+
+@shows("not-converged")
+def a_member_is_silent_in_the_end() -> Story:
+    story = Story().phase("final").on("n1", "status", status("leader"))
+    return story.on("n2", "status", status())
+
+
+@shows("not-converged")
+def nobody_leads_in_the_end() -> Story:
+    story = Story().phase("final")
+    for node in ("n1", "n2", "n3"):
+        story.on(node, "status", status())
+    return story
+
+
+@shows("not-converged")
+def a_member_is_behind_in_the_end() -> Story:
+    story = Story().phase("final").on("n1", "status", status("leader"))
+    return story.on("n2", "status", status()).on("n3", "status", status(index=4))
+
+
+# Outcomes: C19, C20.
+
+
+@shows("unexpected-error")
+def an_error_that_nobody_knows() -> Story:
+    story = Story(errors=["NOT_LEADER"]).begin_send(1, "1-1")
+    return story.end(1, kind=Kind.INFO, err="KeyError: 'x'")
+
+
+@shows("not-returned")
+def files_stay_open() -> Story:
+    figures = {"rss": 1000, "files": 10, "threads": 10}
+    story = Story().on("n1", "resources", figures).phase("final")
+    return story.on("n1", "resources", figures | {"files": 61})
