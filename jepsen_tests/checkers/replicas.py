@@ -10,8 +10,8 @@ from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Kind, Op
 
 LIVES_ON: Final = (
-    "partition", "isolate", "bridge", "ring", "one-way", "flapping", "delay", "loss", "bandwidth",
-    "slice", "slicing", "reset", "pause", "slow", "clock", "transfer", "cpu", "client", "zombie",
+    "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
+    "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
 )  # fmt: skip
 """How faults begin that end no process; any other may restart the members that it names."""
 
@@ -140,6 +140,7 @@ class _Lives:
     """
 
     def __init__(self, view: View) -> None:
+        self._nodes = view.header.nodes
         begun: dict[str, int] = {}
         starts: dict[tuple[str, int], int] = {}
         for row in view.history.faults:
@@ -159,7 +160,9 @@ class _Lives:
         hits = self._hits.get(op.node)
         if hits is None:
             hits = self._hits[op.node] = [
-                (start, fault.end) for fault, start in self._faults if fault.hits(op.node)
+                (start, fault.end)
+                for fault, start in self._faults
+                if fault.hits(op.node, self._nodes)
             ]
         if any(start < op.ended and op.began < end for start, end in hits):
             return None

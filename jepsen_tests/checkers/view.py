@@ -6,7 +6,7 @@ its history.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,10 +27,10 @@ class Fault:
     end: int
     row: int
 
-    def hits(self, node: str) -> bool:
-        """Say whether it may have touched a node: it names it, or names no node at all."""
-        names = re.findall(r"[\w.-]+", self.targets)
-        return node in names or not names or "all" in names
+    def hits(self, node: str, nodes: Collection[str]) -> bool:
+        """Say whether it may have touched a node: it names it, or none, or speaks of all."""
+        words = set(re.findall(r"[\w.-]+", self.targets))
+        return node in words or "all" in words or words.isdisjoint(nodes)
 
 
 class View:

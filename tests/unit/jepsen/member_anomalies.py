@@ -64,6 +64,12 @@ def a_commit_index_goes_back() -> Story:
 
 
 @shows("applied-back")
+def an_applied_index_goes_back_while_another_is_killed() -> Story:
+    story = Story().on("n1", "status", status(applied=5)).fault("kill", "n2, n3")
+    return story.on("n1", "status", status(applied=4))
+
+
+@shows("applied-back")
 def an_applied_index_goes_back_in_a_partition() -> Story:
     story = Story().on("n1", "status", status(applied=5)).fault("partition-one")
     return story.on("n1", "status", status(applied=4))

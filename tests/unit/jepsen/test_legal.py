@@ -183,6 +183,12 @@ def a_member_is_back_before_the_fault_is_said_to_be_in_force() -> Story:
 
 
 @legal
+def a_fault_that_names_no_member_may_have_hit_any() -> Story:
+    story = Story().on("n1", "status", status(index=9)).fault("restart", "one after the other")
+    return story.fault("heal", "").on("n1", "status", status(index=8))
+
+
+@legal
 def a_wiped_member_begins_again() -> Story:
     story = Story().on("n1", "status", status(term=4, first=5)).fault("wipe", "all")
     return story.fault("heal", "").on("n1", "status", status(index=1, incarnation=2))
