@@ -5,7 +5,7 @@ of it is never to serve what is wrong. Healing sets such a folder aside, as an o
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -18,6 +18,8 @@ BLOCK_SIZE: Final = 4096
 FLIPS_MAX: Final = 8
 CHANGING_SECONDS: Final = 2.0
 """How long a member runs between the copy of its blocks and their being put back."""
+CHANGING: Final = (".log", ".mdb")
+"""Files that a member writes to all the time: the newest segment, the state."""
 RESERVE: Final = "reserve"
 """A file that only takes up room: nothing is ever read from it."""
 
@@ -28,10 +30,12 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
-def _choose(folder: Path, random: Random) -> Path:
+def _choose(folder: Path, random: Random, suffixes: Collection[str] = ()) -> Path:
     """Return a file; each class (its suffix or name) is as likely as another."""
     classes: dict[str, list[Path]] = {}
     for path in _files(folder):
+        if suffixes and path.suffix not in suffixes:
+            continue
         classes.setdefault(path.suffix or path.name, []).append(path)
     if not classes:
         raise Skipped(f"nothing is stored in {folder}")
@@ -111,7 +115,7 @@ async def stale_blocks(scene: Scene) -> str:
     processes, folders = _repairing(scene, node)
     folder = folders.folder(node)
     await processes.kill(node)
-    path = await asyncio.to_thread(_choose, folder, scene.random)
+    path = await asyncio.to_thread(_choose, folder, scene.random, CHANGING)
     before = await asyncio.to_thread(path.read_bytes)
     await processes.start(node)
     await asyncio.sleep(CHANGING_SECONDS)

@@ -4,6 +4,7 @@ Owns the interface and the targets by role. A fault's `begin` does it and leaves
 is undone; healing is running these in reverse. What cannot be done now raises Skipped.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from jepsen_tests.backends.surface import Backend
 
 LEADER_SHARE: Final = 0.5
 """How often one member of a choice is the leader."""
+WHOLE_SECONDS_MAX: Final = 20.0
+"""For who lost its data to be filled and trusted again."""
 BORNE_SECONDS: Final = 10.0
 HEALED_SECONDS: Final = 25.0
 """What the longest fault takes to begin, its healing, and an election after it."""
@@ -97,14 +100,23 @@ class Scene:
         return found
 
     async def lose_disk(self, node: str) -> None:
-        """Note that a member's data will be gone; Skipped when the others could not bear it."""
-        statuses = await self.statuses()
-        whole = [n for n, s in statuses.items() if s.role in ("leader", "follower") and n != node]
-        if self.lost - {node} or len(whole) < self.majority:
-            raise Skipped(
-                f"{node} may not lose its disk: only {', '.join(whole) or 'nobody'} is whole"
-            )
-        self.lost.add(node)
+        """Note that a member's data will be gone; Skipped when the others cannot bear it.
+
+        One that lost its data before is waited for: it is filled again.
+        """
+        if self.lost - {node}:
+            raise Skipped(f"{', '.join(self.lost)} loses its disk in this phase")
+        until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
+        while True:
+            statuses = await self.statuses()
+            whole = {n for n, status in statuses.items() if status.role in ("leader", "follower")}
+            if len(whole - {node}) >= self.majority:
+                self.lost.add(node)
+                return
+            if asyncio.get_running_loop().time() > until:
+                names = ", ".join(sorted(whole - {node})) or "nobody"
+                raise Skipped(f"{node} may not lose its disk: besides only {names} is whole")
+            await asyncio.sleep(0.2)
 
 
 @dataclass(frozen=True, slots=True)
