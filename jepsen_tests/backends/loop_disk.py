@@ -64,8 +64,12 @@ class LoopDisk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        subprocess.run(["umount", "-l", str(self.mount)], check=False, capture_output=True)
+        self.detach()
         self.image.unlink(missing_ok=True)
+
+    def detach(self) -> None:
+        """Unmount, and keep the image."""
+        subprocess.run(["umount", "-l", str(self.mount)], check=False, capture_output=True)
 
     def cut_power(self, flag: int) -> None:
         """From now on every access fails with EIO; what was not synced never reaches the image.
@@ -106,12 +110,12 @@ class LoopDisk:
 
 
 class LoopDisks:
-    """One for each member, below its folder. Implements `surface.Disks`."""
+    """One for each member's data folder. Implements `surface.Disks`."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], processes: Processes) -> None:
         self._processes = processes
         self._disks = {
-            node: LoopDisk(folder / f"{node}.img", folder / node, MEMBER_DISK_BYTES)
+            node: LoopDisk(folder / f"{node}.img", folder / node / "data", MEMBER_DISK_BYTES)
             for node in nodes
         }
 
@@ -121,9 +125,9 @@ class LoopDisks:
             await asyncio.to_thread(disk.__enter__)
 
     async def detach(self) -> None:
-        """Unmount and remove all; the members have ended."""
+        """Unmount all, and keep the images: they hold the members' data. The members have ended."""
         for disk in self._disks.values():
-            await asyncio.to_thread(disk.__exit__, None, None, None)
+            await asyncio.to_thread(disk.detach)
 
     async def fill(self, node: str) -> None:
         """See `surface.Disks`."""

@@ -7,7 +7,8 @@ Owns folders, ports, configuration files and processes of a run:
     folder/<node>/data/           its log and state
     folder/<process>.log          what it printed
 
-With root and loop devices each member has a disk of its own, and with cgroups a limit.
+With root and loop devices each member's data have a disk of their own (`<node>.img`, kept), and
+with control groups a member can be limited.
 """
 
 import asyncio
