@@ -38,23 +38,27 @@ that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter
 A value whose body did not match its own checksum is shown as "!" and what was read in hex.
 The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
-Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final".
+Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
+that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE".
 """
 
 import enum
 import gc
 import os
-from collections.abc import Generator, Iterator, Sequence
+import re
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 from crc32c import crc32c
 
 VERSION: Final = 1
 NEMESIS: Final = -1
+NO_FAULTS: Final = ("phase", "died")
+"""What the nemesis writes down and does not do."""
 NEVER: Final = (1 << 63) - 1
 """When an operation ended whose end nobody saw, in ns."""
 _TAIL: Final = len(',"crc":"00000000"}\n')
@@ -341,20 +345,34 @@ class Pairing:
         return History(header, self._ops, self._faults, ended)
 
 
-def faults_in_force(history: History) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (fault, targets, from, to) of each fault: until the next "heal", or the end. Ns."""
-    open_faults: list[Row] = []
+class Fault(NamedTuple):
+    """A fault: class, targets, from its first act until it was healed (ns), and its row."""
+
+    name: str
+    targets: str
+    start: int
+    end: int
+    row: int
+
+    def hits(self, node: str, nodes: Collection[str]) -> bool:
+        """Say whether it may have touched a node: it names it, or none, or speaks of all."""
+        words = set(re.findall(r"[\w.-]+", self.targets))
+        return node in words or "all" in words or words.isdisjoint(nodes)
+
+
+def faults_in_force(history: History) -> Iterator[Fault]:
+    """Yield each fault that was done: until the next "heal", or the end."""
+    begun: dict[str, int] = {}
+    in_force: list[tuple[Row, int]] = []
     for row in history.faults:
-        if row.type is not Kind.OK or row.f == "phase":
-            continue
-        if row.f == "heal":
-            for fault in open_faults:
-                yield fault.f, fault.k, fault.t, row.t
-            open_faults.clear()
-        else:
-            open_faults.append(row)
-    for fault in open_faults:
-        yield fault.f, fault.k, fault.t, history.ended
+        if row.type is Kind.INVOKE:
+            begun[row.f] = row.t
+        elif row.type is Kind.OK and row.f == "heal":
+            yield from (Fault(f.f, f.k, start, row.t, f.i) for f, start in in_force)
+            in_force.clear()
+        elif row.type is Kind.OK and row.f not in NO_FAULTS:
+            in_force.append((row, begun.pop(row.f, row.t)))
+    yield from (Fault(f.f, f.k, start, history.ended, f.i) for f, start in in_force)
 
 
 def phase_of(history: History, name: str) -> int | None:

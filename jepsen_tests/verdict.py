@@ -36,7 +36,7 @@ def judge_file(path: Path, console: Console) -> int:
         "operations": len(history.ops),
         **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
         "seconds": history.ended / 1e9,
-        "faults": Counter(fault for fault, *_ in faults_in_force(history)),
+        "faults": Counter(fault.name for fault in faults_in_force(history)),
         "header": msgspec.to_builtins(history.header),
         "judgements": [asdict(each) for each in judgements],
     }

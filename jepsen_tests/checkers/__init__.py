@@ -88,7 +88,7 @@ CHECKERS: Final = (
     ),
     Checker(
         "C18", "liveness after heal", "in the end every place takes writes and all members agree",
-        ("not-live", "not-converged"), liveness,
+        ("not-live", "not-converged", "died"), liveness,
     ),
     Checker(
         "C19", "errors", "every error is a known one, and enough operations succeeded",

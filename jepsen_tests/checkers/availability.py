@@ -5,18 +5,26 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
-from jepsen_tests.checkers.view import Fault, View, seconds
-from jepsen_tests.history import Op
+from jepsen_tests.checkers.view import View, seconds
+from jepsen_tests.history import Fault, Op, Row
+
+MAY_END: Final = (
+    "failing-sync", "hung-sync", "full-disk", "power-cut", "next-quorum", "bit-flips", "truncation",
+    "deletion", "stale-blocks", "starve",
+)  # fmt: skip
+"""How faults begin after which a member may rightly end: its disk or memory failed it."""
 
 
 def recovery_time(view: View) -> Judgement:
     """C17. After a fault begins, a send invoked after it is acknowledged within the budget.
 
     One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
-    A fault after which nobody sent again tells nothing. Figures: median and worst per class, and
-    the longest time without an acknowledged send, per place and overall.
+    Faults that were in force together have all their budgets together. A fault after which nobody
+    sent again tells nothing. Figures: median and worst per class, and the longest time without an
+    acknowledged send, per place and overall.
     """
     judgement = Judgement("C17")
     budgets: dict[str, float] = view.header.notes.get("budgets", {})
@@ -24,8 +32,9 @@ def recovery_time(view: View) -> Judgement:
     for fault, ended, first in _recoveries(view):
         took = seconds(ended - fault.start)
         times[fault.name].append(took)
-        budget = budgets.get(fault.name)
-        if budget is not None and took > budget:
+        together = [o.name for o in view.faults if o.start < fault.end and fault.start < o.end]
+        budget = sum(budgets.get(name, 0.0) for name in together)
+        if fault.name in budgets and took > budget:
             judgement.add(
                 "too-slow",
                 f"{fault.name} {fault.targets}: no send that began later was acknowledged for "
@@ -79,10 +88,14 @@ def _longest(ends: Iterable[int]) -> float:
 def liveness(view: View) -> Judgement:
     """C18. In the final phase every place takes writes, and all members agree.
 
-    Their last statuses name one leader and equal commit indices. Not judged: places to which
+    Their last statuses name one leader and equal commit indices. No member ended by itself, unless
+    a fault that may end it had hit it before ("died"). Not judged: places to which
     nobody tried to send in that phase (unknown), members when the workload asked none.
     """
     judgement = Judgement("C18")
+    for row in view.history.faults:
+        if row.f == "died" and not _may_have_ended(view, row):
+            judgement.add("died", f"{row.k} ended by itself, {row.err}", (row.i,))
     places = _by_place(view.sends)
     asked = view.ops("status", "entries")
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
@@ -97,6 +110,15 @@ def liveness(view: View) -> Judgement:
     if asked:
         _is_converged(view, judgement)
     return judgement
+
+
+def _may_have_ended(view: View, died: Row) -> bool:
+    return any(
+        fault.start < died.t
+        and fault.name.startswith(MAY_END)
+        and fault.hits(died.k, view.header.nodes)
+        for fault in view.faults
+    )
 
 
 def _by_place(sends: Iterable[Op]) -> defaultdict[str, list[Op]]:

@@ -7,7 +7,7 @@ from typing import Final
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.history import Op
 
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
@@ -141,18 +141,7 @@ class _Lives:
 
     def __init__(self, view: View) -> None:
         self._nodes = view.header.nodes
-        begun: dict[str, int] = {}
-        starts: dict[tuple[str, int], int] = {}
-        for row in view.history.faults:
-            if row.type is Kind.INVOKE:
-                begun[row.f] = row.t
-            elif row.type is Kind.OK:
-                starts[row.f, row.t] = begun.get(row.f, row.t)
-        self._faults = [
-            (fault, starts[fault.name, fault.start])
-            for fault in view.faults
-            if not fault.name.startswith(LIVES_ON)
-        ]
+        self._faults = [fault for fault in view.faults if not fault.name.startswith(LIVES_ON)]
         self._hits: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, op: Op) -> int | None:
@@ -160,8 +149,8 @@ class _Lives:
         hits = self._hits.get(op.node)
         if hits is None:
             hits = self._hits[op.node] = [
-                (start, fault.end)
-                for fault, start in self._faults
+                (fault.start, fault.end)
+                for fault in self._faults
                 if fault.hits(op.node, self._nodes)
             ]
         if any(start < op.ended and op.began < end for start, end in hits):

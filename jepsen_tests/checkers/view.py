@@ -4,33 +4,15 @@ Everything is made when it is first asked for and kept as long as the view. A vi
 its history.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 
 from jepsen_tests.checkers.log_view import LogView
 from jepsen_tests.checkers.readers import Readers
-from jepsen_tests.history import NEMESIS, History, Kind, Op, faults_in_force
+from jepsen_tests.history import NEMESIS, Fault, History, Kind, Op, faults_in_force
 
 NS: int = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault while it was in force: class, targets, from and to in ns, the row that says so."""
-
-    name: str
-    targets: str
-    start: int
-    end: int
-    row: int
-
-    def hits(self, node: str, nodes: Collection[str]) -> bool:
-        """Say whether it may have touched a node: it names it, or none, or speaks of all."""
-        words = set(re.findall(r"[\w.-]+", self.targets))
-        return node in words or "all" in words or words.isdisjoint(nodes)
 
 
 class View:
@@ -82,11 +64,7 @@ class View:
     @cached_property
     def faults(self) -> list[Fault]:
         """Every fault with the time in which it was in force."""
-        rows = {(row.f, row.k, row.t): row.i for row in self.history.faults}
-        return [
-            Fault(name, targets, start, end, rows[name, targets, start])
-            for name, targets, start, end in faults_in_force(self.history)
-        ]
+        return list(faults_in_force(self.history))
 
     @cached_property
     def log(self) -> LogView:

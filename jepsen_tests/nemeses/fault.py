@@ -99,6 +99,22 @@ class Scene:
             raise Skipped(f"backend {self.backend.name}, {name}: {why}")
         return found
 
+    async def wait_until_whole(self) -> None:
+        """Wait until all members lead or follow; Skipped when they don't in time."""
+        await self._wait(lambda whole: len(whole) == len(self.backend.nodes), "all members")
+
+    async def _wait(self, enough: Callable[[set[str]], bool], what: str) -> None:
+        until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
+        while True:
+            statuses = await self.statuses()
+            whole = {n for n, status in statuses.items() if status.role in ("leader", "follower")}
+            if enough(whole):
+                return
+            if asyncio.get_running_loop().time() > until:
+                names = ", ".join(sorted(whole)) or "nobody"
+                raise Skipped(f"{what} needed to be whole, only {names} is")
+            await asyncio.sleep(0.1)
+
     async def lose_disk(self, node: str) -> None:
         """Note that a member's data will be gone; Skipped when the others cannot bear it.
 
@@ -106,17 +122,10 @@ class Scene:
         """
         if self.lost - {node}:
             raise Skipped(f"{', '.join(self.lost)} loses its disk in this phase")
-        until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
-        while True:
-            statuses = await self.statuses()
-            whole = {n for n, status in statuses.items() if status.role in ("leader", "follower")}
-            if len(whole - {node}) >= self.majority:
-                self.lost.add(node)
-                return
-            if asyncio.get_running_loop().time() > until:
-                names = ", ".join(sorted(whole - {node})) or "nobody"
-                raise Skipped(f"{node} may not lose its disk: besides only {names} is whole")
-            await asyncio.sleep(0.2)
+        await self._wait(
+            lambda whole: len(whole - {node}) >= self.majority, f"a majority without {node}"
+        )
+        self.lost.add(node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ async def restart_rolling(scene: Scene) -> str:
         scene.undo.push_async_callback(bring_back, scene, node)
         await processes.stop(node)
         await processes.start(node)
-        await asyncio.sleep(scene.random.uniform(*CRASH_PAUSE_SECONDS))
+        await scene.wait_until_whole()
     return ",".join(order)
 
 

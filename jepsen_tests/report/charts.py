@@ -41,11 +41,11 @@ def _by_outcome(history: History) -> dict[Kind, list[Op]]:
 
 
 def _shade(axes: Axes, history: History) -> None:
-    for name, _targets, begin, end in faults_in_force(history):
-        axes.axvspan(_seconds(begin), _seconds(end), color=FAULT_COLOUR, lw=0)
+    for fault in faults_in_force(history):
+        axes.axvspan(_seconds(fault.start), _seconds(fault.end), color=FAULT_COLOUR, lw=0)
         axes.annotate(
-            name, (_seconds(begin), 1.0), xycoords=("data", "axes fraction"), fontsize=5,
-            rotation=90, va="top", color="#555",
+            fault.name, (_seconds(fault.start), 1.0), xycoords=("data", "axes fraction"),
+            fontsize=5, rotation=90, va="top", color="#555",
         )  # fmt: skip
     axes.set_xlim(0, max(1.0, _seconds(history.ended)))
 

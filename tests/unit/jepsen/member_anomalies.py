@@ -125,6 +125,11 @@ def a_member_is_behind_in_the_end() -> Story:
     return story.on("n2", "status", status()).on("n3", "status", status(index=4))
 
 
+@shows("died")
+def a_member_ends_by_itself() -> Story:
+    return Story().fault("failing-sync", "n2").fault("heal", "").fault("died", "n1")
+
+
 # Outcomes: C19, C20.
 
 

@@ -96,6 +96,14 @@ def let_nobody_lead_in_the_end(b: Broken) -> bool:
     return True
 
 
+@names("died")
+def let_a_member_die(b: Broken) -> bool:
+    row = next((row for row in b.rows if row.f == "pause" and row.type is Kind.OK), None)
+    if row is not None:
+        row.f, row.k, row.err = "died", "n1", "exit 70"
+    return row is not None
+
+
 @names("unexpected-error")
 def fail_with_something_new(b: Broken) -> bool:
     op = b.pick([op for op in b.ops if op.err])

@@ -88,14 +88,18 @@ def test_phases_and_faults(path: Path) -> None:
     history = read_history(path)
     assert phase_of(history, "setup") == STORY.rows[0].t
     assert phase_of(history, "quiet") is None
-    [(fault, targets, start, end)] = faults_in_force(history)
-    assert (fault, targets) == ("kill", "n1")
-    assert 0 < start < end < history.ended
+    [fault] = faults_in_force(history)
+    assert (fault.name, fault.targets) == ("kill", "n1")
+    assert 0 < fault.start < fault.end < history.ended
 
 
 def test_a_fault_without_a_heal_lasts_to_the_end() -> None:
     history = Story().fault("pause", "n2").history()
-    assert list(faults_in_force(history)) == [("pause", "n2", 2_000_000, history.ended)]
+    row = history.faults[-1]
+    (fault,) = faults_in_force(history)
+    assert (fault.name, fault.targets, fault.row) == ("pause", "n2", row.i)
+    assert fault.start <= row.t
+    assert fault.end == history.ended
 
 
 def test_every_cut_is_noticed(path: Path) -> None:

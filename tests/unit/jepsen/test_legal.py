@@ -239,6 +239,11 @@ def resources_that_grow_a_little() -> Story:
     return story.phase("final").on("n1", "resources", figures)
 
 
+@legal
+def a_member_ends_whose_disk_failed() -> Story:
+    return Story().fault("failing-sync", "n2").fault("died", "n2").fault("heal", "")
+
+
 @pytest.mark.parametrize("story", STORIES, ids=[story.__name__ for story in STORIES])
 def test_nothing_is_named(story: Callable[[], Story]) -> None:
     history = story().history()
@@ -313,7 +318,7 @@ def test_figures_of_faults() -> None:
     story = Story().send(1, "1-1", 0).fault("kill").lose(1, "1-2").wait(500).send(2, "2-1", 1)
     story.fault("heal", "").send(2, "2-2", 2).refuse(2, "2-3")
     recovery = judged(story.history())["C17"].facts
-    assert (recovery["kill_count"], recovery["kill_max_s"]) == (1, 0.504)
+    assert (recovery["kill_count"], recovery["kill_max_s"]) == (1, 0.505)
     assert recovery["longest_gap_s"] == recovery["longest_gap_s t/0"] == 0.506
     shares: dict[str, Any] = judged(story.history())["C19"].facts
     assert (shares["ops"], shares["ok_share"]) == (5, 0.6)
