@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants compose-test power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants chaos compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,9 @@ sim: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
+
+chaos: $(READY)
+	$(BIN)/python -m jepsen_tests suite smoke
 
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose
