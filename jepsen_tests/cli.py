@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from jepsen_tests.backends import BACKENDS
+from jepsen_tests.backends import BACKENDS, netns
+from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import HarnessFailure, unknown_name
 from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.run import Plan, Watch, execute
+from jepsen_tests.strength import TRIALS, prove
 from jepsen_tests.suite import SUITES, run_suite
 from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
@@ -91,6 +93,8 @@ def run(
         plan = Plan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checked before anything is made
+        if backend == NetnsBackend.name:
+            netns.run_inside([sys.executable, "-m", "jepsen_tests", *sys.argv[1:]])
         members = tuple(f"n{number}" for number in range(1, nodes + 1))
         folder.mkdir(parents=True)
         cluster: Backend = BACKENDS[backend](folder, members, plan.workload.settings, mutant)
@@ -161,6 +165,21 @@ def suite(
     except HarnessFailure as error:
         console.print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None
+
+
+@app.command()
+def mutants(
+    seed: Annotated[int, typer.Option(help="Of every run.")] = 1,
+    only: Annotated[str, typer.Option(help="One known bug.")] = "",
+    out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
+) -> None:
+    """Put known bugs into the members, and show which are found, and how fast."""
+    console = Console(stderr=True)
+    if only and only not in {trial.mutant for trial in TRIALS}:
+        error = unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
+        console.print(f"harness: {error}", style="red", markup=False)
+        raise typer.Exit(FAILED)
+    raise typer.Exit(prove(seed, out, only, console))
 
 
 @app.command()

@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -55,9 +55,12 @@ def free_ports(count: int) -> list[int]:
 class Members:
     """Processes, folders and surroundings of the members. Implements the handles of `surface`."""
 
-    def __init__(self, folder: Path, nodes: Sequence[str], mutant: str) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[str], mutant: str, within: Callable[[str], list[str]]
+    ) -> None:
         self._folder = folder
         self._mutant = mutant
+        self._within = within
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._controls = dict.fromkeys(nodes, Control())
 
@@ -99,7 +102,11 @@ class Members:
         environment = {key: each for key, each in os.environ.items() if key[:8] != "DLEDGER_"}
         with (self._folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
-                [sys.executable, "-m", "jepsen_tests.launch", str(os.getpid()), *arguments],
+                [
+                    *self._within(name),
+                    *(sys.executable, "-m", "jepsen_tests.launch", str(os.getpid())),
+                    *arguments,
+                ],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -196,13 +203,11 @@ class ProcessBackend(Backend):
         self.nodes = tuple(nodes)
         self._folder = folder
         self._settings = settings
-        self._members = Members(folder, nodes, mutant)
+        self._members = Members(folder, nodes, mutant, self._within)
         self.processes = self._members
         self.folders = self._members
         self.syncs = self._members
         self.clocks = self._members
-        self._proxies = LinkProxies()
-        self.network = self._proxies
         self.missing = {}
         why_not = loop_disk.why_not()
         self._loop_disks = None if why_not else LoopDisks(folder, nodes, self._members)
@@ -214,11 +219,38 @@ class ProcessBackend(Backend):
         self.cgroups = self._member_cgroups
         if why_not:
             self.missing["cgroups"] = why_not
-        names = [*NAME_SERVERS, *nodes]
-        self._links = [(a, b) for a in nodes for b in nodes if a != b]
+        self._lay_out_network()
+
+    # The network: what another kind of it changes.
+
+    def _lay_out_network(self) -> None:
+        names = [*NAME_SERVERS, *self.nodes]
+        self._links = [(a, b) for a in self.nodes for b in self.nodes if a != b]
         ports = free_ports(len(names) + len(self._links))
         self._ports = dict(zip(names, ports, strict=False))
         self._link_ports = dict(zip(self._links, ports[len(names) :], strict=True))
+        self._proxies = LinkProxies()
+        self.network = self._proxies
+
+    def _within(self, name: str) -> list[str]:
+        """Return the command within which a process is started."""
+        del name
+        return []
+
+    async def _start_network(self) -> None:
+        rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
+        await self._proxies.start(rows)
+
+    async def _stop_network(self) -> None:
+        await self._proxies.stop()
+
+    def _peer_address(self, node: str, peer: str) -> str:
+        """Return where a member reaches another one, or listens itself."""
+        if node == peer:
+            return self.address(node)
+        return f"{HOST}:{self._link_ports[node, peer]}"
+
+    # surface.Backend
 
     @property
     def bootstrap(self) -> str:
@@ -246,8 +278,7 @@ class ProcessBackend(Backend):
             await self._loop_disks.attach()
         for node in self.nodes:
             (self._folder / node / "config.toml").write_text(self._config(node))
-        rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
-        await self._proxies.start(rows)
+        await self._start_network()
         for name in NAME_SERVERS:
             self._members.spawn(name, ["dledger_namesrv", "--listen", self.address(name)])
         for node in self.nodes:
@@ -256,17 +287,14 @@ class ProcessBackend(Backend):
     async def stop(self) -> None:
         """See `surface.Backend`."""
         await self._members.end_all()
-        await self._proxies.stop()
+        await self._stop_network()
         if self._loop_disks is not None:
             await self._loop_disks.detach()
         if self._member_cgroups is not None:
             await self._member_cgroups.remove()
 
     def _config(self, node: str) -> str:
-        peers = {
-            peer: self.address(node) if peer == node else f"{HOST}:{self._link_ports[node, peer]}"
-            for peer in self.nodes
-        }
+        peers = {peer: self._peer_address(node, peer) for peer in self.nodes}
         servers = [self.address(name) for name in NAME_SERVERS]
         lines = [
             'cluster = "chaos"',
