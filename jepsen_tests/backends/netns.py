@@ -11,6 +11,7 @@ so one direction alone can be cut or lossy, as between real machines.
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -38,13 +39,11 @@ def why_not() -> str:
 
 
 async def _run(*command: str, text: str = "") -> None:
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    said, _ = await process.communicate(text.encode())
-    if process.returncode:
-        raise CannotRun(f"{' '.join(command)}: {said.decode().strip()}")
+    done = await asyncio.to_thread(
+        subprocess.run, command, input=text, text=True, capture_output=True, check=False
+    )
+    if done.returncode:
+        raise CannotRun(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
 
 
 class PacketRules:
