@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final
@@ -198,4 +199,8 @@ def main() -> None:
     # gRPC's fork handlers can hang a child, and this program starts many.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     sys.setswitchinterval(0.0005)
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - Python's own exit code would say "invalid"
+        traceback.print_exc()
+        sys.exit(FAILED)

@@ -27,7 +27,8 @@ async def _trouble(scene: Scene, links: Sequence[Link], trouble: Trouble) -> Non
 
 def between(some: Sequence[str], others: Sequence[str]) -> list[Link]:
     """Return the links of both directions between two sets."""
-    return [link for a in some for b in others if a != b for link in ((a, b), (b, a))]
+    links = (link for a in some for b in others if a != b for link in ((a, b), (b, a)))
+    return list(dict.fromkeys(links))
 
 
 def _others(scene: Scene, some: Sequence[str]) -> list[str]:

@@ -1,10 +1,12 @@
 """Bad requests of the command line: exit 3, the nearest name, nothing started."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from jepsen_tests import cli
 from jepsen_tests.cli import app
 from jepsen_tests.history import Header, HistoryWriter
 
@@ -55,3 +57,14 @@ def test_lists_name_everything() -> None:
     assert result.exit_code == 0
     for name in ("retention", "power-cut-all", "process"):
         assert name in result.output
+
+
+def test_a_bug_of_the_harness_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_path: Path, _console: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "judge_file", broken)
+    monkeypatch.setattr(sys, "argv", ["jepsen_tests", "check", "history.jsonl"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 3
