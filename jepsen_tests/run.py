@@ -157,7 +157,7 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
         await observer.look()
         enter("faults")
         nemesis = watch.nemesis = Nemesis(backend, recorder, admin, random)
-        async with _workers(plan.workload, stage, observer):
+        async with _Working(plan.workload, stage, observer):
             began = recorder.seconds
             await nemesis.run(plan.schedule)
             await asyncio.sleep(max(0.0, plan.seconds - (recorder.seconds - began)))
@@ -184,7 +184,7 @@ async def _set_up(plan: Plan, stage: Stage, admin: AsyncAdmin) -> None:
     await plan.workload.setup(stage)
 
 
-class _workers(contextlib.AbstractAsyncContextManager[None]):  # noqa: N801 - reads as a verb
+class _Working(contextlib.AbstractAsyncContextManager[None]):
     """The workload's tasks and an observer's, for the length of a block."""
 
     def __init__(self, workload: Workload, stage: Stage, observer: Observer) -> None:

@@ -274,7 +274,10 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
             async def execute() -> pb.TransferLeadershipReply:
                 target = MemberId(request.target) if request.target else None
-                leader = await served.host.transfer(target)
+                if target == served.names.member:  # also a call that is repeated: it is done
+                    leader: MemberId | None = target
+                else:
+                    leader = await served.host.transfer(target)
                 return pb.TransferLeadershipReply(leader=leader or "", term=served.host.group.term)
 
             return await self._calls.on_leader(call, messaging, TRANSFER, request, execute)

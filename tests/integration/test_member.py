@@ -76,6 +76,26 @@ async def started(cluster: Cluster) -> tuple[Member, pb.Topic]:
     return leader, await cluster.create_topic(TOPIC)
 
 
+def test_leadership_is_handed_over_and_asking_again_changes_nothing(tmp_path: Path) -> None:
+    """At any member; a repeated call finds that the target leads already, and so it is done."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            target, other = await cluster.followers()
+            request = pb.TransferLeadershipRequest(target=target.name)
+            await other.admin.TransferLeadership(request, timeout=10, metadata=other.metadata)
+            assert (await cluster.leader(other_than=leader.name)).name == target.name
+            term = (await target.status()).term
+            for member in cluster.members:
+                reply = await member.admin.TransferLeadership(
+                    request, timeout=10, metadata=member.metadata
+                )
+                assert (reply.leader, reply.term) == (target.name, term)
+
+    asyncio.run(run())
+
+
 def test_kill_the_leader_and_go_on(tmp_path: Path) -> None:
     """Nothing acknowledged is lost or doubled over a SIGKILL of the leader and its return."""
 
