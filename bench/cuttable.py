@@ -4,41 +4,52 @@ Owns: the ports between, the members' configuration that leads through them. Eve
 members has a link, each member one to the name server, and clients one to each member.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from bench import proxy
 from bench.cluster import Running, started
 from dledger_broker.local_cluster import NAME_SERVER, LocalCluster, free_ports
+from jepsen_tests.backends import link_server
+from jepsen_tests.backends.surface import Kind, Trouble
 
 CLIENTS = "clients"
 
 
 class Network:
-    """The proxies' process."""
+    """The proxies' process, and its links by name with both ends."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], links: dict[str, tuple[str, str]]) -> None:
         self._process = process
+        self._links = links
 
     def cut(self, member: str) -> None:
         """Let nothing through to or from a member."""
-        self._tell(f"cut {member}")
+        self._tell(member, asdict(Trouble(Kind.CUT)))
 
     def heal(self, member: str) -> None:
         """Let everything through again."""
-        self._tell(f"heal {member}")
+        self._tell(member, None)
 
-    def _tell(self, command: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{command}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer == "ok\n", f"{command}: {answer!r}"
+    def _tell(self, member: str, trouble: dict[str, object] | None) -> None:
+        for name, ends in self._links.items():
+            if member in ends:
+                say(self._process, [name, Kind.CUT, trouble], "ok")
+
+
+def say(process: subprocess.Popen[str], line: object, expected: str) -> None:
+    """Tell the proxies' process one line of its protocol, and hear its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(line) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer == f"{expected}\n", f"{line}: {answer!r}"
 
 
 @asynccontextmanager
@@ -57,26 +68,24 @@ async def cuttable(folder: Path) -> AsyncGenerator[tuple[Running, Network]]:
 @contextmanager
 def _proxies(cluster: LocalCluster) -> Generator[Network]:
     process = subprocess.Popen(
-        [sys.executable, "-m", proxy.__name__],
+        [sys.executable, "-m", link_server.__name__],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
         # The others of each member, and its clients: one port each, all found at once.
         free = iter(free_ports(len(cluster.member_names) * len(cluster.names)))
         clients = {member: next(free) for member in cluster.member_names}
+        rows: list[list[object]] = []
+        ends: dict[str, tuple[str, str]] = {}
         for member in cluster.member_names:
             ports = {other: next(free) for other in cluster.names if other != member}
             links = [(member, other, port) for other, port in ports.items()]
             for near, far, port in [*links, (CLIENTS, member, clients[member])]:
-                process.stdin.write(f"{near} {far} {port} {cluster.ports[far]}\n")
+                ends[f"{near}>{far}"] = (near, far)
+                rows.append([f"{near}>{far}", port, link_server.HOST, cluster.ports[far]])
             _rewrite(cluster, member, ports, clients)
-        process.stdin.write("\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        assert answer == "ready\n", answer
-        yield Network(process)
+        say(process, rows, "ready")
+        yield Network(process, ends)
     finally:
         process.kill()
         process.wait()

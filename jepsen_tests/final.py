@@ -1,7 +1,7 @@
 """After the faults: wait until the cluster is well, then read everything there is, in every way.
 
-Owns the final phase, which is the same for all workloads: fresh sends to every queue, two complete
-reads of every queue, what each member alone serves, each member's log entries, status, resources.
+Owns the final phase, which is the same for all workloads: fresh sends to every queue, a complete
+read of every queue, what each member alone serves, each member's log entries, status, resources.
 Everything goes into the history; whether it is good is for the checkers to say.
 """
 
@@ -13,9 +13,8 @@ from random import Random
 from typing import Any, Final
 
 from dledger_client import AsyncAdmin, EntryMark, MemberStatus
-from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.members import wait_until_well
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire, runs_of
 from jepsen_tests.workloads.clients import Worker, split_place
@@ -27,38 +26,6 @@ WELL_SECONDS_MAX: Final = 90.0
 READ_SECONDS_MAX: Final = 60.0
 """For one complete read of one queue."""
 POLLS_EMPTY_MAX: Final = 100
-
-
-async def statuses(backend: Backend, admin: AsyncAdmin) -> dict[str, MemberStatus]:
-    """Return what the members that answer say of themselves."""
-    found = await admin.statuses()
-    return {
-        node: status
-        for (group, node), status in found.items()
-        if group == backend.group and isinstance(status, MemberStatus)
-    }
-
-
-async def is_well(backend: Backend, admin: AsyncAdmin) -> bool:
-    """Tell whether all members answer, one leads, and all have committed and applied the same."""
-    found = await statuses(backend, admin)
-    roles = sorted(status.role for status in found.values())
-    ends = {(s.commit_index, s.applied_index, s.last_index) for s in found.values()}
-    wanted = ["follower"] * (len(backend.nodes) - 1) + ["leader"]
-    return roles == wanted and len(ends) == 1 and len(set(next(iter(ends)))) == 1
-
-
-async def wait_until_well(backend: Backend, admin: AsyncAdmin, seconds: float) -> bool:
-    """Wait; return whether it became well in time."""
-    until = asyncio.get_running_loop().time() + seconds
-    while asyncio.get_running_loop().time() < until:
-        try:
-            if await is_well(backend, admin):
-                return True
-        except DledgerError:
-            pass
-        await asyncio.sleep(0.1)
-    return False
 
 
 class Observer:

@@ -27,8 +27,6 @@ class Recorder:
         self._next_process = 0
         self.counts: Counter[tuple[str, Kind]] = Counter()
         """Operations that ended, by function and outcome."""
-        self.last_ok_send = 0.0
-        """When a send was acknowledged last, seconds since the run began."""
 
     def now(self) -> int:
         """Return ns since the run began."""
@@ -65,8 +63,6 @@ class Recorder:
     def end(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, err: str = "") -> None:
         """Note how it ended."""
         self.counts[f, kind] += 1
-        if f == "send" and kind is Kind.OK:
-            self.last_ok_send = self.seconds
         self._writer.append(Row(i=0, t=self.now(), p=p, type=kind, f=f, k=k, v=v, err=err))
 
 

@@ -20,8 +20,9 @@ from dledger_client import AsyncAdmin
 from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
-from jepsen_tests.final import Observer, final_phase, wait_until_well
+from jepsen_tests.final import Observer, final_phase
 from jepsen_tests.history import Header, HistoryWriter
+from jepsen_tests.members import wait_until_well
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.recorder import Recorder

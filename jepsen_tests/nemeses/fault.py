@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from dledger_client import AsyncAdmin, MemberStatus
+from jepsen_tests import members
 from jepsen_tests.backends.surface import Backend
 
 LEADER_SHARE: Final = 0.5
@@ -22,6 +23,21 @@ BORNE_SECONDS: Final = 10.0
 HEALED_SECONDS: Final = 25.0
 """What the longest fault takes to begin, its healing, and an election after it."""
 H = TypeVar("H")
+P = ParamSpec("P")
+
+
+class Undoing(AsyncExitStack):
+    """What healing a phase has to undo, the last first."""
+
+    pushed = 0
+    """How many acts were noted, before they were done."""
+
+    def push_async_callback(
+        self, callback: Callable[P, Awaitable[Any]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[P, Awaitable[Any]]:
+        """See `AsyncExitStack`; count it."""
+        self.pushed += 1
+        return super().push_async_callback(callback, *args, **kwargs)
 
 
 class Skipped(Exception):
@@ -35,19 +51,14 @@ class Scene:
     backend: Backend
     admin: AsyncAdmin
     random: Random
-    undo: AsyncExitStack
+    undo: Undoing
     """Closed by healing."""
     lost: set[str] = field(default_factory=set[str])
     """Members whose data were taken or damaged in this phase: never a majority."""
 
     async def statuses(self) -> dict[str, MemberStatus]:
         """Return what the members that answer say of themselves."""
-        found = await self.admin.statuses()
-        return {
-            node: status
-            for (group, node), status in found.items()
-            if group == self.backend.group and isinstance(status, MemberStatus)
-        }
+        return await members.statuses(self.backend, self.admin)
 
     async def leader(self) -> str:
         """Return who leads; Skipped when nobody says so."""
@@ -107,7 +118,7 @@ class Scene:
         until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
         while True:
             statuses = await self.statuses()
-            whole = {n for n, status in statuses.items() if status.role in ("leader", "follower")}
+            whole = {n for n, status in statuses.items() if status.role in members.WHOLE}
             if enough(whole):
                 return
             if asyncio.get_running_loop().time() > until:

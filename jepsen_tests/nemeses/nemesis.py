@@ -5,8 +5,6 @@ error of a tool is a failure of the harness, after everything was undone.
 """
 
 import asyncio
-from collections import Counter
-from contextlib import AsyncExitStack
 from random import Random
 
 from dledger_client import AsyncAdmin
@@ -14,7 +12,7 @@ from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.history import Kind
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
 from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import Schedule
@@ -30,7 +28,6 @@ class Nemesis:
         self._recorder = recorder
         self._admin = admin
         self._random = random
-        self.done: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         """Why a fault was not done, the last time."""
         self.now: tuple[str, ...] = ()
@@ -46,7 +43,7 @@ class Nemesis:
                     self.skipped.setdefault(name, "those before it took too long")
                 continue
             await asyncio.sleep(began + phase.at - now())
-            async with AsyncExitStack() as undo:
+            async with Undoing() as undo:
                 scene = Scene(self._backend, self._admin, self._random, undo)
                 begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
                 self.now = tuple(begun)
@@ -57,19 +54,22 @@ class Nemesis:
 
     async def _begin(self, fault: Fault, scene: Scene) -> bool:
         self._recorder.nemesis(fault.name, "", Kind.INVOKE)
+        before = scene.undo.pushed
         try:
-            targets = await fault.begin(scene)
+            targets, broken_off = await fault.begin(scene), ""
         except (Skipped, DledgerError) as error:
             self.skipped[fault.name] = str(error)
-            self._recorder.nemesis(fault.name, "", Kind.INFO, f"skipped: {error}")
-            return False
-        self.done[fault.name] += 1
-        self._recorder.nemesis(fault.name, targets, Kind.OK)
+            if scene.undo.pushed == before:
+                self._recorder.nemesis(fault.name, "", Kind.INFO, f"skipped: {error}")
+                return False
+            # Something was done, to whom is not known: it may have hit everybody.
+            targets, broken_off = "", f"broken off: {error}"
+        self._recorder.nemesis(fault.name, targets, Kind.OK, broken_off)
         return True
 
     async def heal(self) -> None:
         """Bring back who ended by itself (damage found later, a failed disk), and say so."""
-        async with AsyncExitStack() as undo:
+        async with Undoing() as undo:
             scene = Scene(self._backend, self._admin, self._random, undo)
             processes = self._backend.processes
             for node in self._backend.nodes if processes is not None else ():
