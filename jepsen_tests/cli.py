@@ -18,8 +18,9 @@ from rich.table import Table
 
 from jepsen_tests.backends import BACKENDS, netns
 from jepsen_tests.backends.netns import NetnsBackend
-from jepsen_tests.backends.surface import Backend
-from jepsen_tests.errors import HarnessFailure, unknown_name
+from jepsen_tests.backends.own import OwnBackend
+from jepsen_tests.backends.surface import Backend, Wanted
+from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.run import Plan, Watch, execute
@@ -81,9 +82,16 @@ def run(
     nodes: Annotated[int, typer.Option(min=1, max=7, help="3 or 5 members.")] = 3,
     concurrency: Annotated[int, typer.Option(min=1, max=100, help="Workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
+    bootstrap: Annotated[
+        str, typer.Option(help="Of backend own: your name servers, host:port,host:port.")
+    ] = "",
+    group: Annotated[str, typer.Option(help="Of backend own: the group, if there are more.")] = "",
+    commands: Annotated[
+        Path | None, typer.Option(help="Of backend own: how members are killed, links cut.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="A folder is made in it for this run.")] = Path("out"),
 ) -> None:
-    """Run a workload under faults against a new cluster, and judge what came of it."""
+    """Run a workload under faults against a new cluster or your own, and judge what came of it."""
     console = Console(stderr=True)
     try:
         _known("workload", workload, WORKLOADS)
@@ -94,12 +102,13 @@ def run(
         plan = Plan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checked before anything is made
+        _check_together(backend, mutant, bootstrap=bootstrap, group=group, commands=commands)
         if backend == NetnsBackend.name:
             netns.run_inside([sys.executable, "-m", "jepsen_tests", *sys.argv[1:]])
-        members = tuple(f"n{number}" for number in range(1, nodes + 1))
-        folder.mkdir(parents=True)
-        cluster: Backend = BACKENDS[backend](folder, members, plan.workload.settings, mutant)
-        history = uvloop.run(_watched(plan, cluster, console))
+        wanted = Wanted(
+            folder, nodes, plan.workload.settings, mutant, bootstrap, group, commands
+        )  # fmt: skip
+        history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("interrupted: the cluster is ended, the history is not complete")
         raise typer.Exit(FAILED) from None
@@ -110,12 +119,26 @@ def run(
     raise typer.Exit(judge_file(history, console))
 
 
+def _check_together(backend: str, mutant: str, **of_own: object) -> None:
+    """Refuse options that the backend has no use for: they would silently do nothing."""
+    if mutant and not BACKENDS[backend].has_mutants:
+        able = ", ".join(name for name, each in BACKENDS.items() if each.has_mutants)
+        raise BadRequest(
+            f"--mutant {mutant}: the members of backend {backend} are ordinary brokers without it; "
+            f"take one of {able}"
+        )
+    for option, value in of_own.items():
+        if value and backend != OwnBackend.name:
+            raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")
+
+
 async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
     watch = Watch()
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell made us ignore the first
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await backend.prepare()
     console.print(
         f"{plan.workload.name} on {backend.describe()}, seed {plan.seed}", markup=False,
         highlight=False,
@@ -125,6 +148,13 @@ async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
     if plan.schedule.left_out:
         names = ", ".join(plan.schedule.left_out)
         console.print(f"no time for {names}: give it more", style="yellow", markup=False)
+    if backend.is_kept and plan.workload.settings:
+        wanted = ", ".join(f"{key} = {each}" for key, each in plan.workload.settings.items())
+        console.print(
+            f"{plan.workload.name} wants members with {wanted}: see to that yourself",
+            style="yellow", markup=False,
+        )  # fmt: skip
+    plan.folder.mkdir(parents=True)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         showing = asyncio.ensure_future(_show(live, watch))
         try:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import importlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -28,7 +28,7 @@ from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import FaultKind, Schedule, draw_schedule
 from jepsen_tests.workloads.clients import CONNECTION, place_of
-from jepsen_tests.workloads.workload import Stage, Workload
+from jepsen_tests.workloads.workload import TOPIC_PREFIX, Stage, Workload
 
 SERVING_SECONDS_MAX: Final = 60.0
 HEALED_SECONDS_MAX: Final = 90.0
@@ -151,7 +151,10 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
         watch.phase = phase
         recorder.phase(phase)
 
-    async with AsyncAdmin(backend.bootstrap, CONNECTION) as admin:
+    async with (
+        AsyncAdmin(backend.bootstrap, CONNECTION) as admin,
+        _borrowed(admin) if backend.is_kept else contextlib.nullcontext(),
+    ):
         enter("setup")
         await _set_up(plan, stage, admin)
         observer = Observer(stage, admin)
@@ -170,13 +173,33 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
         await final_phase(stage, admin, places)
 
 
+@contextlib.asynccontextmanager
+async def _borrowed(admin: AsyncAdmin) -> AsyncGenerator[None]:
+    """Leave a cluster that is not ours without our topics, and begin in one that has none."""
+    if left := await _our_topics(admin):
+        raise HarnessFailure(
+            f"the cluster has topics of an earlier run, or of one that goes on: {', '.join(left)}; "
+            "delete them with `dledger topic delete NAME`"
+        )
+    yield
+    for name in await _our_topics(admin):
+        await admin.delete_topic(name)
+
+
+async def _our_topics(admin: AsyncAdmin) -> list[str]:
+    names = (topic.name for topic in await admin.list_topics())
+    return sorted(name for name in names if name.startswith(TOPIC_PREFIX))
+
+
 async def _set_up(plan: Plan, stage: Stage, admin: AsyncAdmin) -> None:
     """Wait until the cluster serves, and make the topics."""
     until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
     while True:
         try:
             for topic, queues in plan.workload.topics().items():
-                await admin.create_topic(topic, queues_per_group=queues)
+                await admin.create_topic(
+                    topic, queues_per_group=queues, groups=[stage.backend.group]
+                )
             break
         except DledgerError as error:
             if asyncio.get_running_loop().time() > until:

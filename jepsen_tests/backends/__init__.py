@@ -1,18 +1,16 @@
 """Clusters to test, and the handles by which they are hurt; one module for each kind."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
+from jepsen_tests.backends.compose import ComposeBackend
 from jepsen_tests.backends.netns import NetnsBackend
-from jepsen_tests.backends.process import ProcessBackend, Setting
+from jepsen_tests.backends.own import OwnBackend
+from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.backends.toxiproxy_links import ToxiproxyBackend
 
-Make = Callable[[Path, Sequence[str], Mapping[str, Setting], str], Backend]
-"""Of a run's folder, members' names, their settings, and a known bug."""
-BACKENDS: Final[Mapping[str, Make]] = {
-    "process": ProcessBackend,
-    "netns": NetnsBackend,
-    "toxiproxy": ToxiproxyBackend,
+BACKENDS: Final[Mapping[str, type[Backend]]] = {
+    backend.name: backend
+    for backend in (ProcessBackend, NetnsBackend, ToxiproxyBackend, ComposeBackend, OwnBackend)
 }

@@ -15,11 +15,9 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,28 +26,16 @@ from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
-from jepsen_tests.backends.surface import Backend
+from jepsen_tests.backends.ports import HOST, free_ports
+from jepsen_tests.backends.surface import Backend, Wanted
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.launch import Control
 
-HOST: Final = "127.0.0.1"
 GROUP: Final = "group-1"
 NAME_SERVERS: Final = ("ns1", "ns2")
 STOP_SECONDS: Final = 15.0
 REPAIR_SECONDS: Final = 120.0
 ROOT: Final = Path(__file__).parents[2]
-
-Setting = str | int | float | bool
-
-
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports that nobody listens on now."""
-    with ExitStack() as stack:
-        # All are held until the last is found: a port that was let go may be found again.
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 class Members:
@@ -195,15 +181,15 @@ class ProcessBackend(Backend):
     """Processes of this machine, a proxy on each link between two. Needs no root."""
 
     name = "process"
+    has_mutants = True
     group = GROUP
 
-    def __init__(
-        self, folder: Path, nodes: Sequence[str], settings: Mapping[str, Setting], mutant: str
-    ) -> None:
-        self.nodes = tuple(nodes)
+    def __init__(self, wanted: Wanted) -> None:
+        folder, nodes = wanted.folder, wanted.node_names
+        self.nodes = nodes
         self._folder = folder
-        self._settings = settings
-        self._members = Members(folder, nodes, mutant, self._within)
+        self._settings = wanted.settings
+        self._members = Members(folder, nodes, wanted.mutant, self._within)
         self.processes = self._members
         self.folders = self._members
         self.syncs = self._members

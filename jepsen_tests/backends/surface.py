@@ -14,8 +14,8 @@ needs some handles and is skipped, loudly, where one is missing.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -24,6 +24,32 @@ from jepsen_tests.errors import HarnessFailure
 
 class CannotRun(HarnessFailure):
     """This backend does not run on this machine; the message says what is missing."""
+
+
+Setting = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The cluster that is asked for."""
+
+    folder: Path
+    """Of the run; there when the cluster is started."""
+    nodes: int = 3
+    settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
+    """Members' configuration that the workload wants."""
+    mutant: str = ""
+    """A known bug to put into the members; only of backends that say they can (`has_mutants`)."""
+    bootstrap: str = ""
+    """Name servers of a cluster that runs already."""
+    group: str = ""
+    commands: Path | None = None
+    """How such a cluster is hurt."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of members that we start ourselves."""
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
 
 
 class Processes(Protocol):
@@ -163,6 +189,10 @@ class Backend(ABC):
     """One cluster, from nothing until it is gone."""
 
     name: ClassVar[str]
+    has_mutants: ClassVar[bool] = False
+    """Its members are started through `launch`, which can put a known bug into them."""
+    is_kept: ClassVar[bool] = False
+    """It is somebody's cluster: what a run made in it is deleted at the end."""
     nodes: tuple[str, ...]
     group: str
     missing: dict[str, str]
@@ -174,6 +204,13 @@ class Backend(ABC):
     syncs: Syncs | None = None
     clocks: Clocks | None = None
     cgroups: Cgroups | None = None
+
+    @abstractmethod
+    def __init__(self, wanted: Wanted) -> None:
+        """CannotRun when this machine cannot, as far as is known without starting anything."""
+
+    async def prepare(self) -> None:  # noqa: B027 - most have nothing to learn
+        """Learn what is there, start nothing; CannotRun when it isn't there."""
 
     @property
     @abstractmethod

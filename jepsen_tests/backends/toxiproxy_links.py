@@ -10,14 +10,15 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from toxiproxy import Proxy, Toxiproxy
 
-from jepsen_tests.backends.process import HOST, ProcessBackend, Setting, free_ports
-from jepsen_tests.backends.surface import CannotRun, Kind, Trouble
+from jepsen_tests.backends.ports import HOST, free_ports
+from jepsen_tests.backends.process import ProcessBackend
+from jepsen_tests.backends.surface import CannotRun, Kind, Trouble, Wanted
 
 SERVER: Final = "toxiproxy-server"
 SOURCE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
@@ -145,11 +146,9 @@ class ToxiproxyBackend(ProcessBackend):
 
     name = "toxiproxy"
 
-    def __init__(
-        self, folder: Path, nodes: Sequence[str], settings: Mapping[str, Setting], mutant: str
-    ) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self._binary = server_binary()
-        super().__init__(folder, nodes, settings, mutant)
+        super().__init__(wanted)
 
     def _lay_out_network(self) -> None:
         super()._lay_out_network()

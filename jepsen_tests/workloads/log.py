@@ -5,8 +5,9 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
+from jepsen_tests.backends.surface import Setting
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
-from jepsen_tests.workloads.workload import LeastOk, Setting, Stage, Workload
+from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-log"
 QUEUES: Final = 6

@@ -9,9 +9,10 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin, TopicNotFound
+from jepsen_tests.backends.surface import Setting
 from jepsen_tests.recorder import Process
 from jepsen_tests.workloads.clients import CONNECTION
-from jepsen_tests.workloads.workload import LeastOk, Setting, Stage, Workload
+from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 CHANGED_TOPIC: Final = "chaos-changed"
 READ_QUEUES_MAX: Final = 8

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jepsen_tests.backends.surface import Backend
+from jepsen_tests.backends.surface import Backend, Setting
 from jepsen_tests.recorder import Recorder
 
-Setting = str | int | float | bool
 LeastOk = Mapping[str, tuple[int, float]]
 """By function: how many must succeed, and which share of all that ended."""
 PAUSE_MEAN_SECONDS: Final = 0.05
+TOPIC_PREFIX: Final = "chaos-"
+"""Of all topics that a workload makes, so that they are known in a cluster with others."""
 
 
 @dataclass(slots=True)

@@ -20,9 +20,9 @@ from _pytest.capture import CaptureManager
 
 from dledger_broker.demo.proof import compare_members
 from dledger_client import AsyncAdmin, AsyncProducer, ClientError
-from tests.compose.engine import ROOT, Engine, NoEngine, base_image, engine
+from jepsen_tests.docker.engine import ROOT, Engine, NoEngine, base_image, engine
+from jepsen_tests.docker.stack import CommandFailed, Stack
 from tests.compose.report import Report
-from tests.compose.stack import CommandFailed, Stack
 from tests.compose.strict_order import (
     KEYS,
     TOPIC,

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tests.compose import engine as engines
-from tests.compose.engine import NoEngine, engine, install
+from jepsen_tests.docker import engine as engines
+from jepsen_tests.docker.engine import NoEngine, engine, install
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """The containers of a compose file, under a project name and on ports of their own.
 
-Owns: the commands, and the faults as docker does them. Not: who leads and what is stored, which
-clients are asked (`test_compose`).
+Owns the commands, and the faults as docker does them. Who leads and what is stored, clients are
+asked.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dledger_broker.local_cluster import free_ports
-from tests.compose.engine import ROOT, Engine
+from jepsen_tests.backends.ports import free_ports
+from jepsen_tests.docker.engine import ROOT, Engine
+from jepsen_tests.errors import HarnessFailure
 
 COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
 """Of the development lock."""
@@ -21,18 +22,27 @@ BUILD_SECONDS = 420
 COMMAND_SECONDS = 90
 
 
-class CommandFailed(Exception):
+class CommandFailed(HarnessFailure):
     """A docker or compose command ended with an error."""
 
 
 class Stack:
     """One project: name servers `ns1`, `ns2`, and members."""
 
-    def __init__(self, used: Engine, file: str, image: str, base: str, members: Sequence[str]):
+    def __init__(
+        self,
+        used: Engine,
+        file: str,
+        image: str,
+        base: str,
+        members: Sequence[str],
+        *more_files: Path,
+    ):
+        """Of the compose file `deploy/<file>.yaml`, and what more files change in it."""
         self.members = tuple(members)
         self.image = image
         self.project = f"dledger-test-{file.replace('.', '-')}-{os.getpid()}"
-        self._file = ROOT / "deploy" / f"{file}.yaml"
+        self._files = (ROOT / "deploy" / f"{file}.yaml", *more_files)
         names = ("ns1", "ns2", *members)
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self._environment = used.environment | {
@@ -73,7 +83,8 @@ class Stack:
 
     async def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS + UP_SECONDS) -> str:
         """Run a compose command."""
-        start = (str(COMPOSE), "--project-name", self.project, "--file", str(self._file))
+        files = [word for file in self._files for word in ("--file", str(file))]
+        start = (str(COMPOSE), "--project-name", self.project, *files)
         return await self.run(*start, *arguments, seconds=seconds)
 
     async def docker(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:

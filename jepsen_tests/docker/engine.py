@@ -1,4 +1,4 @@
-"""A docker engine to test with: the one that can be reached, or one of our own for the while.
+"""A docker engine to work with: the one that can be reached, or one of our own for the while.
 
 Our own keeps everything below a temporary folder (data, sockets, configuration), makes its mounts
 in a mount namespace of its own, and is ended by its process id; `traces` takes away the rest.
@@ -14,20 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from tests.compose.traces import Traces, take_away
+from jepsen_tests.docker.traces import Traces, take_away
 
 ROOT = Path(__file__).parents[2]
 REGISTRY_BASE = "python:3.11-slim"
 START_SECONDS = 60
 STOP_SECONDS = 30
 PULL_SECONDS = 300
-CGROUP_PARENT = f"dledger-compose-test-{os.getpid()}"
+CGROUP_PARENT = f"dledger-engine-{os.getpid()}"
 PACKAGES = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables"}
 DEBIAN_SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
 AUTHORITIES = Path("/usr/local/share/ca-certificates")
@@ -69,9 +69,9 @@ class Engine:
 
 
 @contextmanager
-def engine(note: Note) -> Iterator[Engine]:
+def engine(note: Note) -> Generator[Engine]:
     """Yield an engine for the length of the block; NoEngine where there can be none."""
-    with tempfile.TemporaryDirectory(prefix="dledger-compose-") as name:
+    with tempfile.TemporaryDirectory(prefix="dledger-engine-") as name:
         folder = Path(name)
         (folder / "config").mkdir()
         if _answers(os.environ):
@@ -86,7 +86,7 @@ def engine(note: Note) -> Iterator[Engine]:
             yield used
 
 
-def _answers(environment: "os._Environ[str] | dict[str, str]") -> bool:
+def _answers(environment: Mapping[str, str]) -> bool:
     if not shutil.which("docker"):
         return False
     asked = subprocess.run(
@@ -100,7 +100,7 @@ def _answers(environment: "os._Environ[str] | dict[str, str]") -> bool:
 
 
 @contextmanager
-def _own(folder: Path, note: Note) -> Iterator[Engine]:
+def _own(folder: Path, note: Note) -> Generator[Engine]:
     _check_may_start()
     install([package for name, package in PACKAGES.items() if not shutil.which(name)], note)
     before = Traces.look(CGROUP_PARENT)
@@ -218,7 +218,7 @@ def base_image(used: Engine) -> str:
     else:
         used.images.append(REGISTRY_BASE)
         return REGISTRY_BASE
-    name = f"dledger-test-base:{os.getpid()}"
+    name = f"dledger-made-base:{os.getpid()}"
     _from_packages(used, name)
     used.images.append(name)
     return name

@@ -1,0 +1,231 @@
+"""The docker compose cluster of deploy/: the image that people run, on a real docker engine.
+
+Uses the engine that answers, or starts one of its own for the while (`docker.engine`). Members are
+ordinary containers: what needs to reach into their process or their disk cannot be done here. With
+root, and the engine on this machine, packets are dropped in the containers' network namespaces.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from jepsen_tests.backends import packet_rules
+from jepsen_tests.backends.packet_rules import PacketRules
+from jepsen_tests.backends.surface import Backend, CannotRun, Wanted
+from jepsen_tests.docker.engine import Engine, NoEngine, base_image, engine
+from jepsen_tests.docker.stack import CommandFailed, Stack
+from jepsen_tests.errors import BadRequest
+
+FILE: Final = "compose"
+NODES: Final = ("n1", "n2", "n3")
+GROUP: Final = "g1"
+ORDINARY: Final = "the members are ordinary containers of the image"
+
+
+class Containers:
+    """The members' containers. Implements `surface.Processes` and `surface.Cgroups`."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._running: set[str] = set()
+        self._pids: dict[str, int] = {}
+        self._limits: dict[str, tuple[str, str]] = {}
+        self._addresses: dict[str, str] = {}
+        self.rules = PacketRules(self._addresses, self._inside)
+
+    def pid(self, node: str) -> int | None:
+        """Return the process id on this machine, when it has one here."""
+        return self._pids.get(node)
+
+    def _inside(self, node: str) -> tuple[str, ...]:
+        pid = self._pids.get(node)
+        return ("nsenter", "--target", str(pid), "--net") if pid else ()
+
+    async def look(self) -> None:
+        """Learn where the containers are: a restarted one has another process, perhaps address."""
+        names = [self._stack.container(node) for node in self._stack.members]
+        for node, found in zip(
+            self._stack.members, json.loads(await self._stack.docker("inspect", *names)),
+            strict=True,
+        ):  # fmt: skip
+            state, host = found["State"], found["HostConfig"]
+            self._pids.pop(node, None)
+            self._running.discard(node)
+            self._limits.setdefault(node, (str(host["NanoCpus"] / 1e9), str(host["Memory"])))
+            if state["Running"]:
+                self._running.add(node)
+                address = found["NetworkSettings"]["Networks"][self._stack.network]["IPAddress"]
+                self._addresses[node] = address
+                # Of an engine on another machine the number would be another process's.
+                if _is_in_container(state["Pid"], found["Id"]):
+                    self._pids[node] = state["Pid"]
+
+    @property
+    def can_be_entered(self) -> bool:
+        """All containers' namespaces are on this machine."""
+        return len(self._pids) == len(self._stack.members)
+
+    # surface.Processes
+
+    async def kill(self, node: str) -> None:
+        """See `surface.Processes`."""
+        if node in self._running:
+            await self._stack.each("kill", node)
+        await self.look()
+
+    async def stop(self, node: str) -> None:
+        """See `surface.Processes`."""
+        await self._stack.each("stop", node)
+        await self.look()
+
+    async def start(self, node: str) -> None:
+        """See `surface.Processes`."""
+        await self._stack.each("start", node)
+        await self.look()
+        if self.can_be_entered:
+            await self.rules.apply(self._running)
+
+    async def pause(self, node: str) -> None:
+        """See `surface.Processes`."""
+        await self._stack.each("pause", node)
+
+    async def resume(self, node: str) -> None:
+        """See `surface.Processes`."""
+        if node in self._running:
+            await self._stack.each("unpause", node)
+
+    def is_running(self, node: str) -> bool:
+        """See `surface.Processes`: one that ended by itself the engine has started again."""
+        return node in self._running
+
+    def exit_code(self, node: str) -> int | None:
+        """See `surface.Processes`; the engine restarts whom we did not end."""
+        return None if node in self._running else 0
+
+    # surface.Cgroups
+
+    async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
+        """See `surface.Cgroups`; a container's memory is taken back only by ending it."""
+        del memory_bytes
+        cpus, _ = self._limits[node]
+        if cpu_percent:
+            cpus = str(cpu_percent / 100)
+        await self._stack.docker("update", "--cpus", cpus, self._stack.container(node))
+
+
+def _is_in_container(pid: int, container: str) -> bool:
+    try:
+        return container in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
+
+
+class ComposeBackend(Backend):
+    """The docker compose cluster of deploy/. Needs a docker engine, or root to start one."""
+
+    name = "compose"
+    group = GROUP
+
+    def __init__(self, wanted: Wanted) -> None:
+        if wanted.nodes != len(NODES):
+            raise BadRequest(
+                f"--nodes {wanted.nodes}: deploy/{FILE}.yaml has {len(NODES)} members; "
+                "take another backend for more"
+            )
+        self.nodes = NODES
+        self._wanted = wanted
+        self._exits = ExitStack()
+        self._entering: asyncio.Future[tuple[Engine, str]] | None = None
+        self._stack: Stack | None = None
+        self._containers: Containers | None = None
+        self._why_no_rules = packet_rules.why_not("nsenter")
+        self.missing = dict.fromkeys(("folders", "disks", "syncs", "clocks"), ORDINARY)
+        if self._why_no_rules:
+            self.missing["network"] = self._why_no_rules
+
+    @property
+    def _started(self) -> Stack:
+        assert self._stack is not None, "not started"
+        return self._stack
+
+    @property
+    def bootstrap(self) -> str:
+        """See `surface.Backend`."""
+        return self._started.name_servers
+
+    def address(self, node: str) -> str:
+        """See `surface.Backend`."""
+        return self._started.address(node)
+
+    def pid(self, node: str) -> int | None:
+        """See `surface.Backend`."""
+        return None if self._containers is None else self._containers.pid(node)
+
+    def describe(self) -> str:
+        """See `surface.Backend`."""
+        return f"containers of deploy/{FILE}.yaml: {', '.join(self.nodes)}"
+
+    async def start(self) -> None:
+        """See `surface.Backend`."""
+        self._entering = asyncio.ensure_future(asyncio.to_thread(self._enter))
+        try:
+            # An interrupt leaves the thread to itself; `stop` waits for it.
+            used, base = await asyncio.shield(self._entering)
+            image = f"dledger-chaos:{os.getpid()}"
+            used.images.append(image)
+            self._stack = Stack(used, FILE, image, base, NODES, self._settings_file())
+            self._say("building the image")
+            await self._stack.build()
+            await self._stack.up()
+            await self._take_hold()
+        except (NoEngine, CommandFailed) as error:
+            raise CannotRun(str(error)) from error
+
+    def _enter(self) -> tuple[Engine, str]:
+        used = self._exits.enter_context(engine(self._say))
+        return used, base_image(used)
+
+    def _say(self, what: str) -> None:
+        sys.stderr.write(f"{what}\n")
+
+    def _settings_file(self) -> Path:
+        """Write what the workload wants the members to be told, as more of the compose file."""
+        environment = {
+            f"DLEDGER_{key.replace('.', '_').upper()}": json.dumps(value)
+            for key, value in self._wanted.settings.items()
+        }
+        path = self._wanted.folder / "settings.yaml"
+        services = {node: {"environment": environment} for node in NODES}
+        path.write_text(json.dumps({"services": services}))
+        return path
+
+    async def _take_hold(self) -> None:
+        containers = Containers(self._started)
+        await containers.look()
+        self.processes = containers
+        self.cgroups = containers
+        self._containers = containers
+        if not self._why_no_rules:
+            if containers.can_be_entered:
+                self.network = containers.rules
+            else:
+                self.missing["network"] = "the engine is not on this machine"
+
+    async def stop(self) -> None:
+        """See `surface.Backend`."""
+        if self._entering is None:
+            return
+        try:
+            if self._stack is not None:
+                log = self._wanted.folder / "containers.log"
+                try:
+                    log.write_text(await self._stack.compose("logs", "--no-color"))
+                finally:
+                    await self._stack.down()
+        finally:
+            await asyncio.wait([self._entering])
+            await asyncio.to_thread(self._exits.close)

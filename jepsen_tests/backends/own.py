@@ -1,0 +1,204 @@
+"""A cluster of your own, which runs already and goes on running: it is hurt by your commands.
+
+`--bootstrap` names its name servers; members and their addresses are learned from them. Without
+`--commands` only what clients can ask for is done (leadership is handed round). With it, a TOML
+file of shell lines, processes and links are hurt too; the lines read variables:
+
+    kill   = 'ssh "$HOST" sudo systemctl kill --signal=KILL dledger'
+    stop   = 'ssh "$HOST" sudo systemctl stop dledger'
+    start  = 'ssh "$HOST" sudo systemctl start dledger'
+    pause  = 'ssh "$HOST" sudo systemctl kill --signal=STOP dledger'
+    resume = 'ssh "$HOST" sudo systemctl kill --signal=CONT dledger'
+    cut    = 'ssh "$HOST" sudo nft add rule inet chaos in ip saddr "$PEER_HOST" drop'
+    heal   = 'ssh "$HOST" sudo nft flush chain inet chaos in'
+
+NODE, HOST and PORT are the member's name and published address. For `cut` and `heal` it is who no
+longer hears PEER (PEER_HOST, PEER_PORT).
+"""
+
+import asyncio
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dledger_client import AsyncAdmin, ConnectionConfig, MemberStatus
+from dledger_proto.errors import DledgerError
+from jepsen_tests.backends.surface import Backend, CannotRun, Kind, Trouble, Wanted
+from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
+
+OF_PROCESSES: Final = ("kill", "stop", "start", "pause", "resume")
+OF_LINKS: Final = ("cut", "heal")
+COMMAND_SECONDS_MAX: Final = 60.0
+LOOK: Final = ConnectionConfig(call_timeout_ms=5_000)
+
+
+def read_commands(path: Path) -> dict[str, str]:
+    """Return the lines by name; BadRequest naming what is wrong with the file."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadRequest(f"--commands {path}: {error}") from error
+    for name, line in found.items():
+        if name not in (*OF_PROCESSES, *OF_LINKS):
+            raise unknown_name(f"command in {path}", name, (*OF_PROCESSES, *OF_LINKS))
+        if not isinstance(line, str) or not line.strip():
+            raise BadRequest(f"{path}: {name} = {line!r} must be a shell line")
+    return found
+
+
+class Shell:
+    """Runs the lines. Implements `surface.Processes` and `surface.Network`."""
+
+    kinds = frozenset({Kind.CUT})
+
+    def __init__(self, commands: Mapping[str, str], addresses: Mapping[str, str]) -> None:
+        self._commands = commands
+        self._addresses = addresses
+        self._ended: set[str] = set()
+
+    async def _run(self, name: str, node: str, peer: str = "") -> None:
+        variables = _place("", node, self._addresses)
+        if peer:
+            variables |= _place("PEER_", peer, self._addresses) | {"PEER": peer}
+        # Not a pipe: a member that the line starts may keep it open as long as it lives.
+        with tempfile.TemporaryFile() as said:
+            process = await asyncio.create_subprocess_shell(
+                self._commands[name], env={**os.environ, **variables, "NODE": node},
+                stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said,
+            )  # fmt: skip
+            try:
+                async with asyncio.timeout(COMMAND_SECONDS_MAX):
+                    code: int | str = await process.wait()
+            except TimeoutError:
+                process.kill()
+                code = f"none within {COMMAND_SECONDS_MAX:g} s"
+            if code:
+                said.seek(0)
+                what = said.read().decode(errors="replace").strip()
+                raise HarnessFailure(f"command {name} for {node}: exit code {code}: {what}")
+
+    # surface.Processes
+
+    async def kill(self, node: str) -> None:
+        """See `surface.Processes`."""
+        self._ended.add(node)
+        await self._run("kill", node)
+
+    async def stop(self, node: str) -> None:
+        """See `surface.Processes`."""
+        self._ended.add(node)
+        await self._run("stop", node)
+
+    async def start(self, node: str) -> None:
+        """See `surface.Processes`."""
+        await self._run("start", node)
+        self._ended.discard(node)
+
+    async def pause(self, node: str) -> None:
+        """See `surface.Processes`."""
+        await self._run("pause", node)
+
+    async def resume(self, node: str) -> None:
+        """See `surface.Processes`."""
+        if node not in self._ended:
+            await self._run("resume", node)
+
+    def is_running(self, node: str) -> bool:
+        """See `surface.Processes`: whom we did not end runs, as far as we know."""
+        return node not in self._ended
+
+    def exit_code(self, node: str) -> int | None:
+        """See `surface.Processes`; how it ended we are not told."""
+        return 0 if node in self._ended else None
+
+    # surface.Network
+
+    async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
+        """See `surface.Network`: who is dialled no longer hears who dials."""
+        assert trouble.kind is Kind.CUT
+        for source, target in links:
+            await self._run("cut", target, source)
+
+    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+        """See `surface.Network`."""
+        assert kind is Kind.CUT
+        for source, target in links:
+            await self._run("heal", target, source)
+
+
+def _place(prefix: str, node: str, addresses: Mapping[str, str]) -> dict[str, str]:
+    host, _, port = addresses[node].rpartition(":")
+    return {f"{prefix}HOST": host.strip("[]"), f"{prefix}PORT": port}
+
+
+class OwnBackend(Backend):
+    """A cluster of your own that runs already (`--bootstrap`), hurt by your `--commands`."""
+
+    name = "own"
+    is_kept = True
+
+    def __init__(self, wanted: Wanted) -> None:
+        if not wanted.bootstrap:
+            raise BadRequest("backend own needs --bootstrap: the name servers of your cluster")
+        self._bootstrap = wanted.bootstrap
+        self.group = wanted.group
+        self._commands = {} if wanted.commands is None else read_commands(wanted.commands)
+        self._addresses: dict[str, str] = {}
+        yours = "it is your own cluster"
+        self.missing = dict.fromkeys(("folders", "disks", "syncs", "clocks", "cgroups"), yours)
+        shell = Shell(self._commands, self._addresses)
+        if self._has("processes", OF_PROCESSES):
+            self.processes = shell
+        if self._has("network", OF_LINKS):
+            self.network = shell
+
+    def _has(self, handle: str, names: Sequence[str]) -> bool:
+        lacking = [name for name in names if name not in self._commands]
+        if lacking:
+            self.missing[handle] = f"--commands has no {', '.join(lacking)}"
+        return not lacking
+
+    async def prepare(self) -> None:
+        """See `surface.Backend`."""
+        try:
+            async with AsyncAdmin(self._bootstrap, LOOK) as admin:
+                found = await admin.statuses()
+        except DledgerError as error:
+            raise CannotRun(f"--bootstrap {self._bootstrap}: {error}") from error
+        groups = sorted({group for group, _ in found})
+        if not groups:
+            raise CannotRun(f"--bootstrap {self._bootstrap}: no group is registered there")
+        if not self.group and len(groups) > 1:
+            raise BadRequest(f"--group is needed, there are: {', '.join(groups)}")
+        self.group = self.group or groups[0]
+        if self.group not in groups:
+            raise unknown_name("group", self.group, groups)
+        for (group, node), status in sorted(found.items(), key=lambda each: each[0]):
+            if group == self.group:
+                if not isinstance(status, MemberStatus):
+                    raise CannotRun(f"{node} of {group} does not answer: {status}")
+                self._addresses[node] = status.address
+        self.nodes = tuple(self._addresses)
+
+    @property
+    def bootstrap(self) -> str:
+        """See `surface.Backend`."""
+        return self._bootstrap
+
+    def address(self, node: str) -> str:
+        """See `surface.Backend`."""
+        return self._addresses[node]
+
+    def describe(self) -> str:
+        """See `surface.Backend`."""
+        where = ", ".join(f"{node} {address}" for node, address in self._addresses.items())
+        return f"group {self.group} of your own cluster: {where}"
+
+    async def start(self) -> None:
+        """See `surface.Backend`: it runs."""
+
+    async def stop(self) -> None:
+        """See `surface.Backend`: it goes on."""

@@ -1,0 +1,1 @@
+"""A docker engine and the containers of deploy/ on it."""

@@ -1,0 +1,88 @@
+"""The harness against a cluster that was there before: hurt by shell lines, left as it was."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dledger_broker.local_cluster import NAME_SERVER, LocalCluster
+from dledger_client import Admin, ClientError
+from tests.chaos.test_chaos import run
+from tests.waiting import wait_until
+
+PYTHON = shlex.quote(sys.executable)
+
+
+def lines(folder: Path) -> dict[str, str]:
+    """Return commands that hurt members whose process ids lie in files."""
+    member = f'cd {shlex.quote(str(folder))}/"$NODE"'
+    # A process that nobody waits for stays in the table, as Z.
+    ended = 'while ps -o stat= -p "$(cat pid)" | grep -qv Z; do sleep 0.1; done'
+    broker = f"{PYTHON} -m dledger_broker.cli broker --config config.toml"
+    return {
+        "kill": f'{member}; kill -9 "$(cat pid)"; {ended}',
+        "stop": f'{member}; kill "$(cat pid)"; {ended}',
+        "start": f"{member}; setsid {broker} >>log 2>&1 </dev/null & {member}; echo $! >pid",
+        "pause": f'{member}; kill -STOP "$(cat pid)"',
+        "resume": f'{member}; kill -CONT "$(cat pid)"',
+    }
+
+
+@contextmanager
+def somebodys(folder: Path) -> Iterator[LocalCluster]:
+    """Start a cluster that is not the harness's."""
+    cluster = LocalCluster(folder)
+    cluster.prepare()
+    listen = f"127.0.0.1:{cluster.ports[NAME_SERVER]}"
+    servers = subprocess.Popen([sys.executable, "-m", "dledger_namesrv", "--listen", listen])
+    commands = lines(folder)
+    try:
+        for node in cluster.member_names:
+            subprocess.run(
+                commands["start"],
+                shell=True,
+                check=True,
+                env={"NODE": node, "PATH": "/usr/bin:/bin"},
+            )
+        yield cluster
+    finally:
+        for node in cluster.member_names:
+            subprocess.run(
+                commands["kill"], shell=True, check=False,
+                env={"NODE": node, "PATH": "/usr/bin:/bin"}, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        servers.kill()
+        servers.wait()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_ones_own_is_hurt_by_commands_and_left_as_it_was(tmp_path: Path) -> None:
+    with somebodys(tmp_path / "theirs") as cluster:
+        bootstrap = f"127.0.0.1:{cluster.ports[NAME_SERVER]}"
+        with Admin(bootstrap) as admin:
+            wait_until(lambda: _created(admin, "theirs"), "the cluster serves")
+            commands = tmp_path / "commands.toml"
+            found = lines(tmp_path / "theirs").items()
+            commands.write_text("".join(f"{name} = {json.dumps(line)}\n" for name, line in found))
+            code, results, said = run(
+                tmp_path / "out", "--backend", "own", "--bootstrap", bootstrap,
+                "--workload", "fifo", "--nemesis", "kill,pause,transfer,isolate",
+                "--time", "25", "--seed", "1", "--commands", str(commands),
+            )  # fmt: skip
+            assert code == 0, said
+            assert {"kill", "pause", "transfer"} <= set(results["faults"])
+            assert "cannot do network here: --commands has no cut, heal" in said
+            assert [topic.name for topic in admin.list_topics()] == ["theirs"]
+
+
+def _created(admin: Admin, topic: str) -> bool:
+    try:
+        admin.create_topic(topic)
+    except ClientError:
+        return False
+    return True
