@@ -2,3 +2,8 @@
 
 `python -m jepsen_tests --help`; what it checks and how to use it: README.md in this folder.
 """
+
+import os
+
+# Or a child can hang or crash in gRPC's fork handlers between fork and exec.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

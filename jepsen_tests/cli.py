@@ -1,7 +1,6 @@
 """The command line: `python -m jepsen_tests run|list|check`."""
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -226,8 +225,6 @@ def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> 
 
 def main() -> None:
     """Run the command line."""
-    # gRPC's fork handlers can hang a child, and this program starts many.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     sys.setswitchinterval(0.0005)
     try:
         app()

@@ -46,11 +46,12 @@ class Observer:
                 partial(self._admin.status, address, backend.group), _shown_status,
                 node=node, reads=True,
             )  # fmt: skip
-            pid = backend.pid(node)
-            if pid is not None:
+            used = _resources(backend.pid(node))
+            if used:
                 await self._process.do(
-                    "resources", "", None, partial(_resources, pid), dict, node=node, reads=True
-                )
+                    "resources", "", None, partial(asyncio.sleep, 0, used), dict, node=node,
+                    reads=True,
+                )  # fmt: skip
 
     async def entries(self) -> None:
         """Note every member's log."""
@@ -89,14 +90,20 @@ def _shown_entries(found: tuple[list[EntryMark], MemberStatus]) -> dict[str, Any
     }
 
 
-async def _resources(pid: int) -> dict[str, int]:
+def _resources(pid: int | None) -> dict[str, int]:
+    """Return what a process uses; nothing when it is gone, or was while we looked."""
     proc = Path(f"/proc/{pid}")
-    fields = dict(
-        line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line
-    )
+    try:
+        lines = (proc / "status").read_text().splitlines()
+        files = sum(1 for _ in (proc / "fd").iterdir())
+    except OSError:
+        return {}
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "VmRSS" not in fields:  # it has ended, and its parent has not looked yet
+        return {}
     return {
         "rss": int(fields["VmRSS"].split()[0]) * 1024,
-        "files": sum(1 for _ in (proc / "fd").iterdir()),
+        "files": files,
         "threads": int(fields["Threads"]),
     }
 
