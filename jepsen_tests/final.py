@@ -48,10 +48,11 @@ class Observer:
             )  # fmt: skip
             used = _resources(backend.pid(node))
             if used:
-                await self._process.do(
-                    "resources", "", None, partial(asyncio.sleep, 0, used), dict, node=node,
-                    reads=True,
-                )  # fmt: skip
+
+                async def call(used: dict[str, int] = used) -> dict[str, int]:
+                    return used
+
+                await self._process.do("resources", "", None, call, dict, node=node, reads=True)
 
     async def entries(self) -> None:
         """Note every member's log."""
