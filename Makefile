@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants chaos chaos-mutants compose-test power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants chaos chaos-nightly chaos-mutants compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ mutants: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m jepsen_tests suite smoke
+
+chaos-nightly: $(READY)
+	$(BIN)/python -m jepsen_tests suite nightly --rounds 3
 
 chaos-mutants: $(READY)
 	$(BIN)/python -m jepsen_tests mutants

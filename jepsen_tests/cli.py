@@ -1,4 +1,4 @@
-"""The command line: `python -m jepsen_tests run|list|check`."""
+"""The command line: `python -m jepsen_tests run|list|check|suite|mutants|results`."""
 
 import asyncio
 import signal
@@ -22,6 +22,7 @@ from jepsen_tests.backends.surface import Backend, Wanted
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.results import summary
 from jepsen_tests.run import Plan, Watch, execute
 from jepsen_tests.strength import TRIALS, prove
 from jepsen_tests.suite import SUITES, run_suite
@@ -186,12 +187,13 @@ async def _show(live: Live, watch: Watch) -> None:
 def suite(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
     seed: Annotated[int, typer.Option(help="Of the first run; the next has one more.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="How often the whole suite.")] = 1,
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
     """Make several runs, one after the other; the worst verdict is that of all."""
     console = Console(stderr=True)
     try:
-        raise typer.Exit(run_suite(name, seed, out, console))
+        raise typer.Exit(run_suite(name, seed, rounds, out, console))
     except HarnessFailure as error:
         console.print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None
@@ -220,6 +222,18 @@ def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> 
         raise typer.Exit(judge_file(history, console))
     except (BadHistory, OSError) as error:
         console.print(str(error), style="red", markup=False)
+        raise typer.Exit(FAILED) from None
+
+
+@app.command()
+def results(
+    folders: Annotated[list[Path], typer.Argument(help="What runs or suites left.")],
+) -> None:
+    """Sum up what many runs did and found, as Markdown."""
+    try:
+        sys.stdout.write(summary(folders))
+    except (BadHistory, HarnessFailure, OSError) as error:
+        Console(stderr=True).print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None
 
 

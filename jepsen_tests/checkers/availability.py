@@ -29,7 +29,7 @@ def recovery_time(view: View) -> Judgement:
     judgement = Judgement("C17")
     budgets: dict[str, float] = view.header.notes.get("budgets", {})
     times: defaultdict[str, list[float]] = defaultdict(list)
-    for fault, ended, first in _recoveries(view):
+    for fault, ended, first in recoveries(view):
         took = seconds(ended - fault.start)
         times[fault.name].append(took)
         together = [o.name for o in view.faults if o.start < fault.end and fault.start < o.end]
@@ -50,7 +50,7 @@ def recovery_time(view: View) -> Judgement:
     return judgement
 
 
-def _recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
+def recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
     """Yield fault, when the first send that began after it was acknowledged, and that send.
 
     The end of the history stands for one that never came.

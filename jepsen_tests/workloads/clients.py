@@ -57,8 +57,12 @@ def shown_sent(results: Sequence[SendResult]) -> list[int]:
 class Worker:
     """One logical process with a producer and a consumer of its own."""
 
-    def __init__(self, recorder: Recorder, bootstrap: str, random: Random) -> None:
+    def __init__(
+        self, recorder: Recorder, bootstrap: str, random: Random, *, name: str = ""
+    ) -> None:
+        """`name` is its producer's: the next one of that name fences it off."""
         self.process = Process(recorder)
+        self._name = name
         self.random = random
         self._bootstrap = bootstrap
         self._counter = 0
@@ -73,7 +77,9 @@ class Worker:
     async def producer(self) -> AsyncProducer:
         """Return this life's producer."""
         if self._producer is None:
-            config = ProducerConfig(timeout_ms=CALL_TIMEOUT_MS, connection=CONNECTION)
+            config = ProducerConfig(
+                name=self._name, timeout_ms=CALL_TIMEOUT_MS, connection=CONNECTION
+            )
             self._producer = await AsyncProducer(self._bootstrap, config).start()
         return self._producer
 

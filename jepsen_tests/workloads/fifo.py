@@ -1,7 +1,13 @@
-"""W2: strict order. Each ordering key has one producer, which does not wait between its sends."""
+"""W2: strict order. Each ordering key has one producer, which does not wait between its sends.
+
+A producer that crashes is followed by one of the same name. Some do not know that they are dead:
+once the follower's first message is stored, what they send is refused, and is not a send in the
+history, so that it is a phantom wherever it is read.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -18,6 +24,11 @@ IN_FLIGHT: Final = 5
 """Sends of one key that are not yet settled; each is a process of its own in the history."""
 LIFE_SENDS: Final = 150
 """After so many sends on average a producer crashes; the next one goes on with the same key."""
+
+
+ZOMBIES: Final = 0.4
+"""Share of crashed producers that send again when they have a successor."""
+ZOMBIE_SENDS: Final = 3
 
 
 class FifoWorkload(Workload):
@@ -42,15 +53,20 @@ class FifoWorkload(Workload):
 
     async def _produce(self, stage: Stage, key: str, random: Random) -> None:
         life = 0
-        while not stage.over.is_set():
-            life += 1
-            worker = Worker(stage.recorder, stage.backend.bootstrap, random)
-            try:
-                await self._live(stage, worker, key, f"{key}.{life}")
-            finally:
-                await worker.close()
+        async with AsyncExitStack() as lives:
+            zombie: Worker | None = None
+            while not stage.over.is_set():
+                life += 1
+                worker = Worker(stage.recorder, stage.backend.bootstrap, random, name=key)
+                lives.push_async_callback(worker.close)
+                await self._live(stage, worker, key, f"{key}.{life}", zombie)
+                zombie = worker if random.random() < ZOMBIES else None
+                if zombie is None:
+                    await lives.aclose()
 
-    async def _live(self, stage: Stage, worker: Worker, key: str, name: str) -> None:
+    async def _live(
+        self, stage: Stage, worker: Worker, key: str, name: str, zombie: Worker | None
+    ) -> None:
         """Send until the producer crashes.
 
         `name` is the key in this life: order is promised to one producer; what it does not know
@@ -66,9 +82,25 @@ class FifoWorkload(Workload):
                 lane = await free.get()
                 # A task begins with its first step only: the send is handed over here, in order.
                 started = asyncio.Event()
-                sends.create_task(self._send(worker, producer, lane, key, name, started, free))
+                sent = sends.create_task(
+                    self._send(worker, producer, lane, key, name, started, free)
+                )
                 await started.wait()
+                if zombie is not None and await sent:
+                    await self._rise(zombie, key)
+                    zombie = None
                 await stage.pause(worker.random, 0.02)
+
+    async def _rise(self, zombie: Worker, key: str) -> None:
+        producer = await zombie.producer()
+        for _ in range(ZOMBIE_SENDS):
+            value = zombie.new_value()
+
+            async def call(value: str = value) -> SendResult:
+                body = body_of(value, zombie.random, 100)
+                return await producer.send(TOPIC, body, ordering_key=key)
+
+            await zombie.process.do("zombie-send", _place(key), [value], call, lambda _: None)
 
     async def _send(
         self,
@@ -79,10 +111,10 @@ class FifoWorkload(Workload):
         name: str,
         started: asyncio.Event,
         free: "asyncio.Queue[Process]",
-    ) -> None:
+    ) -> bool:
+        """Return whether it was acknowledged."""
         value = worker.new_value()
         body = body_of(value, worker.random, 100)
-        place = place_of(TOPIC, queue_of_key(key.encode(), QUEUES))
 
         async def call() -> list[SendResult]:
             future = producer.submit(TOPIC, body, ordering_key=key)
@@ -90,10 +122,11 @@ class FifoWorkload(Workload):
             return [await future.wait()]
 
         try:
-            await lane.do("send", place, [value], call, shown_sent, key=name)
+            done, _ = await lane.do("send", _place(key), [value], call, shown_sent, key=name)
         finally:
             started.set()
             free.put_nowait(lane)
+        return done
 
     async def _consume(self, stage: Stage, random: Random) -> None:
         worker = Worker(stage.recorder, stage.backend.bootstrap, random)
@@ -106,3 +139,7 @@ class FifoWorkload(Workload):
                 await worker.crash()
         finally:
             await worker.close()
+
+
+def _place(key: str) -> str:
+    return place_of(TOPIC, queue_of_key(key.encode(), QUEUES))
