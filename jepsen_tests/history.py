@@ -57,6 +57,8 @@ from crc32c import crc32c
 
 VERSION: Final = 1
 NEMESIS: Final = -1
+SKIPPED: Final = "skipped: "
+"""How the row of a fault that could not be done begins to say why."""
 NO_FAULTS: Final = ("phase", "died")
 """What the nemesis writes down and does not do."""
 NEVER: Final = (1 << 63) - 1

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from jepsen_tests.errors import BadRequest
 from jepsen_tests.nemeses import FAULTS, LOSING
+from jepsen_tests.nemeses.fault import CANNOT
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_FAILED = range(4)
 _WORST_FIRST: Final = (EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID)
@@ -70,6 +71,9 @@ def run_suite(name: str, seed: int, rounds: int, out: Path, console: Console) ->
     codes: list[int] = []
     for number, entry in enumerate(SUITES[name] * rounds):
         code, results = _run(entry, seed + number, out / name)
+        missed = _missed(entry, results)
+        if code == EXIT_VALID and missed:
+            code = EXIT_UNKNOWN
         codes.append(code)
         table.add_row(
             entry.workload, f"{entry.backend}, {entry.nodes}", str(seed + number),
@@ -78,8 +82,17 @@ def run_suite(name: str, seed: int, rounds: int, out: Path, console: Console) ->
             ", ".join(f"{fault} {times}" for fault, times in results.get("faults", {}).items()),
             ", ".join(sorted(set(entry.faults) - set(results.get("faults", {})))),
         )  # fmt: skip
+        for fault, why in missed.items():
+            console.print(f"{fault} was not done: {why}", style="yellow", markup=False)
     console.print(table)
     return next(code for code in _WORST_FIRST if code in codes)
+
+
+def _missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
+    """Return which faults were not done although they could have been, and why."""
+    done, skipped = results.get("faults", {}), results.get("skipped", {})
+    why = {name: skipped.get(name, "no time") for name in entry.faults if name not in done}
+    return {name: each for name, each in why.items() if not each.startswith(CANNOT)}
 
 
 def _run(entry: Entry, seed: int, out: Path) -> tuple[int, dict[str, Any]]:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
-from jepsen_tests.history import History, Kind, faults_in_force, read_history
+from jepsen_tests.history import SKIPPED, History, Kind, faults_in_force, read_history
 from jepsen_tests.report.page import write_page
 
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
@@ -37,6 +37,11 @@ def judge_file(path: Path, console: Console) -> int:
         **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
         "seconds": history.ended / 1e9,
         "faults": Counter(fault.name for fault in faults_in_force(history)),
+        "skipped": {
+            row.f: row.err.removeprefix(SKIPPED)
+            for row in history.faults
+            if row.err.startswith(SKIPPED)
+        },
         "header": msgspec.to_builtins(history.header),
         "judgements": [asdict(each) for each in judgements],
     }

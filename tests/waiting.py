@@ -1,6 +1,7 @@
 """Waiting for a condition with a deadline: tests never sleep for a time they guessed."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ async def until(
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
     """Look until `condition` holds, outside a loop; AssertionError at the deadline."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
+        pause.wait(0.05)

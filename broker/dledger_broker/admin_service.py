@@ -144,7 +144,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             messaging = self._calls.group_of(call)
-            topic = await messaging.topic_named(request.name)
+            topic = await messaging.topic_now(request.name, call.seconds_left())
             return pb.TopicReply(topic=topic_to_proto(topic))
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)

@@ -15,7 +15,7 @@ from dledger.state.machine import QueueSpan
 from dledger.state.results import Held, OffsetsCommitted, Registered, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic
 from dledger_broker.fetch import STORAGE_ERRORS, read_batches
-from dledger_broker.served import ServedGroup
+from dledger_broker.served import CONFIRM_SECONDS, ServedGroup
 from dledger_proto.batch import BatchHeader, BatchView, parse_message_id
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
@@ -120,6 +120,11 @@ class Messaging:
         if not known.permission & PERMISSION_READ:
             raise DledgerError(Code.NO_PERMISSION, f"topic {known.name} may not be read")
         return Queue(known.topic_id, queue)
+
+    async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
+        """Return a topic as it is at the time of the call (D10); TOPIC_NOT_FOUND."""
+        await self.served.confirm(seconds)
+        return await self.topic_named(name)
 
     async def topic_named(self, name: str) -> Topic:
         """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""

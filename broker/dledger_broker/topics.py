@@ -85,6 +85,7 @@ class TopicAuthority:
     async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
         """Create a topic; returns it, and the groups that have not taken it yet."""
         check_topic_name(request.name)
+        await self._messaging.served.confirm()
         known = self._messaging.served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -189,7 +190,8 @@ class TopicAuthority:
         return topic
 
     async def _known(self, name: str) -> Topic:
-        return await self._messaging.topic_named(name)
+        # A leader that is new may not have applied yet that its name has another topic now.
+        return await self._messaging.topic_now(name)
 
     async def _changed(self, command: commands.Command) -> Topic:
         result = await self._messaging.served.commands.propose(command)

@@ -19,11 +19,11 @@ MAY_END: Final = (
 
 
 def recovery_time(view: View) -> Judgement:
-    """C17. After a fault begins, a send invoked after it is acknowledged within the budget.
+    """C17. After a fault begins, a write invoked after it is acknowledged within the budget.
 
     One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
     Faults that were in force together have all their budgets together. A fault after which nobody
-    sent again tells nothing. Figures: median and worst per class, and the longest time without an
+    wrote again tells nothing. Figures: median and worst per class, and the longest time without an
     acknowledged send, per place and overall.
     """
     judgement = Judgement("C17")
@@ -37,7 +37,7 @@ def recovery_time(view: View) -> Judgement:
         if fault.name in budgets and took > budget:
             judgement.add(
                 "too-slow",
-                f"{fault.name} {fault.targets}: no send that began later was acknowledged for "
+                f"{fault.name} {fault.targets}: no write that began later was acknowledged for "
                 f"{took} s; the budget is {budget} s",
                 (fault.row, first.i, first.done) if first else (fault.row,),
             )
@@ -51,14 +51,14 @@ def recovery_time(view: View) -> Judgement:
 
 
 def recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
-    """Yield fault, when the first send that began after it was acknowledged, and that send.
+    """Yield fault, when the first write that began after it was acknowledged, and that write.
 
     The end of the history stands for one that never came.
     """
-    begins = [op.began for op in view.sends]
+    begins = [op.began for op in view.writes]
     earliest: list[Op | None] = [None] * (len(begins) + 1)
     for at in range(len(begins) - 1, -1, -1):
-        op, later = view.sends[at], earliest[at + 1]
+        op, later = view.writes[at], earliest[at + 1]
         is_earlier = op.is_ok and (later is None or op.ended < later.ended)
         earliest[at] = op if is_earlier else later
     for fault in view.faults:

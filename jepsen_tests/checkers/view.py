@@ -43,6 +43,11 @@ class View:
         """All sends and resends, in order of invocation."""
         return self.ops("send", "resend")
 
+    @cached_property
+    def writes(self) -> list[Op]:
+        """Everything that a quorum must store, in order of invocation."""
+        return self.ops("send", "resend", "commit", "reset", "set", "trim")
+
     def phase_row(self, name: str) -> int | None:
         """Return the row that began a phase; None when it never began."""
         rows = (row.i for row in self.history.faults if row.f == "phase" and row.k == name)

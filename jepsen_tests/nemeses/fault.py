@@ -20,8 +20,11 @@ LEADER_SHARE: Final = 0.5
 WHOLE_SECONDS_MAX: Final = 20.0
 """For who lost its data to be filled and trusted again."""
 BORNE_SECONDS: Final = 10.0
+LEADER_SECONDS_MAX: Final = 5.0
 HEALED_SECONDS: Final = 25.0
 """What the longest fault takes to begin, its healing, and an election after it."""
+CANNOT: Final = "backend "
+"""How the reason begins for which a fault cannot be done here at all."""
 H = TypeVar("H")
 P = ParamSpec("P")
 
@@ -60,13 +63,17 @@ class Scene:
         """Return what the members that answer say of themselves."""
         return await members.statuses(self.backend, self.admin)
 
-    async def leader(self) -> str:
-        """Return who leads; Skipped when nobody says so."""
-        statuses = await self.statuses()
-        leaders = [node for node, status in statuses.items() if status.role == "leader"]
-        if not leaders:
-            raise Skipped("nobody leads")
-        return max(leaders, key=lambda node: statuses[node].term)
+    async def leader(self, seconds: float = LEADER_SECONDS_MAX) -> str:
+        """Return who leads; Skipped when nobody says so for so long."""
+        until = asyncio.get_running_loop().time() + seconds
+        while True:
+            statuses = await self.statuses()
+            leaders = [node for node, status in statuses.items() if status.role == "leader"]
+            if leaders:
+                return max(leaders, key=lambda node: statuses[node].term)
+            if asyncio.get_running_loop().time() > until:
+                raise Skipped("nobody leads")
+            await asyncio.sleep(0.05)
 
     async def one(self) -> str:
         """Return one member, often the leader."""
@@ -107,7 +114,7 @@ class Scene:
         """Return a handle of the backend; Skipped when it has none."""
         if found is None:
             why = self.backend.missing.get(name, "it has none")
-            raise Skipped(f"backend {self.backend.name}, {name}: {why}")
+            raise Skipped(f"{CANNOT}{self.backend.name}, {name}: {why}")
         return found
 
     async def wait_until_whole(self) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import Kind
+from jepsen_tests.history import SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
@@ -40,7 +40,7 @@ class Nemesis:
         for phase in schedule.phases:
             if now() - began > schedule.seconds:
                 for name in phase.faults:
-                    self.skipped.setdefault(name, "those before it took too long")
+                    self._skip(name, "those before it took too long")
                 continue
             await asyncio.sleep(began + phase.at - now())
             async with Undoing() as undo:
@@ -58,14 +58,17 @@ class Nemesis:
         try:
             targets, broken_off = await fault.begin(scene), ""
         except (Skipped, DledgerError) as error:
-            self.skipped[fault.name] = str(error)
             if scene.undo.pushed == before:
-                self._recorder.nemesis(fault.name, "", Kind.INFO, f"skipped: {error}")
+                self._skip(fault.name, str(error))
                 return False
             # Something was done, to whom is not known: it may have hit everybody.
             targets, broken_off = "", f"broken off: {error}"
         self._recorder.nemesis(fault.name, targets, Kind.OK, broken_off)
         return True
+
+    def _skip(self, name: str, why: str) -> None:
+        self.skipped[name] = why
+        self._recorder.nemesis(name, "", Kind.INFO, f"{SKIPPED}{why}")
 
     async def heal(self) -> None:
         """Bring back who ended by itself (damage found later, a failed disk), and say so."""

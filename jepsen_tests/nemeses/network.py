@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jepsen_tests.backends.surface import Kind, Network, Trouble
-from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped
 
 Link = tuple[str, str]
 FLAPS: Final = 6
@@ -15,7 +15,7 @@ CUT: Final = Trouble(Kind.CUT)
 def _network(scene: Scene, kind: Kind) -> Network:
     network = scene.handle("network", scene.backend.network)
     if kind not in network.kinds:
-        raise Skipped(f"backend {scene.backend.name} has no {kind} of links")
+        raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links")
     return network
 
 

@@ -106,7 +106,6 @@ async def pauses(scene: Scene) -> str:
         try:
             node = await scene.leader()
         except Skipped:
-            await asyncio.sleep(0.2)
             continue
         scene.undo.push_async_callback(processes.resume, node)
         await processes.pause(node)

@@ -17,6 +17,7 @@ from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 CHANGED_TOPIC: Final = "chaos-changed"
 READ_QUEUES_MAX: Final = 8
 """It has as many write queues; read queues are the register's value."""
+READ_QUEUES: Final = f"read queues of {CHANGED_TOPIC}"
 EXISTING_TOPICS: Final = tuple(f"chaos-exists-{number}" for number in range(4))
 PAUSE_SECONDS: Final = 0.2
 
@@ -32,6 +33,14 @@ class MetadataWorkload(Workload):
     def topics(self) -> Mapping[str, int]:
         """See `Workload`."""
         return {CHANGED_TOPIC: READ_QUEUES_MAX}
+
+    async def setup(self, stage: Stage) -> None:
+        """Give every register a value that is known."""
+        process = Process(stage.recorder)
+        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+            await _change_to(process, admin, READ_QUEUES_MAX)
+            for name in EXISTING_TOPICS:
+                await _delete(process, admin, name)
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
         """See `Workload`."""
@@ -49,43 +58,54 @@ class MetadataWorkload(Workload):
 
 
 async def _change(process: Process, admin: AsyncAdmin, random: Random) -> None:
-    register = f"read queues of {CHANGED_TOPIC}"
     if random.random() < 0.5:
-
-        async def read() -> int:
-            return (await admin.describe_topic(CHANGED_TOPIC)).read_queues
-
-        await process.do("get", register, None, read, lambda found: found, reads=True)
+        await _change_to(process, admin, random.randint(1, READ_QUEUES_MAX))
         return
-    value = random.randint(1, READ_QUEUES_MAX)
+
+    async def read() -> int:
+        return (await admin.describe_topic(CHANGED_TOPIC)).read_queues
+
+    await process.do("get", READ_QUEUES, None, read, lambda found: found, reads=True)
+
+
+async def _change_to(process: Process, admin: AsyncAdmin, value: int) -> None:
     await process.do(
-        "set", register, value,
+        "set", READ_QUEUES, value,
         lambda: admin.update_topic(CHANGED_TOPIC, read_queues=value), lambda _: None,
     )  # fmt: skip
 
 
 async def _exist(process: Process, admin: AsyncAdmin, random: Random) -> None:
     name = random.choice(EXISTING_TOPICS)
-    register = f"existence of {name}"
-    action = random.choice(("get", "create", "delete"))
-    if action == "get":
+    await random.choice((_look, _create, _delete))(process, admin, name)
 
-        async def look() -> int:
-            try:
-                await admin.describe_topic(name)
-            except TopicNotFound:
-                return 0
-            return 1
 
-        await process.do("get", register, None, look, lambda found: found, reads=True)
-    elif action == "create":
-        await process.do("set", register, 1, lambda: admin.create_topic(name), lambda _: None)
-    else:
+async def _look(process: Process, admin: AsyncAdmin, name: str) -> None:
+    async def look() -> int:
+        try:
+            await admin.describe_topic(name)
+        except TopicNotFound:
+            return 0
+        return 1
 
-        async def delete() -> None:
-            try:
-                await admin.delete_topic(name)
-            except TopicNotFound:  # it is not there, which is what was wanted
-                return
+    await process.do("get", _existence(name), None, look, lambda found: found, reads=True)
 
-        await process.do("set", register, 0, delete, lambda _: None)
+
+async def _create(process: Process, admin: AsyncAdmin, name: str) -> None:
+    await process.do(
+        "set", _existence(name), 1, lambda: admin.create_topic(name), lambda _: None
+    )  # fmt: skip
+
+
+async def _delete(process: Process, admin: AsyncAdmin, name: str) -> None:
+    async def delete() -> None:
+        try:
+            await admin.delete_topic(name)
+        except TopicNotFound:  # it is not there, which is what was wanted
+            return
+
+    await process.do("set", _existence(name), 0, delete, lambda _: None)
+
+
+def _existence(name: str) -> str:
+    return f"existence of {name}"

@@ -9,7 +9,7 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.state.machine import QueueSpan, StateMachine
-from dledger.state.values import KeyHit
+from dledger.state.values import KeyHit, Topic
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
@@ -121,6 +121,36 @@ def test_a_lookup_by_key_leaves_out_the_records_that_are_trimmed() -> None:
         core = messaging(Host(), stored, len(stored), machine)
         found = await core.lookup_key(TOPIC, b"k", 0, 0, 10)
         assert [(each.offset, each.record) for each in found] == [(8, 1)]
+
+    asyncio.run(run())
+
+
+class Late(Machine):
+    """Has not applied yet that the topic is deleted."""
+
+    applied = False
+
+    def topic_by_name(self, name: str) -> Topic | None:
+        return None if self.applied else cast("Topic", name)
+
+
+class LateHost(Host):
+    def __init__(self, machine: Late) -> None:
+        super().__init__()
+        self.machine = machine
+
+    async def wait_applied(self, index: LogIndex) -> None:
+        self.machine.applied = True
+
+
+def test_a_topic_is_told_as_it_is_now_not_as_a_late_member_has_it() -> None:
+    async def run() -> None:
+        machine = Late(QueueSpan(0, 0, 0, 1, 1, 1))
+        core = messaging(LateHost(machine), b"", 0, machine)
+        assert await core.topic_named("gone"), "the member is late"
+        with pytest.raises(DledgerError) as raised:
+            await core.topic_now("gone")
+        assert raised.value.code is Code.TOPIC_NOT_FOUND
 
     asyncio.run(run())
 
