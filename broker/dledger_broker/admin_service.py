@@ -274,10 +274,9 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
             async def execute() -> pb.TransferLeadershipReply:
                 target = MemberId(request.target) if request.target else None
-                if target == served.names.member:  # also a call that is repeated: it is done
-                    leader: MemberId | None = target
-                else:
-                    leader = await served.host.transfer(target)
+                if target == served.names.member:
+                    await served.host.read_barrier()  # it may not know yet that it was deposed
+                leader = await served.host.transfer(target)
                 return pb.TransferLeadershipReply(leader=leader or "", term=served.host.group.term)
 
             return await self._calls.on_leader(call, messaging, TRANSFER, request, execute)

@@ -53,6 +53,8 @@ class Transfer:
             done(False, "this member does not lead")
         elif self.active:
             done(False, "a transfer is under way")
+        elif target == context.member:
+            done(True, "")  # also a call that is repeated: it is done
         elif target is not None and target not in context.peers:
             done(False, f"target {target!r} is not one of {', '.join(context.peers)}")
         elif not context.peers:

@@ -96,6 +96,26 @@ def test_leadership_is_handed_over_and_asking_again_changes_nothing(tmp_path: Pa
     asyncio.run(run())
 
 
+def test_a_leader_that_was_deposed_while_it_stood_still_claims_no_term(tmp_path: Path) -> None:
+    """It is asked to lead, finds out that it leads no more, and is handed leadership again."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            old = await cluster.leader()
+            cluster.local.pause(old.name)
+            new = await cluster.leader(other_than=old.name)
+            request = pb.TransferLeadershipRequest(target=old.name)
+            call = old.admin.TransferLeadership(request, timeout=20, metadata=old.metadata)
+            cluster.local.resume(old.name)
+            reply = await call
+            between = (await new.status()).term
+            assert reply.term >= between
+            assert reply.term == (await (await cluster.leader()).status()).term
+            assert reply.leader in ("", old.name)
+
+    asyncio.run(run())
+
+
 def test_kill_the_leader_and_go_on(tmp_path: Path) -> None:
     """Nothing acknowledged is lost or doubled over a SIGKILL of the leader and its return."""
 

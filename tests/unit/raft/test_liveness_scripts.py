@@ -311,11 +311,23 @@ def test_transfer_refuses_what_makes_no_sense() -> None:
     leader = world.elect("a")
     world.run(0.3)
     told: list[str] = []
-    for member, target in ((world["b"], None), (leader, MemberId("x")), (leader, MemberId("a"))):
+    for member, target in ((world["b"], None), (leader, MemberId("x"))):
         member.group.transfer(target, lambda _done, why: told.append(why), world.now)
     assert told[0] == "this member does not lead"
     assert "'x' is not one of" in told[1]
-    assert "'a' is not one of" in told[2]
+
+
+def test_transfer_to_who_leads_is_done_unless_it_hands_over_just_now() -> None:
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    told: list[tuple[bool, str]] = []
+    leader.group.transfer(MemberId("a"), lambda *outcome: told.append(outcome), world.now)
+    assert told == [(True, "")]
+    world.isolate("b")
+    leader.group.transfer(MemberId("b"), lambda *_outcome: None, world.now)
+    leader.group.transfer(MemberId("a"), lambda *outcome: told.append(outcome), world.now)
+    assert told[1:] == [(False, "a transfer is under way")]
 
 
 def test_l16_an_unknown_sender_is_ignored() -> None:
