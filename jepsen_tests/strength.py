@@ -56,6 +56,7 @@ TRIALS: Final = (
     Trial("dedup-off", "retry", "kill-leader"),
     Trial("dedup-lost-at-restart", "retry", "restart,kill-all", 40),
     Trial("repeat-without-its-offset", "retry", "kill-leader"),
+    Trial("stale-epoch-writes", "fifo", "transfer"),
     Trial("offsets-reused-after-restart", "log", "restart,kill-all", 40),
     Trial("offset-commit-lost", "offsets", "kill-leader"),
     Trial("offset-goes-back", "offsets", "kill-leader"),
