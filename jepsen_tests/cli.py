@@ -188,12 +188,13 @@ def suite(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
     seed: Annotated[int, typer.Option(help="Of the first run; the next has one more.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="How often the whole suite.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; more need more cores.")] = 1,
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
-    """Make several runs, one after the other; the worst verdict is that of all."""
+    """Make several runs; the worst verdict is that of all."""
     console = Console(stderr=True)
     try:
-        raise typer.Exit(run_suite(name, seed, rounds, out, console))
+        raise typer.Exit(run_suite(name, seed, rounds, jobs, out, console))
     except HarnessFailure as error:
         console.print(f"harness: {error}", style="red", markup=False)
         raise typer.Exit(FAILED) from None

@@ -42,9 +42,9 @@ class Outcome:
 
 
 TRIALS: Final = (
-    Trial("ack-before-fsync", "log", "power-cut-all"),
-    Trial("entries-not-synced", "log", "power-cut-all"),
-    Trial("failed-sync-ignored", "log", "failing-sync,power-cut-all"),
+    Trial("ack-before-fsync", "log", "power-cut-before-sync"),
+    Trial("entries-not-synced", "log", "power-cut-before-sync"),
+    Trial("failed-sync-ignored", "log", "power-cut-before-sync"),
     Trial("ack-before-quorum", "log", "isolate-leader,kill-leader"),
     Trial("unconditional-truncation", "log", "flap,isolate-leader,delay", 60),
     Trial("no-commit-clamp", "log", "flap,isolate-leader,delay", 60),
@@ -94,14 +94,15 @@ def _try(trial: Trial, seed: int, out: Path) -> Outcome:
     folder = out / trial.mutant
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
-    subprocess.run(
+    ran = subprocess.run(
         [
             sys.executable, "-m", "jepsen_tests", "run", "--workload", trial.workload,
             "--nemesis", trial.faults, "--time", str(trial.seconds), "--seed", str(seed),
             "--mutant", trial.mutant, "--out", str(folder),
         ],
-        check=False, capture_output=True,
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+    (folder / "said.txt").write_text(ran.stdout)
     for made in set(folder.iterdir()) - before:
         if (made / "results.json").exists():
             results = json.loads((made / "results.json").read_text())

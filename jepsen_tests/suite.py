@@ -1,4 +1,4 @@
-"""Suites: several runs one after the other, each a process of its own, and one verdict.
+"""Suites: several runs, each a process of its own, and one verdict.
 
 Owns the closed lists of runs. `smoke` meets every fault of the process backend once, in minutes;
 `nightly` mixes all of them on all backends for forty minutes, three times with other seeds. What a
@@ -6,17 +6,20 @@ run was to do and did not is named.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
-from jepsen_tests.errors import BadRequest
+from jepsen_tests.errors import unknown_name
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import CANNOT
 
@@ -46,6 +49,7 @@ SMOKE: Final = (
     Entry("offsets", ("pause-majority", "partition-all", "bridge", "hung-sync", "slow-sync"), 45),
     Entry("metadata", ("kill-majority", "heal-at-timeout", "kill-while-cut", "clock"), 40),
     Entry("retention", ("power-cut", "power-cut-all", "full-disk", "next-quorum", "restart"), 45),
+    Entry("retry", ("power-cut-before-sync",), 12),
     Entry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
     Entry("fifo", ("wipe-cut-off", "starve"), 25),
     Entry("log", ("ring",), 12, nodes=5),
@@ -62,53 +66,85 @@ NIGHTLY: Final = (
 SUITES: Final[Mapping[str, tuple[Entry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
 
 
-def run_suite(name: str, seed: int, rounds: int, out: Path, console: Console) -> int:
-    """Run a suite so many times; print a table; return the worst exit code."""
+def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: Console) -> int:
+    """Run a suite so many times, `jobs` runs at once; print a table; return the worst exit code."""
     if name not in SUITES:
-        raise BadRequest(f"no suite {name!r}; there are {', '.join(SUITES)}")
+        raise unknown_name("suite", name, SUITES)
     table = Table("workload", "backend", "seed", "verdict", "operations", "ok", "fail", "info",
                   "faults", "not done", title=f"suite {name}")  # fmt: skip
-    codes: list[int] = []
-    for number, entry in enumerate(SUITES[name] * rounds):
-        code, results = _run(entry, seed + number, out / name)
-        missed = _missed(entry, results)
-        if code == EXIT_VALID and missed:
-            code = EXIT_UNKNOWN
-        codes.append(code)
-        table.add_row(
-            entry.workload, f"{entry.backend}, {entry.nodes}", str(seed + number),
+    entries = SUITES[name] * rounds
+    numbers = range(len(entries))
+    with ThreadPoolExecutor(jobs) as pool, Progress(console=console) as progress:
+        task = progress.add_task(name, total=len(entries))
+
+        def run(number: int) -> Done:
+            done = _run(entries[number], seed + number, out / name / f"{number + 1:02}")
+            done.show(console)
+            progress.advance(task)
+            return done
+
+        outcomes = list(pool.map(run, numbers))
+    for done in outcomes:
+        table.add_row(*done.row())
+    console.print(table)
+    return next(code for code in _WORST_FIRST if code in {done.code for done in outcomes})
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one run."""
+
+    entry: Entry
+    seed: int
+    code: int
+    said: str
+    results: Mapping[str, Any]
+
+    def row(self) -> list[str]:
+        """Return it as a line of the table."""
+        entry, results = self.entry, self.results
+        faults = results.get("faults", {})
+        return [
+            entry.workload, f"{entry.backend}, {entry.nodes}", str(self.seed),
             str(results.get("verdict", "harness failed")),
             *(str(results.get(key, "")) for key in ("operations", "ok", "fail", "info")),
-            ", ".join(f"{fault} {times}" for fault, times in results.get("faults", {}).items()),
-            ", ".join(sorted(set(entry.faults) - set(results.get("faults", {})))),
-        )  # fmt: skip
-        for fault, why in missed.items():
+            ", ".join(f"{fault} {times}" for fault, times in faults.items()),
+            ", ".join(sorted(set(entry.faults) - set(faults))),
+        ]  # fmt: skip
+
+    def show(self, console: Console) -> None:
+        """Say how it ended; all that it said when that was not well."""
+        if self.code != EXIT_VALID:
+            console.print(self.said, markup=False, highlight=False)
+        verdict = str(self.results.get("verdict", "the harness failed"))
+        console.print(f"{self.entry.workload} on {self.entry.backend}, seed {self.seed}: {verdict}")
+        for fault, why in missed(self.entry, self.results).items():
             console.print(f"{fault} was not done: {why}", style="yellow", markup=False)
-    console.print(table)
-    return next(code for code in _WORST_FIRST if code in codes)
 
 
-def _missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
+def missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
     """Return which faults were not done although they could have been, and why."""
     done, skipped = results.get("faults", {}), results.get("skipped", {})
     why = {name: skipped.get(name, "no time") for name in entry.faults if name not in done}
     return {name: each for name, each in why.items() if not each.startswith(CANNOT)}
 
 
-def _run(entry: Entry, seed: int, out: Path) -> tuple[int, dict[str, Any]]:
-    out.mkdir(parents=True, exist_ok=True)
-    before = set(out.iterdir())
-    code = subprocess.run(
+def _run(entry: Entry, seed: int, out: Path) -> Done:
+    shutil.rmtree(out, ignore_errors=True)
+    ran = subprocess.run(
         [
             sys.executable, "-m", "jepsen_tests", "run", "--workload", entry.workload,
             "--nemesis", ",".join(entry.faults), "--time", str(entry.seconds),
             "--seed", str(seed), "--backend", entry.backend, "--nodes", str(entry.nodes),
             "--out", str(out),
         ],
-        check=False,
-    ).returncode  # fmt: skip
-    made = [folder / "results.json" for folder in set(out.iterdir()) - before]
-    found = [path for path in made if path.exists()]
-    if code not in _WORST_FIRST or not found:
-        return EXIT_FAILED, {}
-    return code, json.loads(found[0].read_text())
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    found = list(out.glob("*/results.json"))
+    if ran.returncode not in _WORST_FIRST or not found:
+        return Done(entry, seed, EXIT_FAILED, ran.stdout, {})
+    results = json.loads(found[0].read_text())
+    # A run that left out what it was to do has shown nothing of it.
+    is_incomplete = ran.returncode == EXIT_VALID and missed(entry, results)
+    code = EXIT_UNKNOWN if is_incomplete else ran.returncode
+    return Done(entry, seed, code, ran.stdout, results)

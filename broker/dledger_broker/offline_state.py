@@ -6,6 +6,7 @@ does not fit its layout is shown as bytes with a problem, and the next row follo
 
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.tables import PREFIX, U32, U64, Table, after
 from dledger.state.topics import decode_topic
 from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
+from dledger.types import LogIndex
 
 ROWS_SHOWN_PER_BLOCK: Final = 3
 """Of a block of consume queue rows, the first ones; the rest is counted."""
@@ -65,6 +67,14 @@ def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateR
         raise OSError(5, f"cannot be read on: {error}") from error
     finally:
         environment.close()
+
+
+def applied_index(folder: Path) -> LogIndex:
+    """Return the last entry that the state covers, 0 without one; OSError when it can't be read."""
+    if not (folder / "data.mdb").exists():
+        return LogIndex(0)
+    rows = {row.key: row.value for row in open_state(folder, Table.META_LOCAL, sys.maxsize)}
+    return LogIndex(int(str(rows.get("applied", {}).get("index", 0))))
 
 
 def _check_size(path: Path, environment: lmdb.Environment) -> None:

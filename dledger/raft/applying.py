@@ -4,11 +4,10 @@ Owns: how far a member may apply (D6), the size of a slice (L13), whether a save
 belong together, trimming of the head. Does not own the machine nor what its results mean.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from dledger.log.errors import DamagedFile
 from dledger.raft.context import Context
-from dledger.raft.ports import RaftLog
 from dledger.raft.proposals import Proposals
 from dledger.types import LogIndex, Position
 
@@ -18,7 +17,21 @@ TRIM_PERIOD: Final = 1.0
 """Seconds between two looks at the head of the log."""
 
 
-def check_state(place: str, applied: LogIndex, log: RaftLog) -> None:
+class LogEnds(Protocol):
+    """What a log holds."""
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first entry that was not trimmed."""
+        ...
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry."""
+        ...
+
+
+def check_state(place: str, applied: LogIndex, log: LogEnds) -> None:
     """Raise DamagedFile, naming `place`, for a saved state that this log cannot bring up to date.
 
     A state is saved behind the log (D6), and the head is trimmed behind a saved state (D16): either

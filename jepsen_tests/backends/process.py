@@ -27,8 +27,7 @@ from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
 from jepsen_tests.backends.ports import HOST, free_ports
-from jepsen_tests.backends.surface import Backend, Wanted
-from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.backends.surface import Backend, CannotRepair, Wanted
 from jepsen_tests.launch import Control
 
 GROUP: Final = "group-1"
@@ -143,7 +142,7 @@ class Members:
         """See `surface.Folders`."""
         return self._folder / node / "data" / GROUP
 
-    async def repair(self, node: str) -> str:
+    async def repair(self, node: str) -> None:
         """See `surface.Folders`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "dledger_broker.cli", "repair", "--yes", str(self.folder(node)),
@@ -152,8 +151,7 @@ class Members:
         async with asyncio.timeout(REPAIR_SECONDS):
             said, _ = await process.communicate()
         if process.returncode:
-            raise HarnessFailure(f"{node} could not be repaired: {said.decode()}")
-        return said.decode()
+            raise CannotRepair(said.decode().strip())
 
     # surface.Syncs
 

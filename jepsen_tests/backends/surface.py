@@ -22,6 +22,10 @@ from typing import ClassVar, Protocol
 from jepsen_tests.errors import HarnessFailure
 
 
+class CannotRepair(Exception):
+    """`dledger repair` refused; the message is what it said."""
+
+
 class CannotRun(HarnessFailure):
     """This backend does not run on this machine; the message says what is missing."""
 
@@ -132,8 +136,8 @@ class Folders(Protocol):
         """Return where the member keeps its data."""
         ...
 
-    async def repair(self, node: str) -> str:
-        """Set a stopped member's damaged folder aside (`dledger repair`); return what it said."""
+    async def repair(self, node: str) -> None:
+        """Set a stopped member's damaged folder aside (`dledger repair`); CannotRepair."""
         ...
 
 

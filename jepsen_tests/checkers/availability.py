@@ -86,7 +86,7 @@ def _longest(ends: Iterable[int]) -> float:
 
 
 def liveness(view: View) -> Judgement:
-    """C18. In the final phase every place takes writes, and all members agree.
+    """C18. In the final phase every place takes writes and can be read, and all members agree.
 
     Their last statuses name one leader and equal commit indices. No member ended by itself, unless
     a fault that may end it had hit it before ("died"). Not judged: places to which
@@ -105,8 +105,10 @@ def liveness(view: View) -> Judgement:
         judgement.unknown("there was no final phase")
         return judgement
     tried = _by_place(view.sends[bisect_right(view.sends, view.final_row, key=lambda op: op.i) :])
+    bounds = _by_place(op for op in view.ops("bounds") if view.is_final(op))
     for place in sorted(places):
         _is_live(place, tried[place], judgement)
+        _is_readable(place, bounds[place], judgement)
     if asked:
         _is_converged(view, judgement)
     return judgement
@@ -137,6 +139,16 @@ def _is_live(place: str, tried: list[Op], judgement: Judgement) -> None:
             f"{place}: none of {len(tried)} sends in the final phase was acknowledged: "
             f"{tried[-1].err or 'no answer'}",
             (op.i for op in tried),
+        )
+
+
+def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
+    if asked and not any(op.is_ok for op in asked):
+        judgement.add(
+            "not-live",
+            f"{place}: minimum and maximum could not be read in the final phase: "
+            f"{asked[-1].err or 'no answer'}",
+            (op.i for op in asked),
         )
 
 

@@ -12,6 +12,9 @@ SLOW_SECONDS: Final = (0.02, 0.1, 0.5)
 HANG_SECONDS: Final = 60.0
 """Longer than any limit that a member could have for one sync."""
 
+WAIT_SECONDS: Final = 2.0
+WAITING_SHARE: Final = 0.6
+
 
 def _syncs(scene: Scene) -> Syncs:
     return scene.handle("syncs", scene.backend.syncs)
@@ -64,7 +67,8 @@ async def full(scene: Scene) -> str:
     return node
 
 
-async def _cut_power(scene: Scene, nodes: list[str]) -> str:
+async def cut_power(scene: Scene, nodes: list[str]) -> str:
+    """Let these members lose their power at once."""
     disks = _disks(scene)
     for node in nodes:
         scene.undo.push_async_callback(bring_back, scene, node)
@@ -75,12 +79,24 @@ async def _cut_power(scene: Scene, nodes: list[str]) -> str:
 
 async def power_cut(scene: Scene) -> str:
     """One member loses what it had not synced."""
-    return await _cut_power(scene, [await scene.one()])
+    return await cut_power(scene, [await scene.one()])
 
 
 async def power_cut_all(scene: Scene) -> str:
     """All members at once."""
-    return await _cut_power(scene, scene.running())
+    return await cut_power(scene, scene.running())
+
+
+async def power_cut_before_sync(scene: Scene) -> str:
+    """All members at once, while what was written waits for its sync, or after that failed."""
+    syncs, nodes = _syncs(scene), scene.running()
+    _disks(scene)
+    waits = scene.random.random() < WAITING_SHARE
+    for node in nodes:
+        scene.undo.push_async_callback(syncs.slow, node, 0.0)
+        await (syncs.slow(node, WAIT_SECONDS) if waits else syncs.fail(node))
+    await asyncio.sleep(scene.random.uniform(0.2, 1.0) * WAIT_SECONDS)
+    return await cut_power(scene, nodes)
 
 
 async def wipe(scene: Scene) -> str:
@@ -108,5 +124,7 @@ FAULTS: Final = (
     Fault("power-cut", "one member loses unsynced writes", ["disks", "processes"], power_cut),
     Fault("power-cut-all", "all lose unsynced writes at once", ["disks", "processes"],
           power_cut_all, (0.5, 2.0), is_borne=False),
+    Fault("power-cut-before-sync", "all lose power while syncs wait or fail",
+          ["disks", "syncs", "processes"], power_cut_before_sync, (0.5, 2.0), is_borne=False),
     Fault("wipe", "one member loses everything", ["folders", "processes"], wipe),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from jepsen_tests.backends.surface import Processes
+from jepsen_tests.backends.surface import CannotRepair, Processes
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 
 EXIT_DAMAGED: Final = 65
@@ -18,12 +18,18 @@ def _processes(scene: Scene) -> Processes:
 
 
 async def bring_back(scene: Scene, node: str) -> None:
-    """Start a member that does not run; one that found its data damaged is repaired first."""
+    """Start a member that does not run; one that found its data damaged is repaired first.
+
+    Whom `dledger repair` does not help stays away: in the end somebody is missing (C18).
+    """
     processes = _processes(scene)
     if processes.is_running(node):
         return
     if processes.exit_code(node) == EXIT_DAMAGED:
-        await scene.handle("folders", scene.backend.folders).repair(node)
+        try:
+            await scene.handle("folders", scene.backend.folders).repair(node)
+        except CannotRepair:
+            return
     await processes.start(node)
 
 

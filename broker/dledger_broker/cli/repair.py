@@ -9,15 +9,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import typer
 
-from dledger.log.errors import DamagedLog, NewerFormat
+from dledger.log.errors import DamagedFile, DamagedLog, NewerFormat
 from dledger.log.file_pool import FilePool
 from dledger.log.folder import DataFolder
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.log.recovery import examine
+from dledger.raft.applying import check_state
 from dledger.types import MemberId
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
@@ -42,7 +43,7 @@ from dledger_broker.offline import (
     state_folder,
     walk_segments,
 )
-from dledger_broker.offline_state import open_state
+from dledger_broker.offline_state import applied_index, open_state
 
 T = TypeVar("T")
 
@@ -130,6 +131,7 @@ def find_damage(folder: Path) -> Iterator[str]:
     yield from _problem(read_hard_state(folder))
     yield from _log_damage(folder, identity.value or _UNKNOWN)
     yield from _state_damage(state_folder(folder))
+    yield from _mismatch(folder, identity.value or _UNKNOWN)
 
 
 def set_aside(folder: Path) -> Path:
@@ -198,6 +200,26 @@ def _state_damage(folder: Path) -> Iterator[str]:
                 yield f"{folder}: {row.table} {row.key}: {row.problem}"
     except OSError as error:
         yield f"{folder}: {error.strerror}"
+
+
+class _Ends(NamedTuple):
+    first_index: int
+    last_index: int
+
+
+def _mismatch(folder: Path, identity: Identity) -> Iterator[str]:
+    """Yield why the state does not fit the log, when each for itself can be read."""
+    pool, state = FilePool(ReadOnlyFileSystem()), state_folder(folder)
+    try:
+        log = examine(DataFolder(pool.fs, str(folder), identity, None), pool)
+        first = log.segments[0].base_index if log.segments else 1
+        check_state(str(state), applied_index(state), _Ends(first, log.end.index))
+    except (DamagedLog, NewerFormat, OSError):
+        return  # said before
+    except DamagedFile as damage:
+        yield f"{damage.file}: {damage.reason}"
+    finally:
+        pool.close()
 
 
 def _tell(folder: Path, problems: list[str], aside: Path | None, as_json: bool) -> None:

@@ -4,11 +4,13 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
@@ -24,8 +26,8 @@ from dledger.state.command import (
     encode,
 )
 from dledger.state.lmdb_store import LmdbStore
-from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.tables import Table
+from dledger.state.machine import APPLIED_VALUE, StateMachine, StateSettings
+from dledger.state.tables import PREFIX, Table
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
@@ -251,6 +253,25 @@ def test_state_that_is_no_database(run: Any, folder: Path) -> None:
     code, _, error = run("inspect", "state")
     assert code == 1
     assert "cannot be opened" in error
+
+
+def test_a_state_that_is_ahead_of_the_log_is_damage_and_an_empty_one_behind_it_is_not(
+    run: Any, folder: Path
+) -> None:
+    """As at the start, which ends with the same words: what was acknowledged is gone."""
+    with lmdb.open(str(folder / "state")) as state, state.begin(write=True) as rows:
+        key = PREFIX[Table.META_LOCAL] + b"applied"
+        _, *others = APPLIED_VALUE.unpack(rows.get(key))
+        rows.put(key, APPLIED_VALUE.pack(10_000, *others))
+    code, (verdict,), _ = run("repair", "--check")
+    assert code == 1
+    (problem,) = verdict["problems"]
+    assert problem.startswith(
+        f"{folder}/state: the state has applied entry 10000, but the log ends"
+    )
+    shutil.rmtree(folder / "state")
+    code, (verdict,), _ = run("repair", "--check")
+    assert (code, verdict["problems"]) == (0, []), "the log has everything from the first entry on"
 
 
 def test_running_member_can_be_looked_at(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Bad requests of the command line: exit 3, the nearest name, nothing started."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,8 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from jepsen_tests import cli
+from jepsen_tests.backends.own import read_commands
 from jepsen_tests.cli import app
-from jepsen_tests.history import Header, HistoryWriter
+from jepsen_tests.errors import BadRequest
+from jepsen_tests.history import Header, HistoryWriter, Kind
+from jepsen_tests.nemeses.fault import CANNOT
+from jepsen_tests.recorder import Recorder
+from jepsen_tests.suite import Entry, missed
 
 
 @pytest.mark.parametrize(
@@ -20,6 +26,12 @@ from jepsen_tests.history import Header, HistoryWriter
         (["--mutant", "no-such-bug"], "no mutant 'no-such-bug'"),
         (["--workload", "retention", "--nemesis", "wipe,kill"], "leave out wipe"),
         (["--nemesis", "kill", "--time", "4"], "no time for kill"),
+        (["--backend", "compose", "--mutant", "dedup-off"], "ordinary brokers without it"),
+        (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
+        (["--bootstrap", "h:1"], "--bootstrap h:1: only of backend own"),
+        (["--backend", "own"], "backend own needs --bootstrap"),
+        (["--backend", "own", "--bootstrap", "127.0.0.1:1"], "no routes from 127.0.0.1:1"),
+        (["--backend", "own", "--bootstrap", "h:1", "--commands", "none"], "--commands none: "),
     ],
 )
 def test_a_bad_request_starts_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -28,6 +40,59 @@ def test_a_bad_request_starts_nothing(tmp_path: Path, arguments: list[str], said
     assert result.exit_code == 3
     assert said in " ".join(result.output.split())
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kil = 'x'", "did you mean kill?"),
+        ("kill = 1", "kill = 1 must be a shell line"),
+        ("kill = ' '", "kill = ' ' must be a shell line"),
+        ("kill", "commands.toml: "),
+    ],
+)
+def test_commands_of_an_own_cluster_are_checked(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "commands.toml"
+    path.write_text(text)
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        read_commands(path)
+
+
+def test_a_fault_that_was_left_out_is_no_pass_unless_it_cannot_be_done_here() -> None:
+    entry = Entry("log", ("kill", "pause", "loss", "clock"), 10)
+    results = {
+        "faults": {"kill": 2},
+        "skipped": {"loss": f"{CANNOT}process has no loss of links", "clock": "nobody leads"},
+    }
+    assert missed(entry, results) == {"pause": "no time", "clock": "nobody leads"}
+
+
+def test_many_runs_are_summed_up(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        head = Header(
+            workload="log", nemeses=("kill",), backend="process", nodes=("n1",), seed=seed,
+            seconds=1.0, began="", product="", notes={},
+        )  # fmt: skip
+        with HistoryWriter(folder / "history.jsonl", head) as writer:
+            recorder = Recorder(writer)
+            recorder.phase("faults")
+            recorder.nemesis("kill", "", Kind.INVOKE)
+            recorder.nemesis("kill", "n1", Kind.OK)
+            recorder.invoke(0, "send", "t/0", ["0-1"])
+            recorder.end(0, Kind.OK, "send", v=[0, 1])
+            recorder.nemesis("heal", "", Kind.OK)
+            writer.close(recorder.now())
+        CliRunner().invoke(app, ["check", str(folder / "history.jsonl")])
+    result = CliRunner().invoke(app, ["results", str(tmp_path)])
+    assert result.exit_code == 0
+    said = result.output
+    assert "| log | process, 1 | 2 | 0.0 | 1 | 0.00 | 1 | 100.0% | 0.0% | 0.0% |" in said
+    assert "2 runs, 0.00 hours: 2 faults, 0.00 fault-hours, 2 operations (ok 100.0%," in said
+    assert "- duplicates (C5): 0" in said
+    assert "| kill | 2 | 0.00 | 0.00 |" in said
+    assert CliRunner().invoke(app, ["results", str(tmp_path / "none")]).exit_code == 3
 
 
 def test_a_history_that_is_none_is_not_judged(tmp_path: Path) -> None:
