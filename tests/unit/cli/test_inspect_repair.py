@@ -261,7 +261,7 @@ def test_a_state_that_is_ahead_of_the_log_is_damage_and_an_empty_one_behind_it_i
     """As at the start, which ends with the same words: what was acknowledged is gone."""
     with lmdb.open(str(folder / "state")) as state, state.begin(write=True) as rows:
         key = PREFIX[Table.META_LOCAL] + b"applied"
-        _, *others = APPLIED_VALUE.unpack(rows.get(key))
+        _, *others = APPLIED_VALUE.unpack(rows.get(key, b""))
         rows.put(key, APPLIED_VALUE.pack(10_000, *others))
     code, (verdict,), _ = run("repair", "--check")
     assert code == 1

@@ -105,6 +105,20 @@ def no_write_after_the_heal() -> Story:
     return Story().send(1, "1-1", 0).final("1-1").lose(2, "2-1")
 
 
+@shows("not-live")
+def no_read_after_the_heal() -> Story:
+    story = Story().send(1, "1-1", 0).phase("final").send(1, "1-2", 1)
+    story.invoke(1, "bounds", "t/0").end(1, kind=Kind.FAIL, err="NOT_LEADER: n1")
+    return story.op(2, "assign", v={"t/0": 0}).op(2, "poll", result=[["t/0", 0, ["1-1", "1-2"]]])
+
+
+@shows("too-slow")
+def offsets_are_not_committed_again() -> Story:
+    """Sends are not the only writes."""
+    story = Story(budgets={"kill": 1.0}).fault("kill")
+    return story.invoke(1, "commit", "g t/0", 5).wait(1500).end(1)
+
+
 @shows("not-converged")
 def a_member_is_silent_in_the_end() -> Story:
     story = Story().phase("final").on("n1", "status", status("leader"))

@@ -334,6 +334,7 @@ class World:
             self.values += 1
             self.story.send(80, f"80-{self.values}", len(self.logs[place]), place)
             self._append(place, [f"80-{self.values}"])
+            self.story.op(80, "bounds", place, result=[self.minimum[place], len(self.logs[place])])
         for _ in range(2):
             for node, member in self.members.items():
                 member.term, member.last = self.term, len(self.entries)
