@@ -22,8 +22,8 @@ from jepsen_tests.workloads.workload import Stage
 
 WELL_SECONDS_MAX: Final = 90.0
 """From the last heal until all members are complete and one leads; then the reads begin anyway."""
-READ_SECONDS_MAX: Final = 60.0
-"""For one complete read of one queue."""
+STALLED_SECONDS_MAX: Final = 10.0
+"""Of one read of one queue: so long nothing may come, then it is given up."""
 POLLS_EMPTY_MAX: Final = 100
 
 
@@ -149,11 +149,13 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]]) -> No
                     high: int = high,
                 ) -> list[list[Any]]:
                     runs: list[list[Any]] = []
-                    async with asyncio.timeout(READ_SECONDS_MAX):
+                    async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
                         async for frame in wire.read(topic, queue, low, high):
                             for offset, bodies in runs_of(frame):
                                 values = [value_of(body) for body in bodies]
                                 runs.append([f"{topic}/{queue}", offset, values])
+                                now = asyncio.get_running_loop().time()
+                                limit.reschedule(now + STALLED_SECONDS_MAX)
                     return runs
 
                 if high > low:
