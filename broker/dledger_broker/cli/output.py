@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.names import printable
@@ -157,7 +158,12 @@ def make_table(
     rows: Iterable[Mapping[str, JsonValue]], columns: Sequence[str], *, title: str = ""
 ) -> Table:
     """Return a table: numbers right-aligned, headings from the column names."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=Text(title, "table.title") if title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     kept = list(rows)
     for column in columns:
         numeric = any(isinstance(row.get(column), (int, float)) for row in kept)
@@ -168,7 +174,8 @@ def make_table(
             no_wrap=numeric,
         )
     for row in kept:
-        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+        # As Text: in a str rich reads "[fd00::1]:1" as markup.
+        table.add_row(*(Text(_cell(row.get(column, ""))) for column in columns))
     return table
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.cli.output import Exit
+from dledger_broker.cli.output import Exit, print_rows
 from dledger_broker.local_cluster import free_port
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
@@ -292,6 +292,17 @@ def test_status_shows_every_member(
     table = capsys.readouterr().out
     assert table.splitlines()[0] == "g (control group)"
     assert "the disk is broken" in table
+
+
+def test_tables_show_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"address": "[fd00::1]:10911"}, {"address": "[/x]:1"}]
+    print_rows(rows, ["address"], as_json=False, title="[/x]")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "[/x]",
+        "address",
+        "[fd00::1]:10911",
+        "[/x]:1",
+    ]
 
 
 def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
