@@ -32,6 +32,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dledger.raft.api import GroupSettings
 from dledger.types import Durability, MemberId
+from dledger_proto.addresses import check_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     ENTRY_SIZE_MAX,
@@ -51,9 +52,6 @@ HEARTBEATS_PER_ELECTION_TIMEOUT_MIN: Final = 3
 """An election timeout must outlast this many heartbeats, or a healthy leader is deposed."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
-_HOST = re.compile(
-    r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+(?:%\w+)?\])\Z"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +88,6 @@ def check_name(name: str) -> str:
             "and begin with a letter or digit"
         )
     return name
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[v6]:port"; ValueError naming the rule."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not _HOST.match(host) or not port.isascii() or not port.isdigit():
-        raise ValueError('must be "host:port" (an IPv6 host in brackets)')
-    if not 1 <= int(port) <= 65_535:
-        raise ValueError("the port must be 1 to 65535")
-    return host, int(port)
-
-
-def check_address(address: str) -> str:
-    """Return the address unchanged; ValueError when it is not "host:port"."""
-    split_address(address)
-    return address
 
 
 Name = Annotated[str, AfterValidator(check_name)]

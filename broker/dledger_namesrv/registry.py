@@ -23,6 +23,7 @@ from typing import Final
 from dledger_namesrv.changes import ChangeLog
 from dledger_namesrv.groups import Claim, Group, Member, Session
 from dledger_namesrv.topics import TopicTable
+from dledger_proto.addresses import check_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET, GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesReply
@@ -32,7 +33,7 @@ GROUPS_MAX: Final = 1_000
 MEMBERS_PER_GROUP_MAX: Final = 16
 """Above the seven voters, because a replaced member stays listed until its lease ends."""
 TOPICS_MAX: Final = 500_000
-ADDRESS_LENGTH_MAX: Final = 300
+ADDRESS_SHOWN_LENGTH_MAX: Final = 80
 TOPIC_ID_SIZE: Final = 16
 CHANGED_KEYS_MAX: Final = 2 * (TOPICS_MAX + GROUPS_MAX)
 
@@ -240,14 +241,14 @@ class Registry:
             ("cluster", registration.cluster, GROUP_NAME_LENGTH_MAX),
             ("group", registration.group, GROUP_NAME_LENGTH_MAX),
             ("member", registration.member, GROUP_NAME_LENGTH_MAX),
-            ("address", registration.address, ADDRESS_LENGTH_MAX),
-            ("peer_address", registration.peer_address, ADDRESS_LENGTH_MAX),
         ):
-            least = 0 if name == "peer_address" else 1
-            if not least <= len(value) <= limit:
-                raise _illegal(name, f"length {len(value)}", f"{least} to {limit} characters")
+            if not 1 <= len(value) <= limit:
+                raise _illegal(name, f"length {len(value)}", f"1 to {limit} characters")
             if not value.isprintable():
                 raise _illegal(name, repr(value), "printable")
+        _check_address("address", registration.address)
+        if registration.peer_address:
+            _check_address("peer_address", registration.peer_address)
         if self._cluster and registration.cluster != self._cluster:
             raise DledgerError(
                 Code.WRONG_CLUSTER,
@@ -365,6 +366,14 @@ class Registry:
     def _drop_topics(self, group: str) -> None:
         for topic_id in self._topics.drop_group(group):
             self._changes.forget((_TOPIC, topic_id))
+
+
+def _check_address(field: str, address: str) -> None:
+    try:
+        check_address(address)
+    except ValueError as error:
+        shown = repr(address[:ADDRESS_SHOWN_LENGTH_MAX])
+        raise DledgerError(Code.INVALID_ARGUMENT, f"{field}: {shown}, {error}") from None
 
 
 def _illegal(field: str, value: str, limit: str) -> DledgerError:

@@ -21,6 +21,10 @@ OFFSET_MAX: Final = (1 << 63) - 1
 """What the wire holds; no queue comes near."""
 MEMBERS_MAX: Final = 7
 """Voters of a broker group."""
+ADDRESS_LENGTH_MAX: Final = 300
+"""A host name has 253 at most, in brackets with a zone less; then a colon and the port."""
+HOST_LABEL_LENGTH_MAX: Final = 63
+"""Between two dots of a host name (RFC 1035)."""
 KEYS_PER_RECORD_MAX: Final = 64
 QUEUES_PER_TOPIC_MAX: Final = 1_024
 

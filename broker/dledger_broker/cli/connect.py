@@ -18,8 +18,8 @@ import grpc
 import typer
 
 from dledger_broker.cli.output import CommandFailed, Exit, bad_input
-from dledger_broker.config import check_address
 from dledger_broker.config_load import INSIDE_VARIABLE
+from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, sync_unary
 from dledger_proto.status import from_rpc_error
@@ -246,11 +246,11 @@ class Cluster:
 
 def is_reachable(address: str, timeout: float) -> bool:
     """Tell whether somebody listens at "host:port"; waits up to `timeout` seconds."""
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout):
+        host, port = split_address(address)
+        with socket.create_connection((host.strip("[]"), port), timeout):
             return True
-    except OSError:
+    except (OSError, ValueError):  # what a name server says may be no address at all
         return False
 
 

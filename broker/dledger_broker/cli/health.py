@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import CommandFailed, Exit, bad_input, print_line
-from dledger_broker.config import check_address
 from dledger_broker.health import TIMEOUT_SECONDS, Unhealthy, look
+from dledger_proto.addresses import check_address
 
 
 def add_to(app: typer.Typer) -> None:

@@ -54,9 +54,9 @@ def namesrv(
 ) -> None:
     """Run a name server until SIGTERM. It keeps nothing: start as many as you like."""
     _silence_grpc()
-    from dledger_broker.config import check_address
     from dledger_namesrv.__main__ import run, set_up_logs
     from dledger_namesrv.service import NameServerSettings
+    from dledger_proto.addresses import check_address
 
     try:
         check_address(listen)

@@ -10,6 +10,7 @@ from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
 from dledger_broker.cli.output import Exit, print_rows
 from dledger_broker.local_cluster import free_port
+from dledger_namesrv import registry
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
@@ -246,10 +247,25 @@ def test_second_name_server_is_asked(
     assert capsys.readouterr().out == "no topics\n"
 
 
-@pytest.mark.parametrize("text", ["nonsense", "host:0", ""])
+@pytest.mark.parametrize("text", ["nonsense", "host:0", "a..b:1", ""])
 def test_name_servers_must_be_addresses(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "-n", text]) == 2
     assert capsys.readouterr().err.startswith("error: --name-servers: ")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "a..b:1", "x:\u00b2"])
+def test_who_cannot_be_asked_is_not_reached(
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    address: str,
+) -> None:
+    """A name server of an earlier version takes any text as an address."""
+    monkeypatch.setattr(registry, "check_address", str)
+    cluster.register(published=address)
+    capsys.readouterr()
+    assert cluster.run("status", "--json") == 1
+    assert {row["reason"] for row in printed(capsys)} == {f"{address} cannot be reached"}
 
 
 # Status

@@ -412,6 +412,11 @@ def test_relations_between_values(file: Path) -> None:
             'group.clients.c = h (file member.toml): must be "host:port" (an IPv6 host in '
             "brackets)",
         ),
+        (
+            f'a = "h:1", b = "h:2", c = "{"h." * 151}i:3"',
+            f"group.clients.c = {'h.' * 40}... (file member.toml): has 305 characters, must be at "
+            "most 300",
+        ),
     ],
 )
 def test_clients_addresses_name_each_member_once(file: Path, clients: str, expected: str) -> None:

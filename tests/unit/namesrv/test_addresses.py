@@ -27,9 +27,26 @@ def test_both_are_told_and_a_change_of_either() -> None:
     assert seen() == ("published:2", "elsewhere:1")
 
 
-@pytest.mark.parametrize("text", ["x" * 301, "n1\x1b:1"])
-def test_that_of_the_peers_has_the_limits_of_the_other(text: str) -> None:
+@pytest.mark.parametrize("field", ["address", "peer_address"])
+@pytest.mark.parametrize(
+    "text", ["nonsense", "unix:/tmp/x", "a..b:1", "x:\u00b2", " ", "n1\x1b:1", "x" * 301]
+)
+def test_either_must_be_an_address(field: str, text: str) -> None:
     registry = Registry(lease=LEASE)
-    with pytest.raises(DledgerError, match=r"peer_address: .* must be "):
-        FakeMember(registry, peer_address=text).join(0)
+    member = FakeMember(registry).connect()
+    message = member.message(full=True)
+    setattr(message, field, text)
+    with pytest.raises(DledgerError, match=rf" {field}: .* must be ") as caught:
+        registry.register(member.session, message, 0)
+    assert repr(text[:80]) in caught.value.detail
     assert registry.status().groups == 0
+
+
+def test_only_that_of_the_peers_may_be_missing() -> None:
+    registry = Registry(lease=LEASE)
+    member = FakeMember(registry).connect()
+    message = member.message(full=True)
+    message.address = ""
+    with pytest.raises(DledgerError, match=" address: '', must be "):
+        registry.register(member.session, message, 0)
+    FakeMember(registry, peer_address="").join(0)

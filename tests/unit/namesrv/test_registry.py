@@ -357,7 +357,7 @@ def test_named_cluster_stays_named() -> None:
     assert registry.status().cluster == "c"
 
 
-@pytest.mark.parametrize("name", ["cluster", "group", "member", "address"])
+@pytest.mark.parametrize("name", ["cluster", "group", "member"])
 @pytest.mark.parametrize("size", [0, 301])
 def test_names_have_limits(registry: Registry, name: str, size: int) -> None:
     member = FakeMember(registry).connect()

@@ -1,0 +1,36 @@
+"""The rule for addresses, "host:port": what members are configured with and name servers take.
+
+One rule for both, so that what a member starts with can be registered, and nobody registers what
+those who are told it cannot use. Says nothing of whether somebody is there.
+"""
+
+import re
+from typing import Final
+
+from dledger_proto.limits import ADDRESS_LENGTH_MAX, HOST_LABEL_LENGTH_MAX
+
+_HOST: Final = re.compile(
+    r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+(?:%\w+)?\])\Z", re.ASCII
+)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[v6]:port"; ValueError naming the rule."""
+    if len(address) > ADDRESS_LENGTH_MAX:
+        raise ValueError(f"has {len(address)} characters, must be at most {ADDRESS_LENGTH_MAX}")
+    host, colon, port = address.rpartition(":")
+    if not colon or not _HOST.match(host) or not port.isascii() or not port.isdigit():
+        raise ValueError('must be "host:port" (an IPv6 host in brackets)')
+    if host[0] != "[" and not all(
+        1 <= len(label) <= HOST_LABEL_LENGTH_MAX for label in host.split(".")
+    ):
+        raise ValueError(f"each part of the host must be 1 to {HOST_LABEL_LENGTH_MAX} characters")
+    if not 1 <= int(port) <= 65_535:
+        raise ValueError("the port must be 1 to 65535")
+    return host, int(port)
+
+
+def check_address(address: str) -> str:
+    """Return the address unchanged; ValueError when it is not "host:port"."""
+    split_address(address)
+    return address
