@@ -21,6 +21,7 @@ from dledger_broker.tasks import keep_running
 from dledger_namesrv.chunks import chunks_of
 from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.status import from_rpc_error
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
 
 REGISTER_METHOD: Final = "/dledger.v1.Registry/Register"
@@ -45,6 +46,8 @@ class Registrar:
         self._told_version = -1
         self._sequence = 0
         self._send_full = True
+        self._reason = ""
+        """Why it is not registered, as told last."""
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(
             group=served.names.group, member=served.names.member, name_server=name_server
@@ -65,7 +68,6 @@ class Registrar:
         self._changed.set()
 
     async def _run(self) -> None:
-        said = False
         while True:
             channel = self._channels.to(self._name_server)
             call = raw.raw_stream(channel, REGISTER_METHOD)(wait_for_ready=True)
@@ -74,12 +76,9 @@ class Registrar:
                 self._sequence = 0
                 self._send_full = True
                 await self._tell(call, reader)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-                if not said:
-                    said = True
-                    self._log.warning("not registered", reason=str(error).split("\n")[0])
-            else:
-                said = False
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+                # The stream has ended; its reader is told why.
+                await asyncio.wait({reader}, timeout=self._heartbeat)
             finally:
                 reader.cancel()
                 call.cancel()
@@ -100,15 +99,23 @@ class Registrar:
     async def _read(self, call: raw.RawStreamCall) -> None:
         try:
             async for answer in call:
+                self._reason = ""
                 if RegistrationAnswer.FromString(answer).send_full and not self._send_full:
                     self._send_full = True
                     self._changed.set()
         except grpc.aio.AioRpcError as error:
-            self._log.info("registration ended", reason=error.code().name)
+            refusal = from_rpc_error(error, write=False)
+            self._not_registered(refusal.detail or refusal.code.name)
         except DecodeError as error:
-            self._log.warning("the name server's answer is garbled", reason=str(error))
+            self._not_registered(f"the answer is garbled: {error}")
         finally:
             self._changed.set()
+
+    def _not_registered(self, reason: str) -> None:
+        """Tell it once, not at every try: again when the reason changes."""
+        if reason != self._reason:
+            self._reason = reason
+            self._log.warning("not registered", reason=reason)
 
     def _next(self) -> Iterator[Registration]:
         """Return what is to be told now: a heartbeat at least."""

@@ -29,7 +29,9 @@ from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_namesrv.service import NameServer, NameServerSettings
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
+from dledger_proto.status import abort
 from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock, admission
 from tests.waiting import until
 
@@ -269,6 +271,34 @@ def test_a_garbled_answer_or_a_bug_does_not_end_the_registration() -> None:
                 await until(lambda: topics_at(real) == ["t1"], "registered")
 
     run(scenario)
+
+
+def test_a_refusal_is_told_in_full_and_once(capfd: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        refusals = 0
+        reason = "address: 'x', must be y"
+
+        async def refuse(_stream: object, context: RawContext) -> None:
+            nonlocal refusals
+            refusals += 1
+            await abort(context, DledgerError(Code.INVALID_ARGUMENT, reason))
+
+        server = await serving(port, refuse)
+        async with group.registered(f"127.0.0.1:{port}"):
+            await until(lambda: refusals >= 5, "it tries again")
+            reason = "this name server serves cluster 'd'"
+            seen = refusals
+            await until(lambda: refusals >= seen + 3, "another reason")
+        await server.stop(None)
+
+    run(scenario)
+    shown = capfd.readouterr()
+    told = [line for line in (shown.out + shown.err).splitlines() if "not registered" in line]
+    assert len(told) == 2, told
+    assert "warning" in told[0]
+    assert "address: 'x', must be y" in told[0]
+    assert "this name server serves cluster 'd'" in told[1]
 
 
 def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
