@@ -32,7 +32,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dledger.raft.api import GroupSettings
 from dledger.types import Durability, MemberId
-from dledger_proto.addresses import check_address
+from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     ENTRY_SIZE_MAX,
@@ -48,6 +48,9 @@ from dledger_proto.limits import (
 MEMBERS_PER_GROUP_MAX: Final = 7
 GROUPS_PER_PROCESS_MAX: Final = 16
 NAME_SERVERS_MAX: Final = 16
+LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
+KEY_SHOWN_LENGTH_MAX: Final = 200
+"""Above the longest sound key, `group.members.NAME`."""
 HEARTBEATS_PER_ELECTION_TIMEOUT_MIN: Final = 3
 """An election timeout must outlast this many heartbeats, or a healthy leader is deposed."""
 
@@ -65,9 +68,10 @@ class Problem:
 
     def describe(self) -> str:
         """Return the problem as one line."""
+        key = self.key[:KEY_SHOWN_LENGTH_MAX] + "..." * (len(self.key) > KEY_SHOWN_LENGTH_MAX)
         shown = f" = {self.value}" if self.value else ""
         where = f" ({self.source})" if self.source else ""
-        return f"{self.key}{shown}{where}: {self.limit}"
+        return f"{key}{shown}{where}: {self.limit}"
 
 
 class ConfigError(DledgerError):
@@ -133,7 +137,9 @@ class GroupConfig(Section):
         Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
     ]
     """Every voter by its id, this process included, and where its peers reach it."""
-    clients: Annotated[Mapping[Name, Address], Field(max_length=MEMBERS_PER_GROUP_MAX)] = {}
+    clients: Annotated[
+        Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
+    ] = {}
     """Where clients reach each of them; default: `members`."""
     member: Name = ""
     """This process's id in the group; default: the top-level `member`."""
@@ -386,16 +392,21 @@ def _group_relations(config: MemberConfig) -> Iterator[Problem]:
         if member not in group.members:
             listed = ", ".join(group.members)
             yield Problem(f"{key}.members", listed, f"must contain this member, {member!r}")
-        yield from _unlike(f"{key}.members", group.members)
-        yield from _unlike(f"{key}.clients", group.clients)
+        yield from _address_relations(f"{key}.members", group.members)
+        yield from _address_relations(f"{key}.clients", group.clients)
         if group.clients and set(group.clients) != set(group.members):
             listed, wanted = ", ".join(group.clients), ", ".join(group.members)
             yield Problem(f"{key}.clients", listed, f"must name exactly the members: {wanted}")
 
 
-def _unlike(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
+def _address_relations(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:
+    seen: dict[tuple[str, int], str] = {}
     for member, address in addresses.items():
-        if address in seen:
-            yield Problem(f"{key}.{member}", address, f"is also the address of {seen[address]}")
-        seen[address] = member
+        host, port = split_address(address)
+        if host in LISTEN_ONLY_HOSTS:
+            limit = "is an address to listen on; say at which one others reach this member"
+            yield Problem(f"{key}.{member}", address, limit)
+        place = host.lower(), port
+        if place in seen:
+            yield Problem(f"{key}.{member}", address, f"is also the address of {seen[place]}")
+        seen[place] = member

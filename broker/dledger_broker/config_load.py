@@ -56,6 +56,7 @@ _ROCKETMQ_KEYS: Final = {
     "dledgerpeers": "group.members",
     "dlegerselfid": "member",
     "dledgerselfid": "member",
+    "advertise": "group.clients",  # not RocketMQ's: ours, before there was a table
 }
 
 Raw = dict[str, Any]
@@ -195,8 +196,13 @@ def _one_shape(raw: Raw) -> Raw:
     if isinstance(raw.get("group"), str):
         raw["group"] = {"name": raw["group"]}
     for name in _TABLES:
-        if name in raw and isinstance(raw.get("group"), dict):
-            raw["group"] = {**raw["group"], name: raw.pop(name)}
+        group = raw.get("group", {})
+        if name not in raw or "groups" in raw or not isinstance(group, dict):
+            continue
+        if name in group:
+            limit = f"give either [{name}] or [group] {name}, not both"
+            raise ConfigError([Problem(name, _shown(raw[name]), limit)])
+        raw["group"] = {**typing.cast("Raw", group), name: raw.pop(name)}
     return raw
 
 
@@ -284,6 +290,10 @@ def _overlay_environment(
         except ValueError as error:
             problems.append(Problem(variable, _shown(text), str(error)))
             continue
+        kind, _, other = sources.get(key, "").partition(" ")
+        if kind == "environment":
+            problems.append(Problem(variable, _shown(text), f"{other} sets the same value"))
+            continue
         table = raw
         *path, last = key.split(".")
         for name in path:
@@ -311,7 +321,10 @@ def _parse(text: str, kind: type[Any]) -> object:
         pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
         if any(not equals for _, equals, _ in pairs):
             raise ValueError('must be "a=host:port,b=host:port"')
-        return {name.strip(): value.strip() for name, _, value in pairs}
+        table = {name.strip(): value.strip() for name, _, value in pairs}
+        if len(table) < len(pairs):
+            raise ValueError("must name each member once")
+        return table
     return text
 
 

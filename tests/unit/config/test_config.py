@@ -15,35 +15,7 @@ from dledger_broker.config_load import (
     type_name,
 )
 from dledger_broker.local_cluster import LocalCluster
-
-GOOD = """
-cluster = "shop"
-member = "a"
-listen = "0.0.0.0:10911"
-folder = "data"
-name_servers = ["ns-1:9876", "ns-2.example:9876"]
-
-[group]
-name = "orders-1"
-members = { a = "host-1:10911", b = "host-2:10911", c = "[::1]:10911" }
-"""
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "member.toml"
-    path.write_text(GOOD)
-    return path
-
-
-def lines(path: Path | None, text: str | None = None, **environment: str) -> list[str]:
-    """The refusal of a configuration, one line for each problem."""
-    if path is not None and text is not None:
-        path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, environment)
-    return [problem.describe() for problem in caught.value.problems]
-
+from tests.unit.config.support import GOOD, lines
 
 # What is taken
 
@@ -150,24 +122,6 @@ def test_environment_alone_is_enough() -> None:
     assert config.topics.auto_create is False
 
 
-@pytest.mark.parametrize("short", [True, False])
-def test_where_clients_reach_members_is_another_table(file: Path, short: bool) -> None:
-    clients = 'clients = { c = "h:3", a = "h:1", b = "h:2" }\n'
-    head, group = GOOD.split("[group]\n")
-    file.write_text(
-        head + 'group = "orders-1"\n' + clients + group.partition("\n")[2]
-        if short
-        else GOOD + clients
-    )
-    loaded = load_config(file, {})
-    assert dict(loaded.config.groups[0].clients) == {"a": "h:1", "b": "h:2", "c": "h:3"}
-    assert loaded.config.groups[0].members["a"] == "host-1:10911"
-    shown = {value.key: (value.value, value.source) for value in loaded.effective_values()}
-    assert shown["group.clients"] == ("c=h:3, a=h:1, b=h:2", "file member.toml")
-    given = load_config(file, {"DLEDGER_CLIENTS": "a=i:1,b=i:2,c=i:3"}).config
-    assert given.groups[0].clients["c"] == "i:3"
-
-
 def test_a_member_leaves_alone_what_its_commands_are_told(file: Path) -> None:
     assert load_config(file, {"DLEDGER_INSIDE": "1"}).config == load_config(file, {}).config
 
@@ -245,6 +199,7 @@ def test_unknown_keys_name_the_nearest_known_one(file: Path) -> None:
         ("dLedgerPeers", "group.members"),
         ("namesrvAddr", "name_servers"),
         ("brokerIP1", "group.clients"),
+        ("advertise", "group.clients"),
         ("election_timeout", "raft.election_timeout_min_ms"),
         ("loglevel", "log.level"),
         ("log.levle", "log.level"),
@@ -390,37 +345,6 @@ def test_relations_between_values(file: Path) -> None:
         "admission.fetch_bytes_max = 5 (file member.toml): must be at least 16777216, the largest "
         "thing it holds",
     ]
-
-
-@pytest.mark.parametrize(
-    ("clients", "expected"),
-    [
-        (
-            'a = "h:1", b = "h:2"',
-            "group.clients = a, b (file member.toml): must name exactly the members: a, b, c",
-        ),
-        (
-            'a = "h:1", b = "h:2", c = "h:3", d = "h:4"',
-            "group.clients = a, b, c, d (file member.toml): must name exactly the members: a, b, c",
-        ),
-        (
-            'a = "h:1", b = "h:2", c = "h:1"',
-            "group.clients.c = h:1 (file member.toml): is also the address of a",
-        ),
-        (
-            'a = "h:1", b = "h:2", c = "h"',
-            'group.clients.c = h (file member.toml): must be "host:port" (an IPv6 host in '
-            "brackets)",
-        ),
-        (
-            f'a = "h:1", b = "h:2", c = "{"h." * 151}i:3"',
-            f"group.clients.c = {'h.' * 40}... (file member.toml): has 305 characters, must be at "
-            "most 300",
-        ),
-    ],
-)
-def test_clients_addresses_name_each_member_once(file: Path, clients: str, expected: str) -> None:
-    assert lines(file, GOOD + f"clients = {{ {clients} }}\n") == [expected]
 
 
 def test_relations_hold_for_objects_too(file: Path) -> None:
