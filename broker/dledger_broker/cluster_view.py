@@ -20,12 +20,11 @@ from dledger_broker.forward import Channels
 from dledger_broker.tasks import keep_running
 from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.v1 import routes_pb2
 
 WATCH_METHOD: Final = "/dledger.v1.Routes/Watch"
 GROUPS_MAX: Final = 4_096
-NO_SUCH_TOPIC: Final = "%NONE%"
-"""A topic name nobody has: the watch is for groups only, topics come from the control group."""
 
 
 @dataclass(slots=True)
@@ -75,6 +74,7 @@ class ClusterView:
             await end_task(task)
 
     async def _watch(self, address: str, channels: Channels) -> None:
+        # Topics come from the control group.
         request = routes_pb2.RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
         said = False
         while True:

@@ -41,14 +41,13 @@ def client_options() -> list[tuple[str, int]]:
     """Return the options of a channel to another member or a name server (D10)."""
     return [
         ("grpc.use_local_subchannel_pool", 1),
-        *raw.MESSAGE_SIZE_OPTIONS,
+        *raw.CHANNEL_OPTIONS,
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
         ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
         ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-        ("grpc.enable_http_proxy", 0),
     ]
 
 

@@ -17,7 +17,7 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, Metadata, raw_unary
+from dledger_proto.raw import CHANNEL_OPTIONS, Metadata, raw_unary
 from dledger_proto.status import from_rpc_error
 
 GROUP_KEY: Final = "dledger-group"
@@ -81,7 +81,7 @@ class Channels:
     def _options(self) -> list[tuple[str, int]]:
         config = self._config
         return [
-            *MESSAGE_SIZE_OPTIONS,
+            *CHANNEL_OPTIONS,
             # Our own connections: another client's back-off must not be ours.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),

@@ -150,7 +150,7 @@ def channel_options() -> list[tuple[str, int]]:
     """Return the options of a peer's channel: its own connection, tried when silent."""
     return [
         ("grpc.use_local_subchannel_pool", 1),
-        *raw.MESSAGE_SIZE_OPTIONS,
+        *raw.CHANNEL_OPTIONS,
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -158,7 +158,6 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
         ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
         ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-        ("grpc.enable_http_proxy", 0),
     ]
 
 

@@ -12,6 +12,8 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
 
 NAME_RULE: Final = "only letters, digits, % | _ and - are allowed"
+NO_SUCH_TOPIC: Final = "%NONE%"
+"""What is asked for by who wants the routes of groups alone; nobody has a topic of this name."""
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Of what a consumer calls itself; RocketMQ's are like 10.0.0.1@4711#8812."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -27,6 +27,9 @@ MESSAGE_SIZE_OPTIONS: Final = (
     ("grpc.max_receive_message_length", FRAME_SIZE_MAX + 64 * KIB),
 )
 """Options of every channel and server that carries frames; gRPC's own limit is 4 MiB."""
+CHANNEL_OPTIONS: Final = (*MESSAGE_SIZE_OPTIONS, ("grpc.enable_http_proxy", 0))
+"""Options of every channel. A proxy that the environment names is meant for the web: if some of us
+used it and others not, each would see another cluster."""
 
 Metadata = Sequence[tuple[str, str]]
 RawHandler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"

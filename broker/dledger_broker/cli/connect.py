@@ -21,7 +21,7 @@ from dledger_broker.cli.output import CommandFailed, Exit, bad_input
 from dledger_broker.config_load import INSIDE_VARIABLE
 from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, sync_unary
+from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
 from dledger_proto.v1.broker_pb2_grpc import AdminStub
@@ -235,7 +235,7 @@ class Cluster:
             return channel
         if not is_reachable(address, min(CONNECT_SECONDS_MAX, self._left())):
             return None
-        channel = grpc.insecure_channel(address, options=MESSAGE_SIZE_OPTIONS)
+        channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stack.callback(channel.close)
         self._channels[address] = channel
         return channel

@@ -39,7 +39,7 @@ from dledger_broker.local_cluster import (
     PortTaken,
     check_port_free,
 )
-from dledger_proto.raw import MESSAGE_SIZE_OPTIONS, sync_unary
+from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply
 
 DEFAULT_PORT: Final = 9876
@@ -265,9 +265,7 @@ class Supervisor:
         """Wait until the group has a leader, then print where everything is."""
         started = time.monotonic()
         told = False
-        with grpc.insecure_channel(
-            self._cluster.name_server, options=MESSAGE_SIZE_OPTIONS
-        ) as channel:
+        with grpc.insecure_channel(self._cluster.name_server, options=CHANNEL_OPTIONS) as channel:
             routes = sync_unary(channel, "/dledger.v1.Routes/Get")
             while not self._end.wait(LOOK_SECONDS):
                 leader = self._leader(lambda: routes(b"", 1.0))

@@ -3,15 +3,19 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from threading import Event
 
+import grpc
 import pytest
 
 from dledger_broker import health
 from dledger_broker.cli import main
 from dledger_broker.cli.output import Exit
 from dledger_broker.local_cluster import free_port
+from dledger_client import Admin
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.raw import sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 
@@ -73,6 +77,75 @@ def test_who_does_not_answer_is_unhealthy(
     assert main(["health", "nowhere"]) == Exit.BAD_INPUT
 
 
+class Garbled:
+    """An answer that is no message."""
+
+    def SerializeToString(self) -> bytes:
+        return b"\xff"
+
+
+@pytest.mark.parametrize("answer", [Garbled(), pb.StatusReply()])
+def test_who_answers_nonsense_is_unhealthy(cluster: FakeCluster, answer: object) -> None:
+    member = cluster.members["a"]
+    member.answers["Status"] = lambda _: answer
+    with pytest.raises(health.Unhealthy, match=f"^{member.address}: the answer is garbled: "):
+        health.look(member.address)
+
+
+def test_what_strangers_say_moves_no_cursor(cluster: FakeCluster) -> None:
+    member = cluster.members["a"]
+    status = pb.StatusReply(member="a", group="g", role="leader", reason="\x1b[2J")
+    member.answers["Status"] = lambda _: status
+    assert health.look(member.address).endswith(r"; \x1b[2J")
+
+    def broken(_: bytes) -> None:
+        raise DledgerError(Code.INTERNAL, "\x1b[2J")
+
+    member.answers["Status"] = broken
+    with pytest.raises(health.Unhealthy, match=r": \\x1b\[2J$"):
+        health.look(member.address)
+
+
+def test_the_timeout_is_for_all_that_is_asked(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float] = []
+
+    def watched(channel: grpc.Channel, method: str) -> Callable[[bytes, float], bytes]:
+        call = sync_unary(channel, method)
+
+        def made(request: bytes, timeout: float) -> bytes:
+            timeouts.append(timeout)
+            return call(request, timeout)
+
+        return made
+
+    def late(_: bytes) -> None:
+        Event().wait(0.2)
+        raise DledgerError(Code.UNIMPLEMENTED, "a name server, it seems")
+
+    monkeypatch.setattr(health, "sync_unary", watched)
+    member = cluster.members["a"]
+    member.answers["Status"] = late
+    with pytest.raises(health.Unhealthy):
+        health.look(member.address, 5)
+    assert timeouts[1] <= timeouts[0] - 0.2
+
+
+def test_a_proxy_for_the_web_is_not_used(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert health.look(cluster.name_server) == "name server of c, groups: g"
+    cluster.members["a"].answers["ListTopics"] = lambda _: pb.ListTopicsReply()
+    assert cluster.run("topic", "list", "--timeout", "2") == Exit.OK
+    with Admin(cluster.name_server) as admin:
+        assert [group.name for group in admin.groups()] == ["g"]
+
+
 def test_without_an_address_the_usual_ports_are_asked(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +156,13 @@ def test_without_an_address_the_usual_ports_are_asked(
     monkeypatch.setattr(health, "NAME_SERVER", closed)
     with pytest.raises(health.Unhealthy, match=rf"{closed}.*; {closed}"):
         health.look()
+
+
+def test_as_a_module_it_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        health.main(["--help"])
+    assert ended.value.code == 0
+    assert "HOST:PORT" in capsys.readouterr().out
 
 
 def test_as_a_module_it_loads_no_command_line() -> None:
