@@ -24,7 +24,7 @@ from dledger_broker.forward import Channels
 from dledger_broker.local_cluster import free_port, free_ports
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.registration import Registrar
-from dledger_broker.routes_service import RoutesService
+from dledger_broker.routes_service import RoutesService, group_route
 from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
@@ -217,6 +217,20 @@ def test_both_addresses_are_told() -> None:
             (route,) = server.registry.all_at_once().groups
             (member,) = route.members
             assert (member.address, member.peer_address) == ("published-1:1", "n1:1")
+
+    run(scenario)
+
+
+def test_clients_are_told_where_members_are_published() -> None:
+    async def scenario() -> None:
+        group = Group()
+        group.host.become(Role.FOLLOWER, OTHER)
+        members = group_route(group.served).members
+        assert {(each.member, each.address, each.peer_address) for each in members} == {
+            (ME, "published-1:1", "n1:1"),
+            (OTHER, "published-2:1", "n2:1"),
+        }
+        assert group.served.not_leader().hint == "published-2:1"
 
     run(scenario)
 
