@@ -55,6 +55,9 @@ def test_every_member_is_told_where_it_is_published(file: str) -> None:
             assert config.name_servers == ("ns1:9876", "ns2:9876")
             (volume,) = [each for each in made[member]["volumes"] if each["type"] == "volume"]
             assert (volume["source"], Path(volume["target"])) == (member, config.folder)
+            for name_server in ("ns1", "ns2"):
+                command = made[name_server]["command"]
+                assert command[command.index("--cluster") + 1] == config.cluster
     assert set(made) == {"ns1", "ns2"}.union(*FILES[file].values())
 
 
