@@ -30,6 +30,8 @@ _MEANS_GROUP: Final = {"groups", "DLEDGER_MEMBERS", "DLEDGER_GROUP_MEMBERS"}
 """What says who is in the group under another name than its key."""
 _TABLES: Final = ("members", "clients")
 """What a file of one group may hold beside its group's name."""
+_SHORT_KEYS: Final = {"group.name": "group"} | {f"group.{name}": name for name in _TABLES}
+"""What variables may call the keys of the one group."""
 INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
 """What tells the commands that they run where the members do; a member that sees it leaves it."""
 
@@ -141,7 +143,11 @@ def known_keys() -> dict[str, type[Any]]:
 
 
 def environment_name(key: str) -> str:
-    """Return the variable that sets the key."""
+    """Return the variable that sets the key; the short one where there are two."""
+    return _variable(_SHORT_KEYS.get(key, key))
+
+
+def _variable(key: str) -> str:
     return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
@@ -266,10 +272,7 @@ def _overlay_environment(
     raw: Raw, environment: Mapping[str, str], sources: dict[str, str]
 ) -> list[Problem]:
     known = known_keys()
-    by_variable = {environment_name(key): key for key in known}
-    by_variable[ENVIRONMENT_PREFIX + "GROUP"] = "group.name"
-    for name in _TABLES:
-        by_variable[environment_name(name)] = f"group.{name}"
+    by_variable = {name(key): key for key in known for name in (environment_name, _variable)}
     problems: list[Problem] = []
     for variable, text in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == INSIDE_VARIABLE:

@@ -70,7 +70,7 @@ def is_inside() -> bool:
     """Tell whether the command runs where the members do; ends it when that is unclear."""
     text = os.environ.get(INSIDE_VARIABLE, "")
     if text.lower() not in {"", "0", "1", "false", "true"}:
-        bad_input(f"{INSIDE_VARIABLE}: {text}, must be 1 or 0")
+        bad_input(f"{INSIDE_VARIABLE}: {text}, must be 1, true, 0 or false")
     return text.lower() in {"1", "true"}
 
 

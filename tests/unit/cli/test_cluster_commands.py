@@ -160,7 +160,7 @@ def test_inside_members_are_asked_where_their_peers_reach_them(
     capsys.readouterr()
     monkeypatch.setenv("DLEDGER_INSIDE", "maybe")
     assert cluster.run(*delete) == Exit.BAD_INPUT
-    assert capsys.readouterr().err == "error: DLEDGER_INSIDE: maybe, must be 1 or 0\n"
+    assert capsys.readouterr().err == "error: DLEDGER_INSIDE: maybe, must be 1, true, 0 or false\n"
 
 
 def test_dead_leader_is_passed_over(cluster: FakeCluster) -> None:

@@ -156,6 +156,8 @@ def test_kubernetes_variables_are_not_ours(file: Path) -> None:
 def test_every_key_has_one_variable_and_a_word_for_its_type() -> None:
     keys = known_keys()
     assert len({environment_name(key) for key in keys}) == len(keys)
+    short = {environment_name(f"group.{key}") for key in ("name", "members", "clients")}
+    assert short == {"DLEDGER_GROUP", "DLEDGER_MEMBERS", "DLEDGER_CLIENTS"}
     assert {type_name(kind) for kind in keys.values()} == {
         "text", "whole number", "true or false", "folder", "list of addresses", "sync or async",
         "debug or info or warning or error", "console or json",
