@@ -17,8 +17,8 @@ are served on one port. Minimal file:
     members = { a = "host-1:10911", b = "host-2:10911", c = "host-3:10911" }
 
 `members` is where the members reach each other. Where clients reach them elsewhere (published ports
-of containers, another network), `clients` is a second table of the same names; whatever clients are
-told is from there, and nothing that members do among themselves is.
+of containers, another network), `clients` is a second table of the same names; where clients are
+told to go is from there, and nothing that members do among themselves is.
 """
 
 import enum

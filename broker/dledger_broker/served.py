@@ -40,7 +40,7 @@ class GroupNames:
     addresses: Mapping[MemberId, str]
     """Where they reach each other."""
     clients: Mapping[MemberId, str]
-    """Where clients reach them; the only addresses that clients are told."""
+    """Where clients reach them: what hints and `leader_address` name. Routes carry both."""
     is_control: bool
 
 

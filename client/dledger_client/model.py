@@ -74,6 +74,7 @@ class MemberProgress:
 
     member: str
     address: str
+    """Where it is published to clients; also when asked from inside."""
     is_connected: bool
     match_index: int
     next_index: int

@@ -140,7 +140,8 @@ def _group_rows(
     )
     listed = {member.member for member, _ in answers}
     rows = [_row(route, member, reply, leader) for member, reply in answers]
-    # A member that the name server has dropped is still known to the leader.
+    # A member that the name server has dropped is still known to the leader: by its published
+    # address, also inside.
     for progress in leader.members if leader is not None else ():
         if progress.member not in listed:
             absent = MemberRoute(member=progress.member, address=progress.address)
