@@ -20,6 +20,7 @@ demo: $(READY)
 
 test: verify
 	$(BIN)/python -m pytest
+	$(MAKE) chaos
 
 verify: $(READY)
 	$(BIN)/ruff check .
@@ -46,10 +47,10 @@ mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
 
 chaos: $(READY)
-	$(BIN)/python -m jepsen_tests suite smoke
+	$(BIN)/python -m jepsen_tests suite smoke --jobs $(JOBS)
 
 chaos-nightly: $(READY)
-	$(BIN)/python -m jepsen_tests suite nightly --rounds 3
+	$(BIN)/python -m jepsen_tests suite nightly --rounds 3 --jobs $(JOBS)
 
 chaos-mutants: $(READY)
 	$(BIN)/python -m jepsen_tests mutants

@@ -44,7 +44,7 @@ class Running:
         """Return the channel to a member."""
         if member not in self.channels:
             options = [
-                *raw.MESSAGE_SIZE_OPTIONS,
+                *raw.CHANNEL_OPTIONS,
                 ("grpc.initial_reconnect_backoff_ms", 20),
                 ("grpc.min_reconnect_backoff_ms", 20),
                 ("grpc.max_reconnect_backoff_ms", 50),

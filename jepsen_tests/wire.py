@@ -21,7 +21,7 @@ from dledger_proto.v1 import broker_pb2_grpc
 
 WAIT_MS: Final = 500
 _OPTIONS: Final = (
-    *raw.MESSAGE_SIZE_OPTIONS,
+    *raw.CHANNEL_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
