@@ -56,6 +56,18 @@ class Wire:
             raise from_rpc_error(error) from error
         return reply.epoch
 
+    async def committed(self, group: str, topic: str, queue: int, timeout: float) -> int | None:
+        """Return a consumer group's offset as this member confirms it; None: it has none."""
+        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
+        request = pb.ReadOffsetsRequest(consumer_group=group)
+        request.queues.add(topic=topic, queue=queue)
+        try:
+            reply = await stub.ReadOffsets(request, timeout=timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, write=False) from error
+        (found,) = reply.offsets
+        return found.offset if found.offset >= 0 else None
+
     async def append(self, batch: bytes, timeout: float) -> AnswerRow:
         """Append one batch; raises what the member answered, or UNKNOWN_OUTCOME."""
         frame = encode_append([batch], 1, int(timeout * 1000))

@@ -26,9 +26,9 @@ from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
-from jepsen_tests.backends.ports import HOST, free_ports
 from jepsen_tests.backends.surface import Backend, CannotRepair, Wanted
 from jepsen_tests.launch import Control
+from jepsen_tests.ports import HOST, free_ports
 
 GROUP: Final = "group-1"
 NAME_SERVERS: Final = ("ns1", "ns2")

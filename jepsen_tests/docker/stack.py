@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jepsen_tests.backends.ports import free_ports
 from jepsen_tests.docker.engine import ROOT, Engine
 from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.ports import free_ports
 
 COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
 """Of the development lock."""

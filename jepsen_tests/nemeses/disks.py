@@ -88,11 +88,12 @@ async def power_cut_all(scene: Scene) -> str:
 
 
 async def power_cut_before_sync(scene: Scene) -> str:
-    """All members at once, while what was written waits for its sync, or after that failed."""
+    """All members at once, while syncs of a majority wait, or after they failed."""
     syncs, nodes = _syncs(scene), scene.running()
     _disks(scene)
     waits = scene.random.random() < WAITING_SHARE
-    for node in nodes:
+    count = scene.random.randint(min(scene.majority, len(nodes)), len(nodes))
+    for node in scene.random.sample(nodes, count):
         scene.undo.push_async_callback(syncs.slow, node, 0.0)
         await (syncs.slow(node, WAIT_SECONDS) if waits else syncs.fail(node))
     await asyncio.sleep(scene.random.uniform(0.2, 1.0) * WAIT_SECONDS)
@@ -124,7 +125,7 @@ FAULTS: Final = (
     Fault("power-cut", "one member loses unsynced writes", ["disks", "processes"], power_cut),
     Fault("power-cut-all", "all lose unsynced writes at once", ["disks", "processes"],
           power_cut_all, (0.5, 2.0), is_borne=False),
-    Fault("power-cut-before-sync", "all lose power while syncs wait or fail",
+    Fault("power-cut-before-sync", "all lose power while a majority's syncs wait or fail",
           ["disks", "syncs", "processes"], power_cut_before_sync, (0.5, 2.0), is_borne=False),
     Fault("wipe", "one member loses everything", ["folders", "processes"], wipe),
 )  # fmt: skip

@@ -1,11 +1,13 @@
 """W5: offsets of consumer groups as registers: committed, reset and read by several at once."""
 
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
 from jepsen_tests.recorder import Process
+from jepsen_tests.wire import Wire
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -15,6 +17,7 @@ GROUPS: Final = ("billing", "audit")
 REGISTER_OPERATIONS_MAX: Final = 1_500
 """Of one register. A new group's name makes a new one: checking takes more than linear time."""
 ACTIONS: Final = {"commit": 5, "reset": 1, "committed": 6}
+READ_SECONDS: Final = 2.0
 SENDS_BEFORE: Final = 200
 """Offsets from 0 to this are there to be committed."""
 
@@ -49,32 +52,45 @@ class OffsetsWorkload(Workload):
         return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
 
     async def _work(self, stage: Stage, random: Random) -> None:
-        process = Process(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        process, backend = Process(stage.recorder), stage.backend
+        async with AsyncExitStack() as stack:
+            admin = await stack.enter_async_context(AsyncAdmin(backend.bootstrap, CONNECTION))
+            wires = [Wire(backend.address(node), backend.group) for node in backend.nodes]
+            for wire in wires:
+                await stack.enter_async_context(wire)
             while not stage.over.is_set():
                 self._operations += 1
                 life = self._operations // (REGISTER_OPERATIONS_MAX * QUEUES * len(GROUPS))
                 group = f"{random.choice(GROUPS)}-{life}"
                 place = place_of(TOPIC, random.randrange(QUEUES))
                 action = random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
-                await _act(process, admin, action, group, place, random.randint(0, SENDS_BEFORE))
+                if action == "committed":
+                    await _read(process, random.choice(wires), group, place)
+                else:
+                    is_reset, offset = action == "reset", random.randint(0, SENDS_BEFORE)
+                    await _commit(process, admin, group, place, offset, is_reset=is_reset)
                 await stage.pause(random)
 
 
-async def _act(
-    process: Process, admin: AsyncAdmin, action: str, group: str, place: str, offset: int
-) -> None:
+async def _read(process: Process, wire: Wire, group: str, place: str) -> None:
+    """Ask any member: it may lead no more, or not yet."""
     topic, queue = split_place(place)
-    register = f"{group}@{place}"
-    if action == "committed":
-
-        async def read() -> int | None:
-            return (await admin.read_offsets(group, topic)).get(queue)
-
-        await process.do(action, register, None, read, lambda found: found, reads=True)
-        return
-    commit = {(topic, queue): offset}
     await process.do(
-        action, register, offset,
-        lambda: admin.commit_offsets(group, commit, reset=action == "reset"), lambda _: None,
+        "committed", _register(group, place), None,
+        lambda: wire.committed(group, topic, queue, READ_SECONDS), lambda found: found,
+        reads=True,
     )  # fmt: skip
+
+
+async def _commit(
+    process: Process, admin: AsyncAdmin, group: str, place: str, offset: int, *, is_reset: bool
+) -> None:
+    commit = {split_place(place): offset}
+    await process.do(
+        "reset" if is_reset else "commit", _register(group, place), offset,
+        lambda: admin.commit_offsets(group, commit, reset=is_reset), lambda _: None,
+    )  # fmt: skip
+
+
+def _register(group: str, place: str) -> str:
+    return f"{group}@{place}"
