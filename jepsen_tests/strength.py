@@ -28,6 +28,9 @@ class Trial:
     workload: str
     faults: str
     seconds: int = 25
+    hidden: str = ""
+    """Why a black box need not find it; the simulation does, by the script or seed that
+    `tests/mutants/caught.json` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,13 @@ TRIALS: Final = (
     Trial("offsets-reused-after-restart", "log", "restart,kill-all", 40),
     Trial("offset-commit-lost", "offsets", "kill-leader"),
     Trial("offset-goes-back", "offsets", "kill-leader"),
-    Trial("unknown-told-as-failed", "log", "isolate-leader,kill-while-cut", 40),
+    Trial("unknown-told-as-failed", "log", "pause-leaders", 40),
+    Trial("append-forgets-the-frozen-rows", "log", "kill", 20),
+    Trial("incomplete-candidate-elected", "log", "isolate,kill-leader,flap", 60),
     Trial("proposals-never-settled", "log", "isolate-leader,kill-while-cut", 40),
     Trial("refill-sends-unchecked-bytes", "log", "bit-flips,kill", 60),
-    Trial("no-quarantine", "log", "wipe-cut-off,wipe", 60),
+    Trial("no-quarantine", "log", "next-quorum-wiped", 40),
+    Trial("quarantine-ends-with-a-majority", "log", "next-quorum-wiped", 40),
     Trial("double-vote", "log", "heal-at-timeout,pause-leaders,kill-leader", 60),
     Trial("vote-forgotten-at-restart", "log", "crash-loop,kill-all", 60),
     Trial("trim-above-the-slowest", "retention", "pause,isolate", 60),
@@ -72,23 +78,26 @@ TRIALS: Final = (
 
 
 def prove(seed: int, out: Path, only: str, console: Console) -> int:
-    """Run the trials; print and keep the table; return 0 when all are caught, else 1."""
+    """Run the trials; print and keep the table; return 0 when all that should be are caught."""
     trials = [trial for trial in TRIALS if only in ("", trial.mutant)]
     outcomes: list[Outcome] = []
     for trial in track(trials, "bugs", console=console):
         outcomes.append(_try(trial, seed, out / "mutants"))
         console.print(f"{trial.mutant}: {outcomes[-1].caught_by or 'not caught'}", highlight=False)
     table = Table("bug", "workload", "faults", "caught by", "after s", title="known bugs")
-    for each in outcomes:
+    for trial, each in zip(trials, outcomes, strict=True):
         after = f"{each.after:.1f}" if each.caught_by else ""
-        table.add_row(each.mutant, each.workload, each.faults, each.caught_by or "-", after)
+        by = each.caught_by or (f"- ({trial.hidden})" if trial.hidden else "NOT CAUGHT")
+        table.add_row(each.mutant, each.workload, each.faults, by, after)
     console.print(table)
     times = [each.after for each in outcomes if each.caught_by]
     if times:
         median = f"{statistics.median(times):.1f} s"
         console.print(f"{len(times)} of {len(outcomes)} caught, the median after {median}")
     (out / "mutants.json").write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
-    return 0 if len(times) == len(outcomes) else 1
+    missed = [t.mutant for t, each in zip(trials, outcomes, strict=True)
+              if not each.caught_by and not t.hidden]  # fmt: skip
+    return 1 if missed else 0
 
 
 def _try(trial: Trial, seed: int, out: Path) -> Outcome:

@@ -51,7 +51,7 @@ SMOKE: Final = (
     Entry("retention", ("power-cut", "power-cut-all", "full-disk", "next-quorum", "restart"), 45),
     Entry("retry", ("power-cut-before-sync",), 12),
     Entry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
-    Entry("fifo", ("wipe-cut-off", "starve"), 25),
+    Entry("fifo", ("wipe-cut-off", "starve", "next-quorum-wiped"), 40),
     Entry("log", ("ring",), 12, nodes=5),
 )  # fmt: skip
 NIGHTLY: Final = (

@@ -12,6 +12,14 @@ FAULTS: Final[Mapping[str, Fault]] = {
     for fault in module.FAULTS
 }
 LOSING: Final = frozenset(
-    {"wipe", "wipe-cut-off", "bit-flips", "truncation", "deletion", "stale-blocks"}
+    {
+        "wipe",
+        "wipe-cut-off",
+        "next-quorum-wiped",
+        "bit-flips",
+        "truncation",
+        "deletion",
+        "stale-blocks",
+    }
 )
 """After these a member must be filled again from the first entry of the log."""

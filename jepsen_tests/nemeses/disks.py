@@ -106,10 +106,15 @@ async def wipe(scene: Scene) -> str:
 
 
 async def wipe_one(scene: Scene, node: str) -> str:
-    """Let this member lose everything."""
+    """Let this member lose everything, when the others can bear it."""
+    await scene.lose_disk(node)
+    return await empty(scene, node)
+
+
+async def empty(scene: Scene, node: str) -> str:
+    """End this member and start it without its data."""
     processes = scene.handle("processes", scene.backend.processes)
     folders = scene.handle("folders", scene.backend.folders)
-    await scene.lose_disk(node)
     scene.undo.push_async_callback(bring_back, scene, node)
     await processes.kill(node)
     await asyncio.to_thread(shutil.rmtree, folders.folder(node))

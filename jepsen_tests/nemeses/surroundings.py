@@ -1,11 +1,12 @@
 """Clocks that are wrong, slow machines, leadership that is handed round, and composites."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Kind, Trouble
-from jepsen_tests.nemeses.disks import wipe_one
+from jepsen_tests.nemeses.disks import empty, wipe_one
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 from jepsen_tests.nemeses.network import between
 from jepsen_tests.nemeses.processes import bring_back
@@ -54,29 +55,49 @@ async def transfers(scene: Scene) -> str:
 
 
 async def next_quorum(scene: Scene) -> str:
-    """Who knows the newest stands still, one loses what it had not synced, the others decide.
+    """The next quorum is one member that is late and one that lost what it had not synced.
 
     NATS lost data so: one member that forgot, and pauses that choose the next quorum.
     """
-    processes = scene.handle("processes", scene.backend.processes)
     disks = scene.handle("disks", scene.backend.disks)
+
+    async def forget(node: str) -> None:
+        processes = scene.handle("processes", scene.backend.processes)
+        scene.undo.push_async_callback(bring_back, scene, node)
+        await disks.cut_power(node)
+        await disks.power_on(node)
+        await processes.start(node)
+
+    return await _choose_quorum(scene, forget)
+
+
+async def next_quorum_wiped(scene: Scene) -> str:
+    """The next quorum is one member that is late and one that lost everything (D18)."""
+    scene.handle("folders", scene.backend.folders)
+    return await _choose_quorum(scene, lambda node: empty(scene, node), loses_disk=True)
+
+
+async def _choose_quorum(
+    scene: Scene, forget: Callable[[str], Awaitable[object]], *, loses_disk: bool = False
+) -> str:
+    processes = scene.handle("processes", scene.backend.processes)
     nodes = scene.some(len(scene.backend.nodes))
     late, forgetful = nodes[: len(nodes) - scene.majority], nodes[len(nodes) - scene.majority]
     knowing = [node for node in nodes if node not in late and node != forgetful]
+    if loses_disk:
+        await scene.lose_disk(forgetful)
     for node in (*late, *knowing):
         scene.undo.push_async_callback(processes.resume, node)
     for node in late:
         await processes.pause(node)
     await asyncio.sleep(2.0)  # the others acknowledge
-    scene.undo.push_async_callback(bring_back, scene, forgetful)
-    await disks.cut_power(forgetful)
-    await disks.power_on(forgetful)
-    await processes.start(forgetful)
-    for node in knowing[: len(nodes) - scene.majority]:
+    paused = knowing[: len(nodes) - scene.majority]
+    for node in paused:
         await processes.pause(node)
+    await forget(forgetful)
     for node in late:
         await processes.resume(node)
-    return f"{','.join(late)} late, {forgetful} forgot, {','.join(knowing)} knew"
+    return f"{','.join(late)} late, {forgetful} forgot, {','.join(paused)} knew"
 
 
 async def heal_at_timeout(scene: Scene) -> str:
@@ -134,6 +155,8 @@ FAULTS: Final = (
           is_borne=False),
     Fault("next-quorum", "the late and the forgetful decide", ["disks", "processes"], next_quorum,
           is_borne=False),
+    Fault("next-quorum-wiped", "the late and the wiped decide", ["folders", "processes"],
+          next_quorum_wiped, is_borne=False),
     Fault("heal-at-timeout", "the leader is back as an election begins", ["network"],
           heal_at_timeout, (0.2, 0.5), is_borne=False),
     Fault("wipe-cut-off", "a wiped member is all that the leader hears", ["folders", "network"],

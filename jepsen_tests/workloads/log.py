@@ -1,19 +1,31 @@
 """W1 and W8: a log of many queues, written and read by everybody at once; W8 trims its head too."""
 
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
+from jepsen_tests.wire import Wire, batch_of
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.values import body_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-log"
 QUEUES: Final = 6
 BATCH_MAX: Final = 5
 BODY_SIZES: Final = (32, 200, 1_000, 20_000)
-ACTIONS: Final = {"send": 50, "batch": 12, "poll": 40, "assign": 4, "bounds": 6, "crash": 1}
+ACTIONS: Final = {
+    "send": 40,
+    "batch": 12,
+    "bare": 12,
+    "poll": 40,
+    "assign": 4,
+    "bounds": 6,
+    "crash": 1,
+}
+BARE_SECONDS: Final = 3.0
 TRIM_PAUSE_SECONDS: Final = 0.7
 TRIM_KEEPS: Final = 20
 """Offsets below the maximum that a trim leaves, at least."""
@@ -26,6 +38,9 @@ class LogWorkload(Workload):
     what = "W1: many queues, single and batched sends, polls from anywhere, client crashes"
     least_ok: ClassVar[LeastOk] = {"send": (100, 0.3), "poll": (100, 0.3), "bounds": (10, 0.2)}
 
+    def __init__(self) -> None:
+        self._topic_id = b""
+
     def topics(self) -> Mapping[str, int]:
         """See `Workload`."""
         return {TOPIC: QUEUES}
@@ -34,18 +49,36 @@ class LogWorkload(Workload):
         """See `Workload`."""
         return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
 
+    async def setup(self, stage: Stage) -> None:
+        """See `Workload`."""
+        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+            self._topic_id = (await admin.describe_topic(TOPIC)).id
+
     async def _work(self, stage: Stage, random: Random) -> None:
-        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
+        backend = stage.backend
+        worker = Worker(stage.recorder, backend.bootstrap, random)
         places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(worker.close)
+            wires = [Wire(backend.address(node), backend.group) for node in backend.nodes]
+            for wire in wires:
+                await stack.enter_async_context(wire)
             await self._reassign(worker, places)
             while not stage.over.is_set():
-                await self._act(worker, places)
+                await self._act(worker, places, random.choice(wires))
                 await stage.pause(random)
-        finally:
-            await worker.close()
 
-    async def _act(self, worker: Worker, places: Sequence[str]) -> None:
+    async def _send_bare(self, worker: Worker, place: str, size: int, wire: Wire) -> None:
+        """Send without what lets a repeat be recognised: its one outcome is all there is."""
+        value = worker.new_value()
+        body = body_of(value, worker.random, size)
+        batch = batch_of(self._topic_id, split_place(place)[1], [body], None)
+        await worker.process.do(
+            "send", place, [value],
+            lambda: wire.append(batch, BARE_SECONDS), lambda row: [row.base_offset, row.term],
+        )  # fmt: skip
+
+    async def _act(self, worker: Worker, places: Sequence[str], wire: Wire) -> None:
         random = worker.random
         size = random.choice(BODY_SIZES)
         match random.choices(list(ACTIONS), list(ACTIONS.values()))[0]:
@@ -53,6 +86,8 @@ class LogWorkload(Workload):
                 await worker.send(random.choice(places), 1, size)
             case "batch":
                 await worker.send(random.choice(places), random.randint(2, BATCH_MAX), size)
+            case "bare":
+                await self._send_bare(worker, random.choice(places), size, wire)
             case "poll":
                 await worker.poll()
             case "bounds":
