@@ -5,9 +5,14 @@ Owns: the state of registration and when to ask again. Not: what a new epoch doe
 """
 
 import enum
+import math
 import random
+from typing import Final
 
 from dledger_client._retry import backoff
+
+CONTESTED_SECONDS: Final = 60.0
+"""Long after this no registration is on its way any more; what fences us then is another life."""
 
 
 class EpochState(enum.Enum):
@@ -26,8 +31,7 @@ class Epoch:
         self.number = 0
         self.ask_at = 0.0
         self.answer_until = 0.0
-        self.is_contested = False
-        """A registration of ours with unknown outcome may still take effect, and fence us."""
+        self._contested_until = -math.inf
         self._takes_any = False
         self._tries = 0
 
@@ -35,6 +39,13 @@ class Epoch:
     def wanted(self) -> int:
         """The epoch to ask for; 0: any."""
         return 0 if self._takes_any or self.number == 0 else self.number + 1
+
+    def is_contested(self, now: float) -> bool:
+        """Return whether a first registration of ours, of unknown outcome, may still fence us.
+
+        Later ones name the epoch that is ours to take, and change nothing when they come late.
+        """
+        return now < self._contested_until
 
     def may_ask(self, now: float) -> bool:
         """Return whether a registration may be sent."""
@@ -57,13 +68,15 @@ class Epoch:
     def fail(self, now: float, generator: random.Random, *, definite: bool) -> None:
         """Note that a registration failed, or may have."""
         self.state = EpochState.NEEDED
-        self.is_contested = self.is_contested or not definite
+        if not definite and not self.wanted:
+            self._contested_until = now + CONTESTED_SECONDS
         self._tries += 1
         self.ask_at = now + backoff(self._tries, generator)
 
     def take_any(self) -> None:
         """Ask for whatever is next: what we wanted is taken, by a registration of our own."""
         self._takes_any = True
+        self._contested_until = -math.inf
 
     def invalidate(self) -> None:
         """Ask for another epoch."""

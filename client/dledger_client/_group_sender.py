@@ -351,7 +351,7 @@ class GroupSender:
         elif config.tries_max and batch.tries >= config.tries_max:
             self._fail(batch, final_error(batch, "given up"))
         elif step is Step.FENCED:
-            self._fenced(batch, error)
+            self._fenced(batch, error, now)
         elif step is Step.REGISTER:
             self._owner.accumulator.fence(batch)
         elif step is Step.GAP:
@@ -379,19 +379,17 @@ class GroupSender:
         else:
             self._owner.accumulator.fence(batch)
 
-    def _fenced(self, batch: Batch, error: ClientError) -> None:
+    def _fenced(self, batch: Batch, error: ClientError, now: float) -> None:
         """Handle STALE_EPOCH: by a late registration of our own, or by another life of our name."""
-        if self._is_other_life:
+        if self._is_other_life(now):
             self._fatal = error
             self.fail_all(error)
         else:
-            self.epoch.is_contested = False
             self._owner.accumulator.fence(batch)
 
-    @property
-    def _is_other_life(self) -> bool:
-        """True: an epoch above ours is that of another process with our name, none of our own."""
-        return bool(self._owner.config.name) and not self.epoch.is_contested
+    def _is_other_life(self, now: float) -> bool:
+        """Return whether an epoch above ours is that of another process with our name."""
+        return bool(self._owner.config.name) and not self.epoch.is_contested(now)
 
     def fail_all(self, error: ClientError) -> None:
         """Give up everything of this group; what may be stored ends as unknown."""
@@ -425,7 +423,7 @@ class GroupSender:
         if self.epoch.state is not EpochState.ASKED:
             return
         self.epoch.fail(now, self._owner.generator, definite=error.definite)
-        if error.code is Code.STALE_EPOCH and not self._is_other_life:
+        if error.code is Code.STALE_EPOCH and not self._is_other_life(now):
             self.epoch.take_any()
         elif error.definite and not error.retriable:
             self._fatal = error

@@ -227,6 +227,10 @@ class ProducerTable:
     def register(self, command: RegisterProducer, time_ms: int) -> Registered | Refused:
         """Give the producer an epoch: a new one when it is new or fences, else the one it has.
 
+        Who holds an epoch and fences its own past names the next one, and gets it however often it
+        asks. Who takes over (fences, names none) leaves one out: else the holder before it would be
+        given the epoch of its successor for its own, or one above, and fence it (KIP-360's hole).
+
         The answer lists the last sequences of the epoch until now: under a new epoch nothing more
         can be stored in that one, so its sender learns which unknown batches were. When epochs are
         left out between the two, they are nobody's to compare with, and the list is empty.
@@ -235,21 +239,22 @@ class ProducerTable:
         if producer_id == NO_ID:
             raise DledgerError(Code.INVALID_ARGUMENT, "producer_id is all zero")
         known = self.find(producer_id)
-        last_epoch = known.epoch if known is not None else 0
+        last_epoch = before = known.epoch if known is not None else 0
         if wanted and wanted < last_epoch:
             return Refused(Code.STALE_EPOCH, f"epoch {wanted}, the newest is {last_epoch}")
-        epoch = max(wanted, last_epoch)
-        if epoch == 0 or (command.fence and epoch == last_epoch):
-            epoch += 1
+        if command.fence and not wanted:
+            epoch = last_epoch + 2 if last_epoch else 1
+        else:
+            epoch = max(wanted, last_epoch, 1)
+            if command.fence or last_epoch < epoch - 1:
+                before = epoch - 1
         if epoch > EPOCH_MAX:
             raise DledgerError(Code.INVALID_ARGUMENT, f"epoch {epoch}, at most {EPOCH_MAX}")
         producer = known or Producer(epoch, -1)
         step = time_ms // ACTIVITY_STEP_MS
         if epoch != last_epoch or step != producer.active_step:
             self._store_producer(producer_id, producer, epoch, step)
-        if last_epoch < epoch - 1:
-            return Registered(epoch, ())
-        return Registered(epoch, tuple(self._last_sequences(producer_id, last_epoch)))
+        return Registered(epoch, tuple(self._last_sequences(producer_id, before)))
 
     def _store_producer(
         self, producer_id: bytes, producer: Producer, epoch: int, active_step: int

@@ -21,6 +21,18 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "taking-over-leaves-no-epoch-out",
+        "a fenced producer that begins a new epoch gets its successor's, or fences it (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable.register",
+                "epoch = last_epoch + 2 if last_epoch else 1",
+                "epoch = last_epoch + 1",
+            )
+        ],
+        ["test_zombies.test_a_zombie_that_begins_a_new_epoch_takes_none_from_its_successor"],
+    ),
+    Mutant(
         "repeat-without-its-offset",
         "a repeat is recognised, and answered as if its offset were forgotten (D11)",
         [

@@ -123,9 +123,9 @@ class RegisterProducerRequest(_message.Message):
     producer_id: _builtins.bytes
     """16 bytes, chosen by the client"""
     fence: _builtins.bool
-    """true: a named producer takes over, older epochs are refused from now on"""
+    """true: older epochs are refused from now on"""
     epoch: _builtins.int
-    """0: give me one; else: re-register this epoch in this group"""
+    """0: give me one (with fence: I take over); else: this one, which is mine to take"""
     def __init__(
         self,
         *,

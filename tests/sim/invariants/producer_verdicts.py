@@ -128,18 +128,19 @@ class ProducerVerdicts(Invariant):
             if not isinstance(result, Refused) or result.code is not Code.STALE_EPOCH:
                 self.fail(f"{wanted} at epoch {before}, answered {result}")
             return
-        epoch = max(wanted.epoch, before)
-        if epoch == 0 or (wanted.fence and epoch == before):
-            epoch += 1
+        takes_over = wanted.fence and not wanted.epoch
+        epoch = before + 2 if takes_over and before else max(wanted.epoch, before, 1)
         if not isinstance(result, Registered) or result.epoch != epoch:
             self.fail(f"{wanted} at epoch {before}: {epoch} is due, answered {result}")
+        # Of the epoch that ends: who fences its own past may ask again when it has ended already.
+        ends = wanted.epoch - 1 if wanted.fence and wanted.epoch else before
         last = {
             (*queue, lane.next_sequence - 1)
             for (producer_id, queue), lane in self._lanes.items()
-            if producer_id == wanted.producer_id and lane.epoch == before and lane.next_sequence
+            if producer_id == wanted.producer_id and lane.epoch == ends and lane.next_sequence
         }
         told = {(row.topic_id, row.queue, row.last_sequence) for row in result.last}
-        if told != (last if epoch - before <= 1 else set()):
+        if told != (last if takes_over or epoch - ends <= 1 else set()):
             self.fail(f"{wanted} at epoch {before} has stored {last}, answered {result}")
         self._epochs[wanted.producer_id] = epoch
 

@@ -45,6 +45,7 @@ class ModelGroup:
     leader: int = 0
     term: int = 1
     epochs: dict[bytes, int] = field(default_factory=dict)
+    told: dict[bytes, dict[tuple[bytes, int], int]] = field(default_factory=dict)
     tables: dict[tuple[bytes, bytes, int], Remembered] = field(default_factory=dict)
     queues: dict[tuple[bytes, int], list[bytes]] = field(default_factory=dict)
     tells_last: bool = True
@@ -55,14 +56,14 @@ class ModelGroup:
         known = self.epochs.get(producer_id, 0)
         if wanted and wanted < known:
             return None
-        last: dict[tuple[bytes, int], int] = {}
-        for key in [key for key in self.tables if key[0] == producer_id]:
-            last[key[1], key[2]] = self.tables.pop(key).last
-        epoch = max(wanted, known)
-        if epoch in (0, known):
-            epoch += 1
-        self.epochs[producer_id] = epoch
-        return epoch, last if self.tells_last else {}
+        if wanted != known or not known:
+            last: dict[tuple[bytes, int], int] = {}
+            for key in [key for key in self.tables if key[0] == producer_id]:
+                last[key[1], key[2]] = self.tables.pop(key).last
+            # Who takes over leaves one out: the one before may name the next as its own.
+            self.epochs[producer_id] = wanted or (known + 2 if known else 1)
+            self.told[producer_id] = last
+        return self.epochs[producer_id], self.told[producer_id] if self.tells_last else {}
 
     def append(self, batch: bytes | memoryview, number: int) -> AnswerRow:
         header = check_batch(batch)

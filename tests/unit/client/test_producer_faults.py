@@ -280,6 +280,32 @@ def test_a_named_producer_is_fenced_by_its_next_life() -> None:
     run(body())
 
 
+def test_a_fenced_producer_that_begins_a_new_epoch_does_not_fence_its_next_life() -> None:
+    """It gave up a message of unknown outcome, so it asks for the epoch above its own."""
+
+    async def body() -> None:
+        config = ProducerConfig(name="billing", connection=FAST)
+        async with (
+            FakeCluster() as cluster,
+            AsyncProducer(cluster.bootstrap, config) as old,
+            AsyncProducer(cluster.bootstrap, config) as new,
+        ):
+            await old.send("t", b"0", queue=0)
+            for member in cluster.members.values():
+                member.script.extend([Does.STORE_THEN_BREAK] * 100)
+            with pytest.raises(UnknownOutcome):
+                await old.send("t", b"1", queue=0, timeout_ms=200)
+            for member in cluster.members.values():
+                member.script.clear()
+            await new.send("t", b"2", queue=0)
+            with pytest.raises(ProducerFenced):
+                await old.send("t", b"3", queue=0)
+            await new.send("t", b"4", queue=0)
+            assert cluster.log("t", 0) == [b"0", b"1", b"2", b"4"]
+
+    run(body())
+
+
 def test_registration_is_repeated() -> None:
     async def body() -> None:
         async with (

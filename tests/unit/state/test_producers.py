@@ -36,10 +36,11 @@ def test_registering() -> None:
     driven = started()
     assert driven.register().epoch == 1
     assert driven.register().epoch == 1
-    assert driven.register(fence=True).epoch == 2
-    assert driven.register(fence=True).epoch == 3
-    assert driven.register(epoch=3).epoch == 3
-    assert driven.register(epoch=3, fence=True).epoch == 4
+    assert driven.register(fence=True).epoch == 3, "who takes over leaves one out"
+    assert driven.register(fence=True).epoch == 5
+    assert driven.register(epoch=5).epoch == 5
+    assert driven.register(epoch=6, fence=True).epoch == 6
+    assert driven.register(epoch=6, fence=True).epoch == 6, "asked again: it is the same"
     assert driven.register(epoch=9).epoch == 9
     assert driven.register(epoch=12, fence=True).epoch == 12
     assert code_of(driven.one(RegisterProducer(PRODUCER, False, 11))) is Code.STALE_EPOCH
@@ -51,6 +52,28 @@ def test_registering() -> None:
     assert code_of(driven.one(RegisterProducer(b"S" * 16, True))) is Code.INVALID_ARGUMENT
 
 
+def test_who_was_fenced_cannot_take_the_next_epoch_for_its_own() -> None:
+    """A zombie that fences its own past names the epoch above its own: not its successor's."""
+    driven = started()
+    mine = driven.register(fence=True).epoch
+    renewed = driven.register(epoch=mine + 1, fence=True).epoch
+    assert renewed == mine + 1
+    successor = driven.register(fence=True).epoch
+    for held in (mine, renewed):
+        refused = driven.one(RegisterProducer(PRODUCER, True, held + 1))
+        assert code_of(refused) is Code.STALE_EPOCH
+    assert driven.register().epoch == successor
+
+
+def test_a_renewal_that_is_asked_for_again_tells_the_same() -> None:
+    driven = started()
+    mine = driven.register(fence=True).epoch
+    driven.append(batch(3, sequence=0, epoch=mine))
+    first = driven.register(epoch=mine + 1, fence=True)
+    assert first.last == (LastSequence(TOPIC, 0, 2),)
+    assert driven.register(epoch=mine + 1, fence=True) == first
+
+
 def test_registering_tells_the_last_sequences_of_the_epoch_until_now() -> None:
     """So a sender that fences its own past learns what of it was stored, and nobody else's."""
     driven = started()
@@ -59,11 +82,11 @@ def test_registering_tells_the_last_sequences_of_the_epoch_until_now() -> None:
     first = (LastSequence(TOPIC, 0, 4), LastSequence(TOPIC, 2, 0))
     assert driven.register().last == first
     assert driven.register(fence=True).last == first
-    assert driven.register(fence=True).last == (), "nothing was stored in epoch 2"
-    driven.append(batch(2, queue=2, sequence=0, epoch=3))
-    assert driven.register(epoch=4, fence=True).last == (LastSequence(TOPIC, 2, 1),)
-    driven.append(batch(queue=1, sequence=0, epoch=4))
-    assert driven.register(epoch=6).last == (), "epoch 5 is left out"
+    assert driven.register(fence=True).last == (), "nothing was stored in epoch 3"
+    driven.append(batch(2, queue=2, sequence=0, epoch=5))
+    assert driven.register(epoch=6, fence=True).last == (LastSequence(TOPIC, 2, 1),)
+    driven.append(batch(queue=1, sequence=0, epoch=6))
+    assert driven.register(epoch=8).last == (), "epoch 7 is left out"
 
 
 def test_verdicts() -> None:
@@ -106,9 +129,9 @@ def test_sequences_count_per_queue_and_epoch() -> None:
     assert offset_of(driven.append(batch(1, queue=1, sequence=2))[0]) == 2
     driven.register(fence=True)
     assert code_of(driven.append(batch(sequence=5))[0]) is Code.STALE_EPOCH
-    assert code_of(driven.append(batch(sequence=5, epoch=2))[0]) is Code.SEQUENCE_GAP
-    assert offset_of(driven.append(batch(sequence=0, epoch=2))[0]) == 5
-    assert driven.append(batch(sequence=0, epoch=2))[0] == Appended(5, 1, duplicate=True)
+    assert code_of(driven.append(batch(sequence=5, epoch=3))[0]) is Code.SEQUENCE_GAP
+    assert offset_of(driven.append(batch(sequence=0, epoch=3))[0]) == 5
+    assert driven.append(batch(sequence=0, epoch=3))[0] == Appended(5, 1, duplicate=True)
 
 
 def test_the_last_256_batches_are_remembered_exactly() -> None:
@@ -205,7 +228,7 @@ class Model:
 
     def register(self, fence: bool) -> None:
         if self.epoch == 0 or fence:
-            self.epoch += 1
+            self.epoch += 2 if self.epoch else 1
             self.stored.clear()
 
     def verdict(self, queue: int, epoch: int, sequence: int, count: int) -> Appended | Code:
