@@ -178,8 +178,9 @@ async def final_phase(stage: Stage, admin: AsyncAdmin, places: Sequence[str]) ->
                 ends[place] = (bounds[0], bounds[1])
     finally:
         await worker.close()
-    await read_all(stage, places, stage.random)
-    await wait_until_well(stage.backend, admin, WELL_SECONDS_MAX)
+    await read_all(stage, list(ends), stage.random)
+    if ends:
+        await wait_until_well(stage.backend, admin, WELL_SECONDS_MAX)
     await drain_members(stage, ends)
     await observer.entries()
     await observer.look()
