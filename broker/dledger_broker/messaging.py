@@ -124,7 +124,10 @@ class Messaging:
     async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
         """Return a topic as it is at the time of the call (D10); TOPIC_NOT_FOUND."""
         await self.served.confirm(seconds)
-        return await self.topic_named(name)
+        topic = self.served.machine.topic_by_name(name)
+        if topic is None:
+            raise DledgerError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
+        return topic
 
     async def topic_named(self, name: str) -> Topic:
         """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""

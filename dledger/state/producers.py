@@ -233,7 +233,8 @@ class ProducerTable:
 
         The answer lists the last sequences of the epoch until now: under a new epoch nothing more
         can be stored in that one, so its sender learns which unknown batches were. When epochs are
-        left out between the two, they are nobody's to compare with, and the list is empty.
+        left out between the two, they are nobody's to compare with, and the list is empty; but
+        who takes over is told those of the life before.
         """
         producer_id, wanted = command.producer_id, command.epoch
         if producer_id == NO_ID:
