@@ -229,7 +229,7 @@ class ProducerTable:
 
         Who holds an epoch and fences its own past names the next one, and gets it however often it
         asks. Who takes over (fences, names none) leaves one out: else the holder before it would be
-        given the epoch of its successor for its own, or one above, and fence it (KIP-360's hole).
+        given the epoch of its successor for its own, or one above, and fence it.
 
         The answer lists the last sequences of the epoch until now: under a new epoch nothing more
         can be stored in that one, so its sender learns which unknown batches were. When epochs are

@@ -108,10 +108,10 @@ async def wipe(scene: Scene) -> str:
 async def wipe_one(scene: Scene, node: str) -> str:
     """Let this member lose everything, when the others can bear it."""
     await scene.lose_disk(node)
-    return await empty(scene, node)
+    return await start_empty(scene, node)
 
 
-async def empty(scene: Scene, node: str) -> str:
+async def start_empty(scene: Scene, node: str) -> str:
     """End this member and start it without its data."""
     processes = scene.handle("processes", scene.backend.processes)
     folders = scene.handle("folders", scene.backend.folders)

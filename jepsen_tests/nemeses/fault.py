@@ -63,9 +63,9 @@ class Scene:
         """Return what the members that answer say of themselves."""
         return await members.statuses(self.backend, self.admin)
 
-    async def leader(self, seconds: float = LEADER_SECONDS_MAX) -> str:
-        """Return who leads; Skipped when nobody says so for so long."""
-        until = asyncio.get_running_loop().time() + seconds
+    async def leader(self) -> str:
+        """Return who leads; Skipped when nobody says so for a while."""
+        until = asyncio.get_running_loop().time() + LEADER_SECONDS_MAX
         while True:
             statuses = await self.statuses()
             leaders = [node for node, status in statuses.items() if status.role == "leader"]

@@ -6,7 +6,7 @@ from typing import Final
 
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Kind, Trouble
-from jepsen_tests.nemeses.disks import empty, wipe_one
+from jepsen_tests.nemeses.disks import start_empty, wipe_one
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 from jepsen_tests.nemeses.network import between
 from jepsen_tests.nemeses.processes import bring_back
@@ -74,7 +74,7 @@ async def next_quorum(scene: Scene) -> str:
 async def next_quorum_wiped(scene: Scene) -> str:
     """The next quorum is one member that is late and one that lost everything (D18)."""
     scene.handle("folders", scene.backend.folders)
-    return await _choose_quorum(scene, lambda node: empty(scene, node), loses_disk=True)
+    return await _choose_quorum(scene, lambda node: start_empty(scene, node), loses_disk=True)
 
 
 async def _choose_quorum(
