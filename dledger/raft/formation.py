@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from dledger.raft.kinds import Hello
 from dledger.types import MemberId
-from dledger_proto.entry import CorruptEntry, Genesis, encode_genesis, parse_genesis
+from dledger_proto.entry import CorruptEntry, encode_genesis, parse_genesis
 
 
 @dataclass(slots=True)
@@ -99,14 +99,10 @@ def decide(
 ) -> Decision:
     """Apply the table to a member without data."""
     formed = {peer: view for peer, view in views.items() if view.group_id}
-    for peer, view in sorted(formed.items()):
-        try:
-            genesis = parse_genesis(view.genesis)
-        except CorruptEntry:
-            return Decision(
-                Step.WAIT, reason=f"{peer} has data, and its log no longer begins with entry 1"
-            )
-        wrong = _mismatch(genesis, view, cluster, group, members)
+    # One first entry tells it all: whoever has not told its own is in the group of its id.
+    told = {peer: view for peer, view in formed.items() if view.genesis}
+    for peer, view in sorted(told.items()):
+        wrong = _mismatch(view, cluster, group, members)
         if wrong:
             return Decision(Step.WAIT, reason=f"{peer} {wrong}")
     if formed:
@@ -114,7 +110,10 @@ def decide(
             return Decision(
                 Step.WAIT, reason=f"{', '.join(sorted(formed))} are in different groups"
             )
-        view = formed[min(formed)]
+        if not told:
+            reason = f"{', '.join(sorted(formed))}: data, and no log that begins with entry 1"
+            return Decision(Step.WAIT, reason=reason)
+        view = told[min(told)]
         listed = dict(parse_genesis(view.genesis).members).get(member)
         known = listed == incarnation and all(
             each.recorded in (b"", incarnation) for each in formed.values()
@@ -130,9 +129,11 @@ def decide(
     return Decision(Step.FORM, genesis=genesis_of(cluster, group, met))
 
 
-def _mismatch(
-    genesis: Genesis, view: PeerView, cluster: str, group: str, members: Sequence[MemberId]
-) -> str:
+def _mismatch(view: PeerView, cluster: str, group: str, members: Sequence[MemberId]) -> str:
+    try:
+        genesis = parse_genesis(view.genesis)
+    except CorruptEntry as error:
+        return f"tells a first entry that cannot be read: {error}"
     if (genesis.cluster, genesis.group) != (cluster, group):
         return f"belongs to {genesis.cluster}/{genesis.group}, this member to {cluster}/{group}"
     if genesis.group_id != view.group_id:
@@ -152,15 +153,26 @@ def met_by(
     return met
 
 
-def forgotten_by(hello: Hello, promised: int) -> str:
+class Promise(NamedTuple):
+    """The highest term that one life of a peer has told to be on its disk; 0: none."""
+
+    life: bytes
+    term: int
+
+    def told(self, life: bytes, term: int) -> "Promise":
+        """Return what holds once `life` has told `term`: another life owes nothing for this one."""
+        return Promise(life, max(self.term, term) if life == self.life else term)
+
+
+def forgotten_by(hello: Hello, promise: Promise) -> str:
     """Return what the sender's recorded life has promised and forgotten; "" if nothing.
 
-    `promised` is the highest term that it has had on disk, 0 when it has told of none. Sessions are
-    in order, so the hello is from after that: the disk holds an older copy, or nothing.
+    Sessions are in order, so the hello is from after the promise: the disk holds an older copy, or
+    nothing.
     """
-    if hello.term >= promised:
+    if hello.incarnation != promise.life or hello.term >= promise.term:
         return ""
-    return f"it promised term {promised}, and knows term {hello.term}"
+    return f"it promised term {promise.term}, and knows term {hello.term}"
 
 
 class Recorded(NamedTuple):

@@ -20,6 +20,7 @@ from dledger.raft.context import Context
 from dledger.raft.formation import (
     Decision,
     PeerView,
+    Promise,
     Step,
     decide,
     forgotten_by,
@@ -71,8 +72,8 @@ class Membership:
         durable = context.storage.durable_state
         self._recorded = dict(durable.incarnations)
         self._told = (durable.incarnations, durable.quarantined, durable.lifted)
-        self._promised = dict.fromkeys(context.peers, 0)
-        """Of each peer: the highest term that its recorded life has told to be on its disk."""
+        self._promised = dict.fromkeys(context.peers, Promise(b"", 0))
+        """Of each peer: what its life has told, the recorded one's once this member has formed."""
         self._forgetful: set[MemberId] = set()
         """Peers whose recorded life does not know what it has promised any more."""
         self._forming: Decision | None = None
@@ -108,7 +109,8 @@ class Membership:
             return False
         if admission is not Admission.FRESH or sender in self._forgetful:
             return False
-        self._promised[sender] = max(self._promised[sender], term_on_disk(message))
+        life = self.views[sender].incarnation
+        self._promised[sender] = self._promised[sender].told(life, term_on_disk(message))
         return True
 
     def on_hello(self, sender: MemberId, hello: Hello) -> None:
@@ -166,7 +168,6 @@ class Membership:
             context.gate.forget(sender)
             self._hooks.new_life(sender)
             self._forgetful.discard(sender)
-            self._promised[sender] = 0
         elif context.formed and hello.incarnation == self.recorded(sender):
             what = forgotten_by(hello, self._promised[sender])
             if what:
@@ -213,7 +214,8 @@ class Membership:
     def _learn(self, sender: MemberId, hello: Hello) -> None:
         before = self.views.get(sender)
         if hello.group_id and hello.incarnation == self.recorded(sender):
-            self._promised[sender] = max(self._promised[sender], hello.term)
+            promise = self._promised[sender].told(hello.incarnation, hello.term)
+            self._promised[sender] = promise
         view = PeerView(
             hello.incarnation,
             hello.state_number,

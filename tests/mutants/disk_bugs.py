@@ -148,7 +148,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "promise-of-the-life-before-binds-the-new-one",
         "a wiped member is said to have forgotten what its life before promised",
-        [Edit(f"{RAFT}.membership:Membership._may_begin", "self._promised[sender] = 0", "pass")],
+        [Edit(f"{RAFT}.formation:Promise.told", " if life == self.life else term", "")],
     ),
     Mutant(
         "forgetful-for-ever",

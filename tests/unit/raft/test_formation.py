@@ -70,7 +70,21 @@ def test_row_a_another_member_list_is_refused() -> None:
 def test_row_a_a_peer_without_its_first_entry_cannot_help() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"")})
     assert step is Step.WAIT
-    assert "no longer begins with entry 1" in reason
+    assert reason == "b: data, and no log that begins with entry 1"
+
+
+def test_row_a_a_first_entry_that_cannot_be_read_is_refused() -> None:
+    step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"x"), "c": formed("c", b"")})
+    assert step is Step.WAIT
+    assert reason.startswith("b tells a first entry that cannot be read")
+
+
+def test_a_peer_that_has_not_told_its_first_entry_holds_up_nobody() -> None:
+    """It may stop for good before it does."""
+    views = {"b": formed("b", life("a2"), genesis=b""), "c": formed("c", life("a2"))}
+    assert decided(views)[0] is Step.QUARANTINE
+    assert decided({**views, "b": formed("b", b"", genesis=b"")}, LIVES["a"])[0] is Step.QUARANTINE
+    assert decided({"b": formed("b", b"", genesis=b""), "c": formed("c", b"")})[0] is Step.ADOPT
 
 
 def test_row_a_a_peer_that_contradicts_itself_is_refused() -> None:
