@@ -85,7 +85,7 @@ async def register(
     assert len(records) % per_batch == 0, f"{len(records)} records in batches of {per_batch}"
     producer_id = os.urandom(16)
     broker = broker_pb2_grpc.BrokerStub(here.channel(leader))
-    request = pb.RegisterProducerRequest(producer_id=producer_id, fence=True)
+    request = pb.RegisterProducerRequest(producer_id=producer_id, life_id=producer_id)
     reply = await broker.RegisterProducer(request, timeout=10, metadata=here.metadata)
     return Batches(topic_id, queue, producer_id, reply.epoch, records, per_batch)
 

@@ -196,7 +196,7 @@ class Load:
         self._position = 0
         self._index = 0
         topic = CreateTopic(TOPIC, "bench", TopicType.NORMAL, (LayoutPart("g", QUEUES),), QUEUES, 6)
-        first = [encode(topic), encode(RegisterProducer(PRODUCER))]
+        first = [encode(topic), encode(RegisterProducer(PRODUCER, PRODUCER))]
         self.first = self._entry(EntryKind.COMMANDS, first)
         body = [Record(b"x" * 64)] * records
         made = [

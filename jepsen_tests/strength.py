@@ -85,7 +85,7 @@ TRIALS: Final = (
     Trial("dedup-lost-at-restart", "retry", "restart,kill-all", 40),
     Trial("repeat-without-its-offset", "retry", "kill-leader"),
     Trial("stale-epoch-writes", "fifo", "transfer"),
-    Trial("taking-over-leaves-no-epoch-out", "fifo", "transfer", 60),
+    Trial("lives-are-one", "fifo", "transfer", 60),
     Trial("offsets-reused-after-restart", "log", "restart,kill-all", 40),
     Trial("offset-commit-lost", "offsets", "kill-leader"),
     Trial("offset-goes-back", "offsets", "kill-leader"),

@@ -47,9 +47,9 @@ class Wire:
         await self._channel.close(None)
 
     async def register(self, producer_id: bytes, timeout: float) -> int:
-        """Register a producer; return its epoch."""
+        """Register a producer that has one life, of the same id; return its epoch."""
         stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
-        request = pb.RegisterProducerRequest(producer_id=producer_id)
+        request = pb.RegisterProducerRequest(producer_id=producer_id, life_id=producer_id)
         try:
             reply = await stub.RegisterProducer(request, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from dledger.state import command as commands
 from dledger.state.machine import QueueSpan
-from dledger.state.results import Held, OffsetsCommitted, Registered, Trimmed
+from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic
 from dledger_broker.fetch import STORAGE_ERRORS, read_batches
 from dledger_broker.served import CONFIRM_SECONDS, ServedGroup
@@ -24,7 +24,7 @@ from dledger_proto.names import check_client_id, check_group_name
 
 QUEUES_PER_CALL_MAX: Final = 4_096
 ID_SIZE: Final = 16
-"""Of a topic's and of a producer's id."""
+"""Of the ids of topics, producers and their lives."""
 LOOKUP_LIMIT_DEFAULT: Final = 32
 LOOKUP_LIMIT_MAX: Final = 1_024
 METADATA_SIZE_MAX: Final = 4_096
@@ -158,13 +158,16 @@ class Messaging:
 
     # Producers.
 
-    async def register_producer(self, producer_id: bytes, epoch: int, *, fence: bool) -> Registered:
-        """Register a producer, or fence its older epochs (D11)."""
+    async def register_producer(
+        self, producer_id: bytes, life_id: bytes, epoch: int
+    ) -> Registered | Taken:
+        """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
         _check_id("producer_id", producer_id)
+        _check_id("life_id", life_id)
         result = await self.served.commands.propose(
-            commands.RegisterProducer(producer_id, fence=fence, epoch=epoch)
+            commands.RegisterProducer(producer_id, life_id, epoch)
         )
-        assert isinstance(result, Registered), result
+        assert isinstance(result, Registered | Taken), result
         return result
 
     # Offsets.

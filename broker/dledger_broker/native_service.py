@@ -11,6 +11,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
+from dledger.state.results import Taken
 from dledger.types import QueueOffset
 from dledger_broker.append import AppendRouter
 from dledger_broker.append_intake import AppendIntake
@@ -157,8 +158,10 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
 
             async def execute() -> pb.RegisterProducerReply:
                 registered = await messaging.register_producer(
-                    request.producer_id, request.epoch, fence=request.fence
+                    request.producer_id, request.life_id, request.epoch
                 )
+                if isinstance(registered, Taken):
+                    return pb.RegisterProducerReply(epoch=registered.epoch, taken=True)
                 rows = [
                     pb.QueueSequence(
                         topic_id=row.topic_id, queue=row.queue, last_sequence=row.last_sequence

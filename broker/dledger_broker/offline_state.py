@@ -163,8 +163,13 @@ def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _producer(key: bytes, value: bytes) -> tuple[str, Fields]:
-    epoch, step = PRODUCER_VALUE.unpack(value)
-    return key.hex(), {"epoch": epoch, "active_step": step}
+    epoch, step, life_id, former_life_id = PRODUCER_VALUE.unpack(value)
+    return key.hex(), {
+        "epoch": epoch,
+        "active_step": step,
+        "life": life_id.hex(),
+        "former_life": former_life_id.hex(),
+    }
 
 
 def _producer_activity(key: bytes, _value: bytes) -> tuple[str, Fields]:

@@ -16,8 +16,8 @@ from dledger_client.errors import ClientError
 from dledger_proto.batch import Record
 from dledger_proto.limits import FRAME_ROWS_MAX
 
-LaneKey = tuple[bytes, int, bool]
-"""Topic id, queue, one-way."""
+LaneKey = tuple[bytes, int, str, bool]
+"""Topic id, queue, group, one-way: a queue that comes back to a group goes on with its sequence."""
 
 
 class GroupLanes:
@@ -75,10 +75,10 @@ class Accumulator:
     def lane(
         self, topic: str, topic_id: bytes, queue: int, group: str, *, is_one_way: bool
     ) -> Lane:
-        """Return the lane of a queue, a new one when the queue has come to another group."""
-        key = (topic_id, queue, is_one_way)
+        """Return the lane of a queue in a group."""
+        key = (topic_id, queue, group, is_one_way)
         lane = self._lanes.get(key)
-        if lane is None or lane.group != group:
+        if lane is None:
             lane = self._lanes[key] = Lane(topic, topic_id, queue, group, is_one_way=is_one_way)
         return lane
 

@@ -22,15 +22,15 @@ class CloseLink:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Call `RegisterProducer` with fence and this epoch; answer `registered` or `register_failed`.
+    """Call `RegisterProducer` for this life of the producer and this epoch (`_epoch.py`).
 
-    The epoch is one above the last of ours (0: any), so that an epoch is never granted twice, not
-    even after the group forgot this producer: a copy of an old batch may still be on its way.
+    Answer `registered`, `register_taken` or `register_failed`, with the number `ask`.
     """
 
     group: str
     address: str
     epoch: int
+    ask: int
 
 
 @dataclass(frozen=True, slots=True)

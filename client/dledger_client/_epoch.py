@@ -1,18 +1,18 @@
 """A producer's epoch in one group: needed, asked for, granted. Pure.
 
-Owns: the state of registration and when to ask again. Not: what a new epoch does to batches
-(`Lane.new_epoch`), the call.
+Owns: the state of registration, which epoch is asked for and when, which answer is still of
+interest. Not: what a new epoch does to batches (`Lane.new_epoch`), the call.
+
+A life asks for epoch 0 first. If its name is new in the group it is granted one. If another life
+holds the name it is told which epoch, and takes over by asking for the next. From then on it asks
+for the one above its own. Nothing that a late copy of these does can hurt it (`state/producers.py`
+has the table): the group knows lives apart.
 """
 
 import enum
-import math
 import random
-from typing import Final
 
 from dledger_client._retry import backoff
-
-CONTESTED_SECONDS: Final = 60.0
-"""Long after this no registration is on its way any more; what fences us then is another life."""
 
 
 class EpochState(enum.Enum):
@@ -29,54 +29,69 @@ class Epoch:
     def __init__(self) -> None:
         self.state = EpochState.NEEDED
         self.number = 0
+        """The newest one of this life; 0: none yet."""
         self.ask_at = 0.0
         self.answer_until = 0.0
-        self._contested_until = -math.inf
-        self._takes_any = False
+        self.asks = 0
+        """Number of the newest registration that was sent."""
+        self._taken = 0
         self._tries = 0
 
     @property
     def wanted(self) -> int:
-        """The epoch to ask for; 0: any."""
-        return 0 if self._takes_any or self.number == 0 else self.number + 1
-
-    def is_contested(self, now: float) -> bool:
-        """Return whether a first registration of ours, of unknown outcome, may still fence us.
-
-        Later ones name the epoch that is ours to take, and change nothing when they come late.
-        """
-        return now < self._contested_until
+        """The epoch to ask for; 0: the first."""
+        newest = self.number or self._taken
+        return newest + 1 if newest else 0
 
     def may_ask(self, now: float) -> bool:
         """Return whether a registration may be sent."""
         return self.state is EpochState.NEEDED and now >= self.ask_at
 
-    def ask(self, now: float, timeout: float) -> None:
-        """Note that a registration is sent; no answer within `timeout` seconds is a failure."""
+    def ask(self, now: float, timeout: float) -> int:
+        """Note that a registration is sent; return its number.
+
+        No answer within `timeout` seconds is a failure.
+        """
         self.state = EpochState.ASKED
         self.answer_until = now + timeout
+        self.asks += 1
+        return self.asks
+
+    def is_awaited(self, ask: int) -> bool:
+        """Return whether an answer to this registration is of interest; a late one is not."""
+        return self.state is EpochState.ASKED and ask == self.asks
 
     def grant(self, number: int) -> bool:
         """Note the new epoch; return whether it follows the one before, which is now fenced."""
         follows = self.number > 0 and number == self.number + 1
         self.number = number
         self.state = EpochState.GRANTED
-        self._takes_any = False
+        self._taken = 0
         self._tries = 0
         return follows
 
-    def fail(self, now: float, generator: random.Random, *, definite: bool) -> None:
+    def taken(self, number: int, now: float) -> None:
+        """Note which epoch another life holds, to take over from it at once."""
+        self.state = EpochState.NEEDED
+        self._taken = number
+        self.ask_at = now
+
+    def stale(self, now: float, generator: random.Random) -> bool:
+        """Note STALE_EPOCH; return whether another life has taken over from this one.
+
+        Who was only about to take over may have come too late: it looks again whom it follows.
+        """
+        if self.number or not self._taken:
+            return True
+        self._taken = 0
+        self.fail(now, generator)
+        return False
+
+    def fail(self, now: float, generator: random.Random) -> None:
         """Note that a registration failed, or may have."""
         self.state = EpochState.NEEDED
-        if not definite and not self.wanted:
-            self._contested_until = now + CONTESTED_SECONDS
         self._tries += 1
         self.ask_at = now + backoff(self._tries, generator)
-
-    def take_any(self) -> None:
-        """Ask for whatever is next: what we wanted is taken, by a registration of our own."""
-        self._takes_any = True
-        self._contested_until = -math.inf
 
     def invalidate(self) -> None:
         """Ask for another epoch."""

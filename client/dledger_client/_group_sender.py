@@ -113,8 +113,9 @@ class GroupSender:
         if self._lanes.fence_wanted:
             self.epoch.invalidate()
         if self._lanes.outstanding == 0 and self.epoch.may_ask(now):
-            self.epoch.ask(now, config.connection.try_timeout_ms / 1_000 + REGISTER_GRACE)
-            self._owner.emit(actions.Register(self.name, link.address, self.epoch.wanted))
+            timeout = config.connection.try_timeout_ms / 1_000 + REGISTER_GRACE
+            ask = self.epoch.ask(now, timeout)
+            self._owner.emit(actions.Register(self.name, link.address, self.epoch.wanted, ask))
 
     def link_up(self, now: float) -> None:
         """Take in that the stream is open."""
@@ -351,7 +352,7 @@ class GroupSender:
         elif config.tries_max and batch.tries >= config.tries_max:
             self._fail(batch, final_error(batch, "given up"))
         elif step is Step.FENCED:
-            self._fenced(batch, error, now)
+            self._give_up(error)
         elif step is Step.REGISTER:
             self._owner.accumulator.fence(batch)
         elif step is Step.GAP:
@@ -379,17 +380,10 @@ class GroupSender:
         else:
             self._owner.accumulator.fence(batch)
 
-    def _fenced(self, batch: Batch, error: ClientError, now: float) -> None:
-        """Handle STALE_EPOCH: by a late registration of our own, or by another life of our name."""
-        if self._is_other_life(now):
-            self._fatal = error
-            self.fail_all(error)
-        else:
-            self._owner.accumulator.fence(batch)
-
-    def _is_other_life(self, now: float) -> bool:
-        """Return whether an epoch above ours is that of another process with our name."""
-        return bool(self._owner.config.name) and not self.epoch.is_contested(now)
+    def _give_up(self, error: ClientError) -> None:
+        """Take nothing for this group any more, as after another life has taken over."""
+        self._fatal = error
+        self.fail_all(error)
 
     def fail_all(self, error: ClientError) -> None:
         """Give up everything of this group; what may be stored ends as unknown."""
@@ -406,9 +400,11 @@ class GroupSender:
         """Why this group takes nothing from this producer any more."""
         return self._fatal
 
-    def registered(self, epoch: int, last: Mapping[tuple[bytes, int], int], now: float) -> None:
+    def registered(
+        self, ask: int, epoch: int, last: Mapping[tuple[bytes, int], int], now: float
+    ) -> None:
         """Take in a new epoch, and the last sequences of the one before it (if it was ours)."""
-        if self.epoch.state is not EpochState.ASKED:
+        if not self.epoch.is_awaited(ask):
             return
         follows = self.epoch.grant(epoch)
         self._owner.accumulator.new_epoch(
@@ -418,16 +414,23 @@ class GroupSender:
         )
         self.pump(now)
 
-    def register_failed(self, error: ClientError, now: float) -> None:
+    def register_taken(self, ask: int, epoch: int, now: float) -> None:
+        """Take in that another life holds an epoch: take over from it."""
+        if self.epoch.is_awaited(ask):
+            self.epoch.taken(epoch, now)
+            self.pump(now)
+
+    def register_failed(self, ask: int, error: ClientError, now: float) -> None:
         """Take in that a registration failed, or may have."""
-        if self.epoch.state is not EpochState.ASKED:
+        if not self.epoch.is_awaited(ask):
             return
-        self.epoch.fail(now, self._owner.generator, definite=error.definite)
-        if error.code is Code.STALE_EPOCH and not self._is_other_life(now):
-            self.epoch.take_any()
-        elif error.definite and not error.retriable:
-            self._fatal = error
-            self.fail_all(error)
+        if error.code is not Code.STALE_EPOCH:
+            self.epoch.fail(now, self._owner.generator)
+            ends = error.definite and not error.retriable
+        else:
+            ends = self.epoch.stale(now, self._owner.generator)
+        if ends:
+            self._give_up(error)
             return
         for batch, lane in self._owner.accumulator.unsettled.items():
             if lane.group == self.name and not batch.tries:
@@ -454,7 +457,8 @@ class GroupSender:
             self.link_down(error_of(Code.UNKNOWN_OUTCOME, reason), now)
             self._owner.emit(actions.CloseLink(link.id, reason))
         if self.epoch.state is EpochState.ASKED and now >= self.epoch.answer_until:
-            self.register_failed(error_of(Code.UNKNOWN_OUTCOME, "no answer in time"), now)
+            late_answer = error_of(Code.UNKNOWN_OUTCOME, "no answer in time")
+            self.register_failed(self.epoch.asks, late_answer, now)
 
     @staticmethod
     def _suspicion(link: Link) -> float:

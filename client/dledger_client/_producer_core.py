@@ -7,7 +7,7 @@ How to drive it. Call an input; then carry out everything in `take_actions()`; t
 that is up, ask `next_frame` until it returns None, sending each frame before asking for the next
 (what gathers meanwhile goes into one frame); wait for the next input, at the latest until
 `next_deadline()`, then call `tick`. Inputs: `place`, `routes_changed`, `topic_failed`,
-`link_up`, `link_down`, `answered`, `registered`, `register_failed`, `tick`.
+`link_up`, `link_down`, `answered`, `registered`, `register_taken`, `register_failed`, `tick`.
 """
 
 import random
@@ -287,14 +287,18 @@ class ProducerCore:
             self.pump(now)
 
     def registered(
-        self, group: str, epoch: int, last: Mapping[tuple[bytes, int], int], now: float
+        self, group: str, ask: int, epoch: int, last: Mapping[tuple[bytes, int], int], now: float
     ) -> None:
         """Take in a registration: its epoch, and by (topic id, queue) what was stored last."""
-        self.senders[group].registered(epoch, last, now)
+        self.senders[group].registered(ask, epoch, last, now)
 
-    def register_failed(self, group: str, error: ClientError, now: float) -> None:
+    def register_taken(self, group: str, ask: int, epoch: int, now: float) -> None:
+        """Take in that another life of this producer holds an epoch; nothing was registered."""
+        self.senders[group].register_taken(ask, epoch, now)
+
+    def register_failed(self, group: str, ask: int, error: ClientError, now: float) -> None:
         """Take in that a registration failed, or may have."""
-        self.senders[group].register_failed(error, now)
+        self.senders[group].register_failed(ask, error, now)
 
     def member_ready(self, address: str, now: float, *, is_ready: bool) -> None:
         """Take in whether a connection to a member stands."""

@@ -76,6 +76,8 @@ class ProducerEngine:
             first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
         )
         self.core.members = self.cluster.members
+        self._life_id = os.urandom(PRODUCER_ID_SIZE)
+        """Of this run: the groups know by it which registrations are ours (D11)."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Task[None]] = {}
         self._writable: dict[int, asyncio.Event] = {}
@@ -289,8 +291,8 @@ class ProducerEngine:
                 task = self._streams.get(link)
                 if task is not None:
                     task.cancel()
-            case actions.Register(group, address, epoch):
-                self._spawn(self._register(group, address, epoch))
+            case actions.Register(group, address, epoch, ask):
+                self._spawn(self._register(group, address, epoch, ask))
             case actions.ResolveTopic(topic, create):
                 self._spawn(self._resolve(topic, create=create))
             case actions.RefreshRoutes():
@@ -356,9 +358,9 @@ class ProducerEngine:
 
     # Calls.
 
-    async def _register(self, group: str, address: str, epoch: int) -> None:
+    async def _register(self, group: str, address: str, epoch: int, ask: int) -> None:
         request = pb.RegisterProducerRequest(
-            producer_id=self.core.producer_id, fence=True, epoch=epoch
+            producer_id=self.core.producer_id, life_id=self._life_id, epoch=epoch
         )
         try:
             reply = await self.cluster.channels.call(
@@ -366,10 +368,13 @@ class ProducerEngine:
                 timeout=self.config.connection.try_timeout_ms / 1_000,
             )  # fmt: skip
         except ClientError as error:
-            self.core.register_failed(group, error, self.loop.time())
+            self.core.register_failed(group, ask, error, self.loop.time())
         else:
-            last = {(row.topic_id, row.queue): row.last_sequence for row in reply.last}
-            self.core.registered(group, reply.epoch, last, self.loop.time())
+            if reply.taken:
+                self.core.register_taken(group, ask, reply.epoch, self.loop.time())
+            else:
+                last = {(row.topic_id, row.queue): row.last_sequence for row in reply.last}
+                self.core.registered(group, ask, reply.epoch, last, self.loop.time())
         self._advance()
 
     async def _resolve(self, topic: str, *, create: bool) -> None:

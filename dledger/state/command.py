@@ -9,7 +9,8 @@ may propose it. One payload of a COMMANDS entry is one command:
 
 A kind that is not known, another version, or a body that does not fit its kind raises
 `UnknownCommand`: such a command is of a newer format level, and the member stops, for a skipped
-command would make its state another than its peers' (D6).
+command would make its state another than its peers' (D6). So does a kind that was withdrawn:
+number 1 registered a producer without its life, and no release has written it.
 """
 
 import struct
@@ -31,13 +32,13 @@ class UnknownCommand(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegisterProducer:
-    """Give a producer id an epoch in this group, or find it again (D11)."""
+    """Give a life of a producer an epoch in this group, or find it again (D11)."""
 
     producer_id: bytes
-    fence: bool = False
-    """True: a new epoch, older ones are refused from here on."""
+    life_id: bytes
+    """Drawn at random by each run of a producer; not all zero."""
     epoch: int = 0
-    """0: any; else this epoch, which another group gave, holds here too."""
+    """0: the first of this life; else the one above what it holds, or what it takes over from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,8 @@ Command = (
     | SetFormatLevel
 )
 
-# Numbers are in the log and never reused.
+# Numbers are in the log and never reused; 1 is withdrawn.
 KINDS: Final[dict[type[Command], int]] = {
-    RegisterProducer: 1,
     ExpireProducers: 2,
     CreateTopic: 3,
     ImportTopic: 4,
@@ -169,6 +169,7 @@ KINDS: Final[dict[type[Command], int]] = {
     Hold: 9,
     ReleaseHold: 10,
     SetFormatLevel: 11,
+    RegisterProducer: 12,
 }
 
 
@@ -272,7 +273,7 @@ def encode(command: Command) -> bytes:
     match command:
         case RegisterProducer():
             out.identity("producer_id", command.producer_id)
-            out.number(_U8, "fence", command.fence)
+            out.identity("life_id", command.life_id)
             out.number(_U32, "epoch", command.epoch)
         case ExpireProducers():
             out.number(_I64, "before_time_ms", command.before_time_ms)
@@ -364,7 +365,6 @@ def _decode_level(body: _Decoder) -> SetFormatLevel:
 
 
 _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
-    1: lambda body: RegisterProducer(body.take(ID_SIZE), body.flag(), body.number(_U32)),
     2: lambda body: ExpireProducers(body.number(_I64)),
     3: lambda body: CreateTopic(
         body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.layout(),
@@ -382,6 +382,7 @@ _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
     ),
     10: lambda body: ReleaseHold(body.text(), body.take(ID_SIZE), body.number(_U32)),
     11: _decode_level,
+    12: lambda body: RegisterProducer(body.take(ID_SIZE), body.take(ID_SIZE), body.number(_U32)),
 }  # fmt: skip
 
 assert set(_DECODERS) == set(KINDS.values()), "every command is decoded"

@@ -3,7 +3,8 @@
 Owns: the producer tables; registering, expiring, and the verdict on a batch's epoch and sequence.
 Not: topics and queues of the batch (`append.py`), message ids (`message_ids.py`).
 
-    50 producer_id                            -> epoch u32, active_step u64
+    50 producer_id                            -> epoch u32, active_step u64, life_id 16,
+                                               former_life_id 16 (0: none)
     51 active_step u64, producer_id           -> empty: producers in the order of their last write
     52 producer_id, topic_id, queue u32       -> epoch u32, next_sequence i64, block u64, rows u32
     53 producer_id, topic_id, queue, block u64 -> up to WINDOW_ROWS_PER_BLOCK rows:
@@ -22,6 +23,29 @@ A step is ACTIVITY_STEP_MS of leader time; rows 50 and 51 change at most once a 
                              as long as that one
                              below the oldest of these             DUPLICATE
                              else: cuts across batches             SEQUENCE_GAP
+
+A life is one run of a producer; it draws `life_id` when it starts. Who registers, and for what:
+
+    who asks                 the epoch it asks for                 answer
+    -----------------------  ------------------------------------  ------------------------------
+    of an unknown id: any    any                                   leader time in seconds: the id
+                                                               may have been forgotten, and what
+                                                               it held is far below (see below)
+    the life that holds it   0, up to what it holds                what it holds: a repeat
+                             the next one                          the next: it fences its past
+                             above that                            INVALID_ARGUMENT
+    the life before it       any                                   STALE_EPOCH
+    another life             0                                     Taken: what is held; no change
+                             one above what is held                the next: it takes over
+                             any other                             STALE_EPOCH
+
+A life takes over in two steps so that a late copy changes nothing. The first step tells it whom it
+follows, the second names that one's epoch and misses if anybody registered in between. So a life
+that has ended takes the name only from those who held it when it asked, never from one that came
+later, and repeats of its own registrations find what they gave.
+
+An id is forgotten after an expiry of at least a step without a write. It begins again above its old
+epochs as long as it was registered less than once a second on average since it was first known.
 """
 
 import struct
@@ -29,7 +53,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from dledger.state.command import ExpireProducers, RegisterProducer
-from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Registered
+from dledger.state.results import (
+    Appended,
+    LastSequence,
+    ProducersExpired,
+    Refused,
+    Registered,
+    Taken,
+)
 from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
 from dledger.state.values import ProducerInfo
 from dledger_proto.batch import NO_ID, BatchHeader
@@ -37,7 +68,10 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import PRODUCER_BATCHES_IN_FLIGHT_MAX
 
 ACTIVITY_STEP_MS: Final = 600_000
-EPOCH_MAX: Final = (1 << 32) - 1
+EPOCH_MAX: Final = (1 << 32) - 2
+"""The one above can be asked for, and is refused."""
+FIRST_EPOCH_MAX: Final = 3 << 30
+"""Seconds of leader time, of the year 2072; the rest up to EPOCH_MAX is for later epochs."""
 WINDOW_BATCHES: Final = PRODUCER_BATCHES_IN_FLIGHT_MAX
 WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
@@ -51,7 +85,7 @@ LAST_SEQUENCES_MAX: Final = 4_096
 CACHED_PRODUCERS_MAX: Final = 16_384
 CACHED_QUEUES_MAX: Final = 32_768
 
-PRODUCER_VALUE: Final = struct.Struct("<IQ")
+PRODUCER_VALUE: Final = struct.Struct("<IQ16s16s")
 PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
 WINDOW_ROW: Final = struct.Struct("<qqI")
 
@@ -62,11 +96,19 @@ ProducerQueueId = tuple[bytes, bytes, int]
 class Producer:
     """A registered producer."""
 
-    __slots__ = ("active_step", "epoch")
+    __slots__ = ("active_step", "epoch", "former_life_id", "life_id")
 
-    def __init__(self, epoch: int, active_step: int) -> None:
+    def __init__(self, epoch: int, active_step: int, life_id: bytes, former_life_id: bytes) -> None:
         self.epoch = epoch
         self.active_step = active_step
+        self.life_id = life_id
+        """Holds the epoch."""
+        self.former_life_id = former_life_id
+        """The one that `life_id` took over from; all zero: none."""
+
+    def encode(self) -> bytes:
+        """Return the value of the row."""
+        return PRODUCER_VALUE.pack(self.epoch, self.active_step, self.life_id, self.former_life_id)
 
 
 class ProducerQueue:
@@ -205,7 +247,7 @@ class ProducerTable:
         self._changed[queue.id] = queue
         step = time_ms // ACTIVITY_STEP_MS
         if step != producer.active_step:
-            self._store_producer(header.producer_id, producer, producer.epoch, step)
+            self._store_producer(header.producer_id, producer, step)
 
     def _start_epoch(self, queue: ProducerQueue, epoch: int) -> None:
         if queue.rows:
@@ -224,48 +266,60 @@ class ProducerTable:
 
     # Commands.
 
-    def register(self, command: RegisterProducer, time_ms: int) -> Registered | Refused:
-        """Give the producer an epoch: a new one when it is new or fences, else the one it has.
+    def register(self, command: RegisterProducer, time_ms: int) -> Registered | Taken | Refused:
+        """Give a life its epoch, by the table above.
 
-        Who holds an epoch and fences its own past names the next one, and gets it however often it
-        asks. Who takes over (fences, names none) leaves one out: else the holder before it would be
-        given the epoch of its successor for its own, or one above, and fence it.
-
-        The answer lists the last sequences of the epoch until now: under a new epoch nothing more
-        can be stored in that one, so its sender learns which unknown batches were. When epochs are
-        left out between the two, they are nobody's to compare with, and the list is empty; but
-        who takes over is told those of the life before.
+        The answer lists the last sequences of the epoch before: under a new epoch nothing more can
+        be stored in that one, so its sender learns which unknown batches were.
         """
-        producer_id, wanted = command.producer_id, command.epoch
-        if producer_id == NO_ID:
-            raise DledgerError(Code.INVALID_ARGUMENT, "producer_id is all zero")
-        known = self.find(producer_id)
-        last_epoch = before = known.epoch if known is not None else 0
-        if wanted and wanted < last_epoch:
-            return Refused(Code.STALE_EPOCH, f"epoch {wanted}, the newest is {last_epoch}")
-        if command.fence and not wanted:
-            epoch = last_epoch + 2 if last_epoch else 1
+        producer_id, life_id, wanted = command.producer_id, command.life_id, command.epoch
+        for name, value in (("producer_id", producer_id), ("life_id", life_id)):
+            if value == NO_ID:
+                raise DledgerError(Code.INVALID_ARGUMENT, f"{name} is all zero")
+        producer = self.find(producer_id)
+        if producer is None:
+            producer = Producer(_first_epoch(time_ms), -1, life_id, NO_ID)
         else:
-            epoch = max(wanted, last_epoch, 1)
-            if command.fence or last_epoch < epoch - 1:
-                before = epoch - 1
-        if epoch > EPOCH_MAX:
-            raise DledgerError(Code.INVALID_ARGUMENT, f"epoch {epoch}, at most {EPOCH_MAX}")
-        producer = known or Producer(epoch, -1)
-        step = time_ms // ACTIVITY_STEP_MS
-        if epoch != last_epoch or step != producer.active_step:
-            self._store_producer(producer_id, producer, epoch, step)
-        return Registered(epoch, tuple(self._last_sequences(producer_id, before)))
+            verdict = self._verdict(producer, life_id, wanted)
+            if verdict is not None:
+                return verdict
+            if producer.life_id != life_id:
+                producer.life_id, producer.former_life_id = life_id, producer.life_id
+                producer.epoch = wanted
+            elif wanted > producer.epoch:
+                producer.epoch = wanted
+            elif producer.active_step == time_ms // ACTIVITY_STEP_MS:
+                return self._registered(producer_id, producer.epoch)
+        self._store_producer(producer_id, producer, time_ms // ACTIVITY_STEP_MS)
+        return self._registered(producer_id, producer.epoch)
 
-    def _store_producer(
-        self, producer_id: bytes, producer: Producer, epoch: int, active_step: int
-    ) -> None:
+    @staticmethod
+    def _verdict(producer: Producer, life_id: bytes, wanted: int) -> Taken | Refused | None:
+        """Return why a registration changes nothing; None: it may have what it asks for."""
+        held = producer.epoch
+        if life_id == producer.life_id:
+            if wanted > held + 1:
+                return Refused(
+                    Code.INVALID_ARGUMENT, f"epoch {wanted}, this life holds {held}: at most 1 more"
+                )
+        elif life_id == producer.former_life_id:
+            return Refused(Code.STALE_EPOCH, f"another life has taken over, with epoch {held}")
+        elif not wanted:
+            return Taken(held)
+        elif wanted != held + 1:
+            return Refused(Code.STALE_EPOCH, f"epoch {wanted}, another life holds {held}")
+        if wanted > EPOCH_MAX:
+            return Refused(Code.INVALID_ARGUMENT, f"epoch {wanted}, {EPOCH_MAX} is the last")
+        return None
+
+    def _registered(self, producer_id: bytes, epoch: int) -> Registered:
+        return Registered(epoch, tuple(self._last_sequences(producer_id, epoch - 1)))
+
+    def _store_producer(self, producer_id: bytes, producer: Producer, active_step: int) -> None:
         if producer.active_step >= 0:
             self._writer.delete(_activity_key(producer.active_step, producer_id))
-        producer.epoch, producer.active_step = epoch, active_step
-        self._writer.put(
-            PREFIX[Table.PRODUCER] + producer_id, PRODUCER_VALUE.pack(epoch, active_step)
-        )
+        producer.active_step = active_step
+        self._writer.put(PREFIX[Table.PRODUCER] + producer_id, producer.encode())
         self._writer.put(_activity_key(active_step, producer_id), b"")
         self._producers[producer_id] = producer
 
@@ -321,3 +375,8 @@ def _activity_key(active_step: int, producer_id: bytes) -> bytes:
 
 def _queue_key(queue_id: ProducerQueueId) -> bytes:
     return PREFIX[Table.PRODUCER_QUEUE] + queue_id[0] + queue_id[1] + U32.pack(queue_id[2])
+
+
+def _first_epoch(time_ms: int) -> int:
+    """Return where an unknown id begins: above what it held, should it have been forgotten."""
+    return min(max(time_ms // 1_000, 1), FIRST_EPOCH_MAX)

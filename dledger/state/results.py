@@ -43,14 +43,20 @@ class LastSequence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The producer may write with `epoch`.
+    """This life of the producer may write with `epoch`, from sequence 0 on in every queue.
 
-    `last`: of the epoch that held until now, `epoch` itself or the one before it. Under a new
-    epoch every queue starts at sequence 0.
+    `last`: of the epoch before it.
     """
 
     epoch: int
     last: tuple[LastSequence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Another life of the producer holds `epoch`. Who takes over from it asks for the next."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ Result = (
     | Refused
     | TopicChanged
     | Registered
+    | Taken
     | ProducersExpired
     | OffsetsCommitted
     | Trimmed

@@ -41,7 +41,7 @@ class Writer:
     async def register(self) -> None:
         async def registered() -> int | None:
             reply = await self.cluster.running()[0].broker.RegisterProducer(
-                pb.RegisterProducerRequest(producer_id=self.id, fence=True), timeout=5
+                pb.RegisterProducerRequest(producer_id=self.id, life_id=self.id), timeout=5
             )
             return reply.epoch
 

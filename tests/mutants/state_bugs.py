@@ -1,4 +1,4 @@
-"""Known bugs of the state: producers, trims, the key and message id indexes, who is woken."""
+"""Known bugs of the state and of producers: lives, trims, key and message id indexes, waking."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,16 +21,113 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
-        "taking-over-leaves-no-epoch-out",
-        "a fenced producer that begins a new epoch gets its successor's, or fences it (D11)",
+        "lives-are-one",
+        "another life of a producer is given the epoch of the one before it (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._verdict",
+                "if life_id == producer.life_id:",
+                "if True:",
+            ),
+            Edit(
+                f"{STATE}.producers:ProducerTable.register",
+                "if producer.life_id != life_id:",
+                "if False:",
+            ),
+        ],
+        ["test_zombies.test_a_first_registration_that_comes_late_fences_nobody"],
+    ),
+    Mutant(
+        "registration-fences-its-own",
+        "a repeat of a registration gives its life another epoch, and fences it (D11)",
         [
             Edit(
                 f"{STATE}.producers:ProducerTable.register",
-                "epoch = last_epoch + 2 if last_epoch else 1",
-                "epoch = last_epoch + 1",
+                "elif wanted > producer.epoch:\n                producer.epoch = wanted",
+                "elif True:\n                producer.epoch += 1",
             )
         ],
-        ["test_zombies.test_a_zombie_that_begins_a_new_epoch_takes_none_from_its_successor"],
+        ["test_zombies.test_a_producer_alone_is_not_fenced_by_copies_of_its_own_registrations"],
+    ),
+    Mutant(
+        "fenced-life-comes-back",
+        "a life that was fenced may take over from the one that fenced it (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._verdict",
+                "elif life_id == producer.former_life_id:",
+                "elif False:",
+            )
+        ],
+        ["test_zombies.test_a_fenced_life_that_asks_again_is_told"],
+    ),
+    Mutant(
+        "late-registration-takes-over",
+        "a first registration takes over at once, however late it comes (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._verdict",
+                "return Taken(held)",
+                "return None",
+            ),
+            Edit(
+                f"{STATE}.producers:ProducerTable.register",
+                "= life_id, producer.life_id\n                producer.epoch = wanted",
+                "= life_id, producer.life_id\n                producer.epoch += 1",
+            ),
+        ],
+        ["test_zombies.test_a_first_registration_that_comes_late_fences_nobody"],
+    ),
+    Mutant(
+        "takeover-from-whomever",
+        "a life takes over from another than the one it was told of (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._verdict",
+                "elif wanted != held + 1:",
+                "elif wanted < held:",
+            )
+        ],
+        ["test_zombies.test_a_takeover_that_comes_late_fences_nobody"],
+    ),
+    Mutant(
+        "forgotten-id-begins-anew",
+        "a producer id that was forgotten has its first epoch again (D11)",
+        [
+            Edit(
+                f"{STATE}.producers:_first_epoch",
+                "return min(max(time_ms // 1_000, 1), FIRST_EPOCH_MAX)",
+                "return 1",
+            )
+        ],
+        ["test_zombies.test_a_zombie_of_a_forgotten_name_cannot_pass_for_the_one_that_began_anew"],
+    ),
+    Mutant(
+        "late-answer-counts",
+        "a producer takes an answer to an earlier registration for that of its newest (D11)",
+        [
+            Edit(
+                "dledger_client._epoch:Epoch.is_awaited",
+                "return self.state is EpochState.ASKED and ask == self.asks",
+                "return self.state is EpochState.ASKED",
+            )
+        ],
+        ["test_producer_findings.test_an_answer_to_an_earlier_registration_is_ignored"],
+    ),
+    Mutant(
+        "moved-queue-begins-anew",
+        "a producer begins at sequence 0 when a queue comes back to a group (D11)",
+        [
+            Edit(
+                "dledger_client._accumulator:Accumulator.lane",
+                "if lane is None:",
+                "self._lanes = {k: v for k, v in self._lanes.items() if v.group == group}\n"
+                "        if lane is None:",
+            )
+        ],
+        [
+            "test_producer_findings.test_a_queue_that_comes_back_to_a_group_goes_on_with_its_sequence"
+        ],
     ),
     Mutant(
         "repeat-without-its-offset",

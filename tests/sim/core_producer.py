@@ -3,7 +3,8 @@
 Owns: driving `dledger_client._producer_core.ProducerCore` as its module says: links as virtual
 streams, registrations as calls, routes pushed, time by its own deadlines; and comparing what each
 future reports with what lies in the log, message by message. A crash drops the core and starts
-another life under the same producer id, whose registration fences the old.
+another life under the same producer id, whose registration fences the old. Nothing fences it:
+what its past asked for and comes late changes nothing.
 """
 
 from functools import partial
@@ -16,7 +17,7 @@ from dledger_client._producer_core import ProducerCore
 from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
 from dledger_client.config import ProducerConfig
-from dledger_client.errors import UnknownOutcome, error_of
+from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
 from dledger_proto.batch import parse_message_id
 from dledger_proto.errors import Code
 from dledger_proto.frames import parse_answers
@@ -26,7 +27,7 @@ from tests.sim.clock import Scheduler, Timer
 from tests.sim.invariants.queue_contents import QueueKey
 from tests.sim.oracle import Oracle, Send
 from tests.sim.producer import ProducerPlan, Router, marked_record
-from tests.sim.requests import Register, Registered
+from tests.sim.requests import Register, Registered, Taken
 from tests.sim.streams import Stream, Streams
 
 TOPIC: Final = "t"
@@ -71,6 +72,7 @@ class CoreProducer:
         self._oracle = oracle
         self._streams = streams
         self._producer_id = random.randbytes(16)
+        self._life_id = b""
         oracle.core_producers.add(self._producer_id)
         self.running = True
         self._life = 0
@@ -96,6 +98,7 @@ class CoreProducer:
             first_number=self._life * NUMBERS_PER_LIFE,
         )
         core.producer_id = self._producer_id
+        self._life_id = self._random.randbytes(16)
         return core
 
     @property
@@ -184,6 +187,7 @@ class CoreProducer:
         elif isinstance(error, UnknownOutcome):
             self._oracle.info_send(send)
         else:
+            assert not isinstance(error, ProducerFenced), "fenced by a life that is no more"
             assert error.definite, f"{error!r} is neither definite nor unknown"
             self._oracle.fail_send(send, error.code)
 
@@ -216,28 +220,33 @@ class CoreProducer:
             case actions.CloseLink(link, _):
                 self._up.discard(link)
                 self._streams.close(self._links.pop(link))
-            case actions.Register(group, address, epoch):
+            case actions.Register(group, address, epoch, ask):
                 life = self._life
                 self._calls.call(
                     self.plan.name,
                     member_at(address),
-                    Register(self._producer_id, fence=True, epoch=epoch),
+                    Register(self._producer_id, self._life_id, epoch),
                     self._core.config.connection.try_timeout_ms / 1_000,
-                    lambda answer: self._registered(life, group, answer),
+                    lambda answer: self._registered(life, group, ask, answer),
                 )
             case actions.ResolveTopic() | actions.RefreshRoutes():
                 self._scheduler.after(0.001, self._routes_again, self._life)
 
-    def _registered(self, life: int, group: str, answer: Answer) -> None:
+    def _registered(self, life: int, group: str, ask: int, answer: Answer) -> None:
         if life != self._life:
             return
         now = self._scheduler.now
         if answer.code is Code.OK:
-            assert isinstance(answer.value, Registered)
-            self._core.registered(group, answer.value.epoch, dict(answer.value.last), now)
+            match answer.value:
+                case Registered(epoch, last):
+                    self._core.registered(group, ask, epoch, dict(last), now)
+                case Taken(epoch):
+                    self._core.register_taken(group, ask, epoch, now)
+                case other:
+                    raise AssertionError(f"no registration: {other}")
         else:
             error = error_of(answer.code, answer.detail, hint=answer.hint)
-            self._core.register_failed(group, error, now)
+            self._core.register_failed(group, ask, error, now)
         self._advance()
 
     # Streams (`streams.StreamOwner`).

@@ -20,7 +20,7 @@ from tests.sim.clock import Scheduler
 from tests.sim.invariants.queue_contents import QueueKey, batch_key
 from tests.sim.lookups import key_of
 from tests.sim.oracle import Oracle, Send
-from tests.sim.requests import Append, Register, Registered
+from tests.sim.requests import Append, Register, Registered, Taken
 
 TRY_TIMEOUT = 3.0
 SEND_DEADLINE = 25.0
@@ -112,9 +112,8 @@ class Producer:
         self._life = 0
         """Grows with every crash: what an older life asked for is nobody's any more."""
         self._producer_id = random.randbytes(16)
-        self._epoch = 0
+        self._begin_life()
         self._registering = False
-        self._fence_next = False
         self._number = 0
         self._attempt = 0
         self._target = random.choice(router.members)
@@ -122,7 +121,15 @@ class Producer:
         self._lanes = {queue: Lane(queue) for queue in plan.queues}
         self._old: deque[tuple[Send, bytes]] = deque(maxlen=OLD_BATCHES_MAX)
         """Stamped batches that were answered, or given up with their life."""
-        self.registrations = 0
+
+    def _begin_life(self) -> None:
+        self._life_id = self._random.randbytes(16)
+        self._epoch = 0
+        """What is stamped with now; 0: it registers first."""
+        self._held = 0
+        """The newest epoch of this life."""
+        self._taken = 0
+        """Of the life that this one is about to take over from."""
 
     def start(self) -> None:
         """Begin to send."""
@@ -149,9 +156,8 @@ class Producer:
                     self._oracle.fail_send(job.send, Code.NOT_PROPOSED)
         self._lanes = {queue: Lane(queue) for queue in self.plan.queues}
         self._life += 1
-        self._epoch = 0
+        self._begin_life()
         self._registering = False
-        self._fence_next = True
         self._scheduler.after(self.plan.interval, self._produce, self._life)
         self._scheduler.after(0.25, self._watch, self._life)
 
@@ -209,12 +215,12 @@ class Producer:
         if self._registering:
             return
         self._registering = True
-        self.registrations += 1
+        newest = self._held or self._taken
         life = self._life
         self._calls.call(
             self.plan.name,
             self._aim(),
-            Register(self._producer_id, self._fence_next or self.registrations > 1),
+            Register(self._producer_id, self._life_id, newest + 1 if newest else 0),
             TRY_TIMEOUT,
             lambda answer: self._registered(life, answer),
         )
@@ -223,18 +229,32 @@ class Producer:
         if life != self._life:
             return
         self._registering = False
-        if answer.code is not Code.OK:
-            self._retarget(answer)
-            if self.running or self.pending:
-                self._scheduler.after(self._pause(), self._register_again, life)
+        if answer.code is not Code.OK or isinstance(answer.value, Taken):
+            self._not_registered(answer)
             return
         assert isinstance(answer.value, Registered)
-        self._epoch = answer.value.epoch
+        self._epoch = self._held = answer.value.epoch
+        self._taken = 0
         for lane in self._lanes.values():
             lane.next_sequence = 0
             for job in lane.jobs:
                 self._renew(lane, job)
             self._pump(lane)
+
+    def _not_registered(self, answer: Answer) -> None:
+        """Take over from the life before, look again whom to follow, or ask somebody else."""
+        fenced = "fenced by a life that is no more"
+        if isinstance(answer.value, Taken):
+            assert not self._held, fenced
+            self._taken = answer.value.epoch
+            self._register()
+            return
+        if answer.code is Code.STALE_EPOCH:
+            assert self._taken, fenced
+            self._taken = 0
+        self._retarget(answer)
+        if self.running or self.pending:
+            self._scheduler.after(self._pause(), self._register_again, self._life)
 
     def _register_again(self, life: int) -> None:
         if life == self._life and self._epoch == 0:
@@ -306,7 +326,8 @@ class Producer:
 
     def _failed(self, lane: Lane, job: Job, answer: Answer) -> None:
         meaning = MEANINGS[answer.code]
-        if answer.code in (Code.UNKNOWN_PRODUCER, Code.STALE_EPOCH):
+        assert answer.code is not Code.STALE_EPOCH, "fenced by a life that is no more"
+        if answer.code is Code.UNKNOWN_PRODUCER:
             self._new_epoch()
             return
         retriable = meaning.retriable or answer.code is Code.SEQUENCE_GAP

@@ -16,11 +16,11 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Register a producer id; the answer's value is `Registered`."""
+    """Register a life of a producer; the answer's value is `Registered` or `Taken`."""
 
     producer_id: bytes
-    fence: bool
-    epoch: int = 0
+    life_id: bytes
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,13 @@ class Registered:
     epoch: int
     last: Mapping[QueueKey, int] = field(default_factory=dict[QueueKey, int])
     """By queue: the last sequence that the epoch before has stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The epoch that another life holds."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from tests.sim.requests import (
     ReadOffset,
     Register,
     Registered,
+    Taken,
     TrimQueue,
 )
 
@@ -63,8 +64,8 @@ class Service:
                 self._propose(EntryKind.BATCHES, batch, respond, _append_answer)
             case AppendFrame():
                 self._append_frame(request)
-            case Register(producer_id, fence, epoch):
-                register = command.RegisterProducer(producer_id, fence, epoch)
+            case Register(producer_id, life_id, epoch):
+                register = command.RegisterProducer(producer_id, life_id, epoch)
                 self._command(register, respond, _register_answer)
             case CommitOffset(group, queue, offset, reset):
                 wanted = command.CommitOffset(queue[0], queue[1], offset)
@@ -286,6 +287,8 @@ def _register_answer(result: object) -> Answer:
     refused = _refused(result)
     if refused is not None:
         return refused
+    if isinstance(result, results.Taken):
+        return Answer(Code.OK, Taken(result.epoch))
     assert isinstance(result, results.Registered)
     last = {(row.topic_id, row.queue): row.last_sequence for row in result.last}
     return Answer(Code.OK, Registered(result.epoch, last))

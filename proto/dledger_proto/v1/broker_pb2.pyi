@@ -118,24 +118,24 @@ class RegisterProducerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    LIFE_ID_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.bytes
     """16 bytes, chosen by the client"""
-    fence: _builtins.bool
-    """true: older epochs are refused from now on"""
     epoch: _builtins.int
-    """0: give me one (with fence: I take over); else: this one, which is mine to take"""
+    """0: this life's first; else: the one above what it holds, or takes over from"""
+    life_id: _builtins.bytes
+    """16 bytes, drawn at random by each run of a producer"""
     def __init__(
         self,
         *,
         producer_id: _builtins.bytes = ...,
-        fence: _builtins.bool = ...,
         epoch: _builtins.int = ...,
+        life_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "life_id", b"life_id", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,18 +147,25 @@ class RegisterProducerReply(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """yours from now on, unless `taken`"""
+    taken: _builtins.bool
+    """another life holds `epoch` and nothing changed; to take over, ask for the next one"""
     @_builtins.property
-    def last(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSequence]: ...
+    def last(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSequence]:
+        """of the epoch before"""
+
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         last: _abc.Iterable[Global___QueueSequence] | None = ...,
+        taken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "last", b"last"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "last", b"last", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

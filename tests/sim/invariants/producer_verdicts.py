@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger.state import command, producers
-from dledger.state.results import Appended, Refused, Registered
+from dledger.state.results import Appended, Refused, Registered, Taken
 from dledger.types import Entry, EntryKind
 from dledger_proto.batch import BatchHeader, parse_header
 from dledger_proto.errors import Code
@@ -36,6 +36,14 @@ class _Lane:
     newest: deque[_Stored] = field(default_factory=deque[_Stored])
 
 
+class _Held(NamedTuple):
+    """Who holds which epoch, and which life it took over from."""
+
+    epoch: int
+    life_id: bytes
+    former_id: bytes
+
+
 class ProducerVerdicts(Invariant):
     """Judges every batch and registration once."""
 
@@ -44,7 +52,7 @@ class ProducerVerdicts(Invariant):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._applied = 0
-        self._epochs: dict[bytes, int] = {}
+        self._held: dict[bytes, _Held] = {}
         self._lanes: dict[tuple[bytes, QueueKey], _Lane] = {}
         self.fenced_count = 0
         self.repeat_count = 0
@@ -66,7 +74,7 @@ class ProducerVerdicts(Invariant):
             for payload, result in zip(entry.payloads, results, strict=True):
                 wanted = command.decode(bytes(payload))
                 if isinstance(wanted, command.RegisterProducer):
-                    self._registered(wanted, result)
+                    self._registered(wanted, result, entry.time_ms)
 
     # Batches.
 
@@ -89,7 +97,8 @@ class ProducerVerdicts(Invariant):
 
     def _verdict(self, header: BatchHeader) -> Code | _Stored | None:
         """Return why it is void, what it repeats, or None when it is new."""
-        epoch = self._epochs.get(header.producer_id, 0)
+        held = self._held.get(header.producer_id)
+        epoch = 0 if held is None else held.epoch
         if header.producer_epoch != epoch:
             is_stale = 0 < header.producer_epoch < epoch
             return Code.STALE_EPOCH if is_stale else Code.UNKNOWN_PRODUCER
@@ -122,27 +131,48 @@ class ProducerVerdicts(Invariant):
 
     # Registrations.
 
-    def _registered(self, wanted: command.RegisterProducer, result: object) -> None:
-        before = self._epochs.get(wanted.producer_id, 0)
-        if 0 < wanted.epoch < before:
-            if not isinstance(result, Refused) or result.code is not Code.STALE_EPOCH:
-                self.fail(f"{wanted} at epoch {before}, answered {result}")
-            return
-        takes_over = wanted.fence and not wanted.epoch
-        epoch = before + 2 if takes_over and before else max(wanted.epoch, before, 1)
-        if not isinstance(result, Registered) or result.epoch != epoch:
-            self.fail(f"{wanted} at epoch {before}: {epoch} is due, answered {result}")
-        # Of the epoch that ends: who fences its own past may ask again when it has ended already.
-        ends = wanted.epoch - 1 if wanted.fence and wanted.epoch else before
+    def _registered(self, wanted: command.RegisterProducer, result: object, time_ms: int) -> None:
+        expected = self._due(wanted, time_ms)
+        if isinstance(expected, Code):
+            right = isinstance(result, Refused) and result.code is expected
+        elif isinstance(expected, Taken):
+            right = result == expected
+        else:
+            right = isinstance(result, Registered) and result.epoch == expected.epoch
+        if not right:
+            self.fail(f"{expected} is due, answered {result}: {wanted}")
+        if isinstance(expected, _Held) and isinstance(result, Registered):
+            self._told(wanted.producer_id, result)
+            self._held[wanted.producer_id] = expected
+
+    def _due(self, wanted: command.RegisterProducer, time_ms: int) -> _Held | Taken | Code:
+        """Return who holds the id from now on, or why that changes nothing."""
+        held = self._held.get(wanted.producer_id)
+        life_id, epoch = wanted.life_id, wanted.epoch
+        if held is None:
+            return _Held(max(time_ms // 1_000, 1), life_id, b"")
+        if life_id == held.life_id:
+            if epoch > held.epoch + 1:
+                return Code.INVALID_ARGUMENT
+            return held._replace(epoch=max(epoch, held.epoch))
+        if life_id == held.former_id:
+            return Code.STALE_EPOCH
+        if not epoch:
+            return Taken(held.epoch)
+        if epoch != held.epoch + 1:
+            return Code.STALE_EPOCH
+        return _Held(epoch, life_id, held.life_id)
+
+    def _told(self, producer_id: bytes, result: Registered) -> None:
+        """Compare what a registration tells of the epoch before it."""
         last = {
             (*queue, lane.next_sequence - 1)
-            for (producer_id, queue), lane in self._lanes.items()
-            if producer_id == wanted.producer_id and lane.epoch == ends and lane.next_sequence
+            for (owner, queue), lane in self._lanes.items()
+            if owner == producer_id and lane.epoch == result.epoch - 1 and lane.next_sequence
         }
         told = {(row.topic_id, row.queue, row.last_sequence) for row in result.last}
-        if told != (last if takes_over or epoch - ends <= 1 else set()):
-            self.fail(f"{wanted} at epoch {before} has stored {last}, answered {result}")
-        self._epochs[wanted.producer_id] = epoch
+        if told != last:
+            self.fail(f"epoch {result.epoch - 1} has stored {last}, answered {result}")
 
 
 def _is_about_the_queue(result: object) -> bool:

@@ -14,7 +14,7 @@ from tests.waiting import until
 
 TOPIC = bytes(16)
 TRIM = commands.Trim(TOPIC, 0, 5)
-REGISTER = commands.RegisterProducer(bytes(16), fence=False)
+REGISTER = commands.RegisterProducer(bytes(16), bytes(16))
 
 
 def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None:

@@ -46,8 +46,8 @@ def write_everything(member: Member, machine: StateMachine) -> None:
     log = member.log
     commands: list[Command] = [
         CreateTopic(TOPIC_ID, "t", TopicType.NORMAL, (LayoutPart("g1", 2),), 2, 6),
-        RegisterProducer(PRODUCER_ID),
-        RegisterProducer(b"q" * 16),
+        RegisterProducer(PRODUCER_ID, b"1" * 16),
+        RegisterProducer(b"q" * 16, b"2" * 16),
     ]
     for command in commands:
         member.append(encode(command))

@@ -359,10 +359,12 @@ class FakeMember:
 
     async def _register(self, data: bytes) -> Message:
         request = pb.RegisterProducerRequest.FromString(data)
-        granted = self.group.register(request.producer_id, request.epoch)
-        if granted is None:
+        answer = self.group.register(request.producer_id, request.epoch, request.life_id)
+        if answer is None:
             raise DledgerError(Code.STALE_EPOCH, "scripted")
-        return pb.RegisterProducerReply(epoch=granted[0])
+        if isinstance(answer, int):
+            return pb.RegisterProducerReply(epoch=answer, taken=True)
+        return pb.RegisterProducerReply(epoch=answer[0])
 
     def _bounds(self, ref: pb.QueueRef) -> tuple[int, int]:
         key = (ref.topic_id, ref.queue)

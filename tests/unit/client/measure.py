@@ -108,8 +108,8 @@ def fake_engine(engine: ProducerEngine) -> FakeStream:
     async def run_link(link: int, _group: str, _address: str) -> None:
         await engine._use_link(link, cast("object", stream))  # type: ignore[arg-type]
 
-    async def register(name: str, _address: str, _epoch: int) -> None:
-        engine.core.registered(name, 1, {}, engine.loop.time())
+    async def register(name: str, _address: str, _epoch: int, ask: int) -> None:
+        engine.core.registered(name, ask, 1, {}, engine.loop.time())
         engine._advance()
 
     def start() -> None:

@@ -24,6 +24,7 @@ from dledger_proto.v1 import broker_pb2, routes_pb2
 
 WINDOW = 256
 PRODUCER_ID = b"p" * 16
+LIFE_ID = b"l" * 16
 
 
 def topic_id(name: str) -> bytes:
@@ -44,26 +45,40 @@ class ModelGroup:
     members: list[str]
     leader: int = 0
     term: int = 1
-    epochs: dict[bytes, int] = field(default_factory=dict)
+    epochs: dict[bytes, tuple[int, bytes, bytes]] = field(default_factory=dict)
+    """By producer: its epoch, who holds it, and who held it before."""
+    first_epoch: int = 1
+    """Of an unknown id; grows when ids are forgotten, as leader time does."""
     told: dict[bytes, dict[tuple[bytes, int], int]] = field(default_factory=dict)
     tables: dict[tuple[bytes, bytes, int], Remembered] = field(default_factory=dict)
     queues: dict[tuple[bytes, int], list[bytes]] = field(default_factory=dict)
     tells_last: bool = True
 
     def register(
-        self, producer_id: bytes, wanted: int
-    ) -> tuple[int, dict[tuple[bytes, int], int]] | None:
-        known = self.epochs.get(producer_id, 0)
-        if wanted and wanted < known:
+        self, producer_id: bytes, wanted: int, life: bytes = LIFE_ID
+    ) -> tuple[int, dict[tuple[bytes, int], int]] | int | None:
+        """Return epoch and last sequences, or the epoch that another life holds, or None."""
+        known, holder, former = self.epochs.get(producer_id, (0, b"", b""))
+        if not known:
+            return self._begin(producer_id, self.first_epoch, life, b"")
+        if life == holder:
+            assert wanted <= known + 1, f"{wanted} above {known}"
+            if wanted <= known:
+                return known, self.told[producer_id] if self.tells_last else {}
+            return self._begin(producer_id, wanted, life, former)
+        if life == former or wanted not in (0, known + 1):
             return None
-        if wanted != known or not known:
-            last: dict[tuple[bytes, int], int] = {}
-            for key in [key for key in self.tables if key[0] == producer_id]:
-                last[key[1], key[2]] = self.tables.pop(key).last
-            # Who takes over leaves one out: the one before may name the next as its own.
-            self.epochs[producer_id] = wanted or (known + 2 if known else 1)
-            self.told[producer_id] = last
-        return self.epochs[producer_id], self.told[producer_id] if self.tells_last else {}
+        return self._begin(producer_id, wanted, life, holder) if wanted else known
+
+    def _begin(
+        self, producer_id: bytes, epoch: int, life: bytes, former: bytes
+    ) -> tuple[int, dict[tuple[bytes, int], int]]:
+        last: dict[tuple[bytes, int], int] = {}
+        for key in [key for key in self.tables if key[0] == producer_id]:
+            last[key[1], key[2]] = self.tables.pop(key).last
+        self.epochs[producer_id] = epoch, life, former
+        self.told[producer_id] = last
+        return epoch, last if self.tells_last else {}
 
     def append(self, batch: bytes | memoryview, number: int) -> AnswerRow:
         header = check_batch(batch)
@@ -72,8 +87,8 @@ class ModelGroup:
         stamp = header.stamp
         if stamp is None:
             return self._store(batch, number, log)
-        epoch = self.epochs.get(stamp.producer_id)
-        if epoch is None:
+        epoch, *_ = self.epochs.get(stamp.producer_id, (0, b"", b""))
+        if not epoch:
             return AnswerRow(number, Code.UNKNOWN_PRODUCER)
         if stamp.epoch != epoch:
             return AnswerRow(number, Code.STALE_EPOCH)
@@ -145,8 +160,10 @@ class ModelCluster:
         config: ProducerConfig,
         groups: list[ModelGroup],
         topics: dict[str, list[tuple[str, int]]],
+        life_id: bytes = LIFE_ID,
     ) -> None:
         self.random = generator
+        self.life_id = life_id
         self.now = 100.0
         self.groups = {group.name: group for group in groups}
         self.topics = topics
@@ -155,7 +172,8 @@ class ModelCluster:
         self.links: dict[int, ModelLink] = {}
         self.floating: list[tuple[ModelGroup, bytes]] = []
         """Batches that may still be appended, or never."""
-        self.registrations: list[tuple[ModelGroup, int]] = []
+        self.registrations: list[tuple[ModelGroup, int, int]] = []
+        """Group, wanted epoch, number of the ask."""
         self.late_registrations: list[tuple[ModelGroup, int]] = []
         self.sent: list[Sent] = []
         self.faults = True
@@ -191,8 +209,8 @@ class ModelCluster:
                 self.links[link] = ModelLink(self.groups[group], address)
             case actions.CloseLink(link, _):
                 self._lose(self.links.pop(link))
-            case actions.Register(group, _, epoch):
-                self.registrations.append((self.groups[group], epoch))
+            case actions.Register(group, _, epoch, ask):
+                self.registrations.append((self.groups[group], epoch, ask))
             case actions.ResolveTopic(topic, _):
                 self._resolve(topic)
             case actions.RefreshRoutes():
@@ -272,23 +290,28 @@ class ModelCluster:
     def register_one(self) -> bool:
         if not self.registrations:
             return False
-        group, wanted = self.registrations.pop(0)
+        group, wanted, ask = self.registrations.pop(0)
         chance = self.random.random() if self.faults else 1.0
         if chance < 0.1:
-            self.core.register_failed(group.name, error_of(Code.NO_LEADER), self.now)
+            self._register_failed(group, ask, Code.NO_LEADER)
         elif chance < 0.2:
             self.late_registrations.append((group, wanted))
-            self.core.register_failed(group.name, error_of(Code.UNKNOWN_OUTCOME), self.now)
+            self._register_failed(group, ask, Code.UNKNOWN_OUTCOME)
         else:
-            granted = group.register(PRODUCER_ID, wanted)
-            if granted is None:
-                self.core.register_failed(group.name, error_of(Code.STALE_EPOCH), self.now)
-            elif chance < 0.3:
-                self.core.register_failed(group.name, error_of(Code.UNKNOWN_OUTCOME), self.now)
+            answer = group.register(PRODUCER_ID, wanted, self.life_id)
+            if chance < 0.3:
+                self._register_failed(group, ask, Code.UNKNOWN_OUTCOME)
+            elif answer is None:
+                self._register_failed(group, ask, Code.STALE_EPOCH)
+            elif isinstance(answer, int):
+                self.core.register_taken(group.name, ask, answer, self.now)
             else:
-                self.core.registered(group.name, *granted, self.now)
+                self.core.registered(group.name, ask, *answer, self.now)
         self.settle()
         return True
+
+    def _register_failed(self, group: ModelGroup, ask: int, code: Code) -> None:
+        self.core.register_failed(group.name, ask, error_of(code), self.now)
 
     def serve_one(self) -> bool:
         busy = [link for link in self.links.values() if link.frames]
@@ -357,7 +380,7 @@ class ModelCluster:
                 group.append(batch, 0)
         elif self.late_registrations and self.random.random() < 0.3:
             late, wanted = self.late_registrations.pop()
-            late.register(PRODUCER_ID, wanted)
+            late.register(PRODUCER_ID, wanted, self.life_id)
 
     def elect(self) -> None:
         group = self.random.choice(list(self.groups.values()))
@@ -371,6 +394,7 @@ class ModelCluster:
         self.late_registrations.clear()
         for group in self.groups.values():
             group.epochs.clear()
+            group.first_epoch += 1_000
             group.tables.clear()
 
     def finish(self) -> None:

@@ -140,7 +140,7 @@ async def leader_of(found: list[Node]) -> Node:
 
 
 def register(seed: int) -> bytes:
-    return commands.encode(commands.RegisterProducer(Random(seed).randbytes(16)))
+    return commands.encode(commands.RegisterProducer(Random(seed).randbytes(16), bytes([1] * 16)))
 
 
 def run(folder: Path, scenario: Callable[[list[Node]], Awaitable[None]]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dledger.state.command import Command, CreateTopic, RegisterProducer, encode
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.results import Appended, Refused, Registered, Result
+from dledger.state.results import Appended, Refused, Registered, Result, Taken
 from dledger.state.store import StateStore
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
@@ -16,6 +16,7 @@ from tests.sim.memory_store import MemoryStore
 TOPIC = b"T" * 16
 OTHER_TOPIC = b"U" * 16
 PRODUCER = b"P" * 16
+LIFE, NEXT_LIFE, THIRD_LIFE = b"1" * 16, b"2" * 16, b"3" * 16
 GROUP = "g1"
 ENTRY_HEADER_SIZE = 72
 
@@ -109,11 +110,17 @@ class Driven:
             self.apply(EntryKind.NO_OP, [])
 
     def register(
-        self, producer: bytes = PRODUCER, *, fence: bool = False, epoch: int = 0
+        self, producer: bytes = PRODUCER, *, life: bytes = LIFE, epoch: int = 0
     ) -> Registered:
-        result = self.one(RegisterProducer(producer, fence, epoch))
+        result = self.one(RegisterProducer(producer, life, epoch))
         assert isinstance(result, Registered), result
         return result
+
+    def take_over(self, life: bytes, producer: bytes = PRODUCER) -> Registered:
+        """Register another life as the client does: it looks whom it follows, then takes over."""
+        found = self.one(RegisterProducer(producer, life))
+        assert isinstance(found, Taken), found
+        return self.register(producer, life=life, epoch=found.epoch + 1)
 
     def save(self) -> None:
         flush = self.machine.freeze()

@@ -29,15 +29,17 @@ from dledger_proto.errors import Code, DledgerError
 
 A = b"a" * 16
 HEX_A = "61" * 16
+B = b"b" * 16
+HEX_B = "62" * 16
 LAYOUT = (LayoutPart("g1", 4), LayoutPart("g2", 2))
 HEX_LAYOUT = "0200" + "0200" + "6731" + "04000000" + "0200" + "6732" + "02000000"
 TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 6, 4, 77, True)
 
 GOLDEN: list[tuple[Command, str, str]] = [
     (
-        RegisterProducer(A, True, 7),
-        "0101" + HEX_A + "01" + "07000000",
-        f"RegisterProducer producer_id={HEX_A} fence=True epoch=7",
+        RegisterProducer(A, B, 7),
+        "0c01" + HEX_A + HEX_B + "07000000",
+        f"RegisterProducer producer_id={HEX_A} life_id={HEX_B} epoch=7",
     ),
     (ExpireProducers(-2), "0201" + "feffffffffffffff", "ExpireProducers before_time_ms=-2"),
     (
@@ -112,7 +114,8 @@ def test_anything_else_is_unknown(command: Command, data: str, line: str) -> Non
 def test_values_that_are_unknown() -> None:
     for data in (
         "0b01" + "02000000",  # a level above ours
-        "0101" + HEX_A + "02" + "00000000",  # a flag that is none
+        "0101" + HEX_A + "01" + "00000000",  # withdrawn: a registration without a life
+        "0701" + "0100" + "67" + "02" + "0000" + "00" * 8 + "0000",  # a flag that is none
         "0301" + HEX_A + "0100" + "74" + "09" + HEX_LAYOUT + "06000000" + "06",  # a type
         "0a01" + "0100" + "ff" + HEX_A + "00000000",  # text that is not UTF-8
     ):

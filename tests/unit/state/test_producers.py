@@ -9,18 +9,24 @@ from hypothesis import strategies as st
 from dledger.state.command import ExpireProducers, RegisterProducer, UpdateTopic
 from dledger.state.producers import (
     ACTIVITY_STEP_MS,
+    EPOCH_MAX,
     EXPIRED_AT_ONCE_MAX,
     EXPIRED_ROWS_MAX,
+    FIRST_EPOCH_MAX,
+    PRODUCER_VALUE,
     WINDOW_BATCHES,
 )
-from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Result
-from dledger.state.tables import Table
+from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Result, Taken
+from dledger.state.tables import PREFIX, Table
 from dledger.state.values import LayoutPart, ProducerInfo
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (
     GROUP,
+    LIFE,
+    NEXT_LIFE,
     OTHER_TOPIC,
     PRODUCER,
+    THIRD_LIFE,
     TOPIC,
     Driven,
     batch,
@@ -31,68 +37,140 @@ from tests.unit.state.kit import (
 )
 
 
-def test_registering() -> None:
-    """A new id gets epoch 1, a known one keeps its epoch, a fence raises it."""
+def refusal(driven: Driven, life: bytes, epoch: int) -> Code:
+    """Return why a registration is refused, which then has changed no row of the producer."""
+    before = driven.rows()
+    code = code_of(driven.one(RegisterProducer(PRODUCER, life, epoch)))
+    assert changed(before, driven.rows()) <= {b"\0applied"}
+    return code
+
+
+def changed(before: dict[bytes, bytes], after: dict[bytes, bytes]) -> set[bytes]:
+    keys = before.keys() | after.keys()
+    return {key for key in keys if before.get(key) != after.get(key)}
+
+
+def test_a_new_id_begins_at_the_leader_time_in_seconds() -> None:
+    """So one that was forgotten begins above what it held, whatever epoch is asked for."""
     driven = started()
-    assert driven.register().epoch == 1
-    assert driven.register().epoch == 1
-    assert driven.register(fence=True).epoch == 3, "who takes over leaves one out"
-    assert driven.register(fence=True).epoch == 5
-    assert driven.register(epoch=5).epoch == 5
-    assert driven.register(epoch=6, fence=True).epoch == 6
-    assert driven.register(epoch=6, fence=True).epoch == 6, "asked again: it is the same"
-    assert driven.register(epoch=9).epoch == 9
-    assert driven.register(epoch=12, fence=True).epoch == 12
-    assert code_of(driven.one(RegisterProducer(PRODUCER, False, 11))) is Code.STALE_EPOCH
-    assert driven.register(b"Q" * 16, epoch=5).epoch == 5
-    assert driven.register(b"R" * 16, fence=True).epoch == 1
-    assert code_of(driven.one(RegisterProducer(bytes(16)))) is Code.INVALID_ARGUMENT
-    last = (1 << 32) - 1
-    assert driven.register(b"S" * 16, epoch=last).epoch == last
-    assert code_of(driven.one(RegisterProducer(b"S" * 16, True))) is Code.INVALID_ARGUMENT
+    assert driven.register(b"Q" * 16).epoch == 1, "the log's first second"
+    driven.idle()
+    driven.log.time_ms = 1_800_000_000_999
+    assert driven.register(b"R" * 16, epoch=7).epoch == 1_800_000_000
+    driven.log.time_ms = 10**15
+    assert driven.register(b"S" * 16).epoch == FIRST_EPOCH_MAX
 
 
-def test_who_was_fenced_cannot_take_the_next_epoch_for_its_own() -> None:
-    """A zombie that fences its own past names the epoch above its own: not its successor's."""
+def test_a_life_that_asks_again_gets_what_it_has() -> None:
+    """However late a copy of a registration comes, it changes nothing."""
     driven = started()
-    mine = driven.register(fence=True).epoch
-    renewed = driven.register(epoch=mine + 1, fence=True).epoch
-    assert renewed == mine + 1
-    successor = driven.register(fence=True).epoch
-    for held in (mine, renewed):
-        refused = driven.one(RegisterProducer(PRODUCER, True, held + 1))
-        assert code_of(refused) is Code.STALE_EPOCH
-    assert driven.register().epoch == successor
+    first = driven.register()
+    assert driven.register() == first
+    assert driven.register(epoch=first.epoch + 1).epoch == first.epoch + 1
+    before = driven.rows()
+    for wanted in (0, first.epoch, first.epoch + 1):
+        assert driven.register(epoch=wanted).epoch == first.epoch + 1
+    assert changed(before, driven.rows()) == {b"\0applied"}
+    assert refusal(driven, LIFE, first.epoch + 3) is Code.INVALID_ARGUMENT
 
 
-def test_a_renewal_that_is_asked_for_again_tells_the_same() -> None:
+def test_another_life_takes_over_from_the_one_it_was_told_of() -> None:
     driven = started()
-    mine = driven.register(fence=True).epoch
-    driven.append(batch(3, sequence=0, epoch=mine))
-    first = driven.register(epoch=mine + 1, fence=True)
-    assert first.last == (LastSequence(TOPIC, 0, 2),)
-    assert driven.register(epoch=mine + 1, fence=True) == first
+    mine = driven.register().epoch
+    before = driven.rows()
+    assert driven.one(RegisterProducer(PRODUCER, NEXT_LIFE)) == Taken(mine)
+    assert changed(before, driven.rows()) == {b"\0applied"}, "who looks changes nothing"
+    assert refusal(driven, NEXT_LIFE, mine + 2) is Code.STALE_EPOCH
+    assert refusal(driven, NEXT_LIFE, mine) is Code.STALE_EPOCH
+    assert driven.register(life=NEXT_LIFE, epoch=mine + 1).epoch == mine + 1
+    assert driven.register(life=NEXT_LIFE, epoch=mine + 1).epoch == mine + 1
 
 
-def test_registering_tells_the_last_sequences_of_the_epoch_until_now() -> None:
+def test_a_fenced_life_never_comes_back() -> None:
+    """Neither by a late copy of a registration, nor by asking again."""
+    driven = started()
+    mine = driven.register().epoch
+    successor = driven.take_over(NEXT_LIFE).epoch
+    for wanted in (0, mine, mine + 1, successor + 1):
+        assert refusal(driven, LIFE, wanted) is Code.STALE_EPOCH
+    assert driven.register(life=NEXT_LIFE).epoch == successor
+
+
+def test_a_late_takeover_misses_whoever_came_in_between() -> None:
+    """Of three lives, what the first asked for cannot fence the third."""
+    driven = started()
+    mine = driven.register().epoch
+    second = driven.take_over(NEXT_LIFE).epoch
+    third = driven.take_over(THIRD_LIFE).epoch
+    assert driven.one(RegisterProducer(PRODUCER, LIFE)) == Taken(third), "it looks, no more"
+    assert refusal(driven, LIFE, mine + 1) is Code.STALE_EPOCH, "its own next one"
+    assert refusal(driven, NEXT_LIFE, second + 1) is Code.STALE_EPOCH
+    assert refusal(driven, b"4" * 16, second + 1) is Code.STALE_EPOCH, "it was about to follow"
+    assert driven.register(life=THIRD_LIFE).epoch == third
+
+
+def test_a_takeover_is_void_when_the_life_before_has_moved_on() -> None:
+    """It named an epoch that the other one has taken for its own: it looks again."""
+    driven = started()
+    mine = driven.register().epoch
+    assert driven.one(RegisterProducer(PRODUCER, NEXT_LIFE)) == Taken(mine)
+    assert driven.register(epoch=mine + 1).epoch == mine + 1
+    assert refusal(driven, NEXT_LIFE, mine + 1) is Code.STALE_EPOCH
+    assert driven.take_over(NEXT_LIFE).epoch == mine + 2
+
+
+def test_what_can_be_no_registration() -> None:
+    driven = started()
+    for wanted in (RegisterProducer(bytes(16), LIFE), RegisterProducer(PRODUCER, bytes(16))):
+        assert code_of(driven.one(wanted)) is Code.INVALID_ARGUMENT
+
+
+def test_the_last_epoch_is_followed_by_none() -> None:
+    driven = started()
+    driven.register()
+    row = PRODUCER_VALUE.pack(EPOCH_MAX, 0, LIFE, bytes(16))
+    driven.store.put(PREFIX[Table.PRODUCER] + PRODUCER, row)
+    driven = Driven(driven.store, driven.log)
+    assert driven.register().epoch == EPOCH_MAX
+    assert refusal(driven, LIFE, EPOCH_MAX + 1) is Code.INVALID_ARGUMENT
+    assert refusal(driven, NEXT_LIFE, EPOCH_MAX + 1) is Code.INVALID_ARGUMENT
+
+
+def test_registering_tells_the_last_sequences_of_the_epoch_before() -> None:
     """So a sender that fences its own past learns what of it was stored, and nobody else's."""
     driven = started()
-    assert driven.register().last == ()
+    mine = driven.register()
+    assert mine.last == ()
     driven.append(batch(3, sequence=0), batch(1, queue=2, sequence=0), batch(2, sequence=3))
-    first = (LastSequence(TOPIC, 0, 4), LastSequence(TOPIC, 2, 0))
-    assert driven.register().last == first
-    assert driven.register(fence=True).last == first
-    assert driven.register(fence=True).last == (), "nothing was stored in epoch 3"
-    driven.append(batch(2, queue=2, sequence=0, epoch=5))
-    assert driven.register(epoch=6, fence=True).last == (LastSequence(TOPIC, 2, 1),)
-    driven.append(batch(queue=1, sequence=0, epoch=6))
-    assert driven.register(epoch=8).last == (), "epoch 7 is left out"
+    stored = (LastSequence(TOPIC, 0, 4), LastSequence(TOPIC, 2, 0))
+    assert driven.register().last == (), "of its own epoch it knows itself"
+    second = driven.register(epoch=mine.epoch + 1)
+    assert second.last == stored
+    assert driven.register(epoch=mine.epoch + 1) == second, "asked again it tells the same"
+    driven.append(batch(2, queue=2, sequence=0, epoch=second.epoch))
+    assert driven.take_over(NEXT_LIFE).last == (LastSequence(TOPIC, 2, 1),)
+    assert driven.take_over(THIRD_LIFE).last == (), "nothing was stored in the epoch before"
+
+
+def test_a_forgotten_id_shares_no_epoch_with_its_past() -> None:
+    """Else another message at a sequence would be taken for a repeat: told stored, and lost."""
+    driven = started()
+    old = driven.register().epoch
+    assert offset_of(driven.append(batch(sequence=0, epoch=old))[0]) == 0
+    driven.idle()
+    driven.log.time_ms = 2 * ACTIVITY_STEP_MS
+    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS)) == ProducersExpired(1, False)
+    new = driven.register(life=NEXT_LIFE).epoch
+    assert offset_of(driven.append(batch(sequence=0, epoch=new))[0]) == 1
+    late = driven.append(batch(sequence=0, epoch=old, body=b"another"))[0]
+    assert code_of(late) is Code.STALE_EPOCH
 
 
 def test_verdicts() -> None:
     driven = started()
     assert code_of(driven.append(batch(sequence=0))[0]) is Code.UNKNOWN_PRODUCER
-    driven.register(epoch=5)
+    driven.log.time_ms = 5_000
+    assert driven.register().epoch == 5
     assert code_of(driven.append(batch(sequence=0, epoch=4))[0]) is Code.STALE_EPOCH
     assert code_of(driven.append(batch(sequence=0, epoch=6))[0]) is Code.UNKNOWN_PRODUCER
     assert code_of(driven.append(batch(sequence=1, epoch=5))[0]) is Code.SEQUENCE_GAP
@@ -127,11 +205,11 @@ def test_sequences_count_per_queue_and_epoch() -> None:
     driven.register()
     driven.append(batch(5, sequence=0), batch(2, queue=1, sequence=0))
     assert offset_of(driven.append(batch(1, queue=1, sequence=2))[0]) == 2
-    driven.register(fence=True)
+    driven.register(epoch=2)
     assert code_of(driven.append(batch(sequence=5))[0]) is Code.STALE_EPOCH
-    assert code_of(driven.append(batch(sequence=5, epoch=3))[0]) is Code.SEQUENCE_GAP
-    assert offset_of(driven.append(batch(sequence=0, epoch=3))[0]) == 5
-    assert driven.append(batch(sequence=0, epoch=3))[0] == Appended(5, 1, duplicate=True)
+    assert code_of(driven.append(batch(sequence=5, epoch=2))[0]) is Code.SEQUENCE_GAP
+    assert offset_of(driven.append(batch(sequence=0, epoch=2))[0]) == 5
+    assert driven.append(batch(sequence=0, epoch=2))[0] == Appended(5, 1, duplicate=True)
 
 
 def test_the_last_256_batches_are_remembered_exactly() -> None:
@@ -168,7 +246,7 @@ def test_expiry() -> None:
     """By the leader's stamps, oldest first; a write keeps a producer."""
     driven = started()
     old, young = b"O" * 16, b"Y" * 16
-    driven.run(RegisterProducer(old), RegisterProducer(young), time_ms=ACTIVITY_STEP_MS)
+    driven.run(RegisterProducer(old, LIFE), RegisterProducer(young, LIFE))
     driven.append(
         batch(producer=old, sequence=0), batch(producer=young, sequence=0),
         time_ms=ACTIVITY_STEP_MS + 1,
@@ -184,15 +262,15 @@ def test_expiry() -> None:
     assert not [key for key in driven.rows() if old in key and key[0] != Table.MESSAGE_IDS], (
         "nothing of it is left but the ids of its messages"
     )
-    driven.register(old)
-    assert offset_of(driven.append(batch(producer=old, sequence=0))[0]) == 4
+    again = driven.register(old).epoch
+    assert offset_of(driven.append(batch(producer=old, sequence=0, epoch=again))[0]) == 4
     assert driven.one(ExpireProducers(-5)) == ProducersExpired(0, False)
 
 
 def test_expiry_is_bounded() -> None:
     driven = started()
     count = 2 * EXPIRED_AT_ONCE_MAX + 3
-    driven.run(*(RegisterProducer(b"%016d" % at) for at in range(1, count + 1)))
+    driven.run(*(RegisterProducer(b"%016d" % at, LIFE) for at in range(1, count + 1)))
     late = ExpireProducers(10**12)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
@@ -222,13 +300,15 @@ class Model:
     """What D11 says, in plain lists."""
 
     epoch: int = 0
+    life: int = 0
     stored: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """queue -> (sequence, count, offset) of the current epoch."""
     ends: dict[int, int] = field(default_factory=dict)
 
-    def register(self, fence: bool) -> None:
-        if self.epoch == 0 or fence:
-            self.epoch += 2 if self.epoch else 1
+    def register(self, life: int) -> None:
+        if self.life != life:
+            self.life = life
+            self.epoch += 1
             self.stored.clear()
 
     def verdict(self, queue: int, epoch: int, sequence: int, count: int) -> Appended | Code:
@@ -270,8 +350,12 @@ def test_histories_equal_the_model(actions: list[bool | str | tuple[int, int, in
     driven, model = started(), Model()
     for action in actions:
         if isinstance(action, bool):
-            driven.register(fence=action)
-            model.register(action)
+            life = model.life + 1 if action or not model.life else model.life
+            if action and model.life:
+                driven.take_over(b"%016d" % life)
+            else:
+                driven.register(life=b"%016d" % life)
+            model.register(life)
         elif action == "save":
             driven.save()
         elif action == "restart":

@@ -27,6 +27,7 @@ ENTRIES = 500
 TOPICS = [letter.encode() * 16 for letter in "ABCDEFGH"]
 NAMES = ["orders", "returns", "audits", "bills", "claims"]
 PRODUCERS = [letter.encode() * 16 for letter in "PQRS"]
+LIVES = [bytes([life]) * 16 for life in (1, 2, 3)]
 KEYS = ["k1", "k2", "k3"]
 Sender = tuple[bytes, int, bytes, int]
 """Producer, epoch, topic, queue."""
@@ -129,7 +130,7 @@ class Load:
         drawn: list[tuple[int, Command]] = [
             (12, command.Trim(topic, queue, offset)),
             (6, command.ImportTopic(self._topic(topic))),
-            (4, command.RegisterProducer(random.choice(PRODUCERS), random.random() < 0.2)),
+            (4, self._registration()),
             (4, command.CommitOffsets("g", (commit,), random.random() < 0.2)),
             (4, command.Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
             (4, command.ReleaseHold(owner, topic, queue)),
@@ -140,6 +141,14 @@ class Load:
         ]
         weights = [weight for weight, _ in drawn]
         return random.choices([each for _, each in drawn], weights)[0]
+
+    def _registration(self) -> Command:
+        """Return a registration: a first one, or one that asks for what is next."""
+        random = self._random
+        producer_id, life_id = random.choice(PRODUCERS), random.choice(LIVES)
+        known = self._machine.producer(producer_id)
+        wanted = 0 if known is None or random.random() < 0.5 else known.epoch + 1
+        return command.RegisterProducer(producer_id, life_id, wanted)
 
     def _name(self, topic_id: bytes) -> str:
         """Return a name: mostly always the same, which several topics share."""
