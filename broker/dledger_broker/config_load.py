@@ -2,7 +2,8 @@
 
 Owns where values come from, the two short forms, and the wording of refusals. `config` owns what is
 allowed. Precedence: environment over file over default. A key `storage.flush` is the variable
-`DLEDGER_STORAGE_FLUSH`; lists are written `a,b`, members `a=host:1,b=host:2`.
+`DLEDGER_STORAGE_FLUSH`; lists are written `a,b`, members `a=host:1,b=host:2`. An empty
+variable sets nothing, as compose's `${X:-}` wants it.
 
 Short forms, for a process of one group: `group = "name"` with top-level tables `[members]` and
 `[clients]`, or `[group]`. Several groups are `[[groups]]`, which the environment cannot set.
@@ -283,6 +284,8 @@ def _overlay_environment(
                 near = nearest_key(variable.removeprefix(ENVIRONMENT_PREFIX), list(known))
                 remedy = f'did you mean "{environment_name(near)}"?' if near else "no key is near"
                 problems.append(Problem(variable, _shown(text), f"unknown variable; {remedy}"))
+            continue
+        if not text:
             continue
         if key.startswith("group.") and "groups" in raw:
             limit = "cannot set one of several [[groups]]; write it in the file"

@@ -126,6 +126,19 @@ def test_a_member_leaves_alone_what_its_commands_are_told(file: Path) -> None:
     assert load_config(file, {"DLEDGER_INSIDE": "1"}).config == load_config(file, {}).config
 
 
+def test_an_empty_variable_sets_nothing(file: Path) -> None:
+    """Compose passes `${X:-}` on as an empty one. An unknown name is refused all the same."""
+    empty = dict.fromkeys(map(environment_name, known_keys()), "")
+    loaded = load_config(file, empty)
+    assert loaded.config == load_config(file, {}).config
+    assert {value.source.split()[0] for value in loaded.effective_values()} == {
+        value.source.split()[0] for value in load_config(file, {}).effective_values()
+    }
+    assert lines(file, None, DLEDGER_ZZZ="") == [
+        'DLEDGER_ZZZ = "": unknown variable; no key is near'
+    ]
+
+
 def test_every_value_has_a_source(file: Path) -> None:
     file.write_text("storage.segment_size_bytes = 67108864\n" + GOOD)
     loaded = load_config(file, {"DLEDGER_LISTEN": "0.0.0.0:7"})
