@@ -305,16 +305,14 @@ class Messaging:
     # The head of the log.
 
     async def trim(self, queue: Queue, offset: int) -> int:
-        """Move a queue's minimum up; returns the new one. HELD when a hold keeps it lower."""
+        """Move a queue's minimum up; returns the new one, lower than `offset` where a hold ends it.
+
+        HELD when a hold keeps it where it is.
+        """
         result = await self.served.commands.propose(
             commands.Trim(queue.topic_id, queue.number, offset)
         )
         assert isinstance(result, Trimmed), result
-        if result.held_by and result.minimum < offset:
-            raise DledgerError(
-                Code.HELD,
-                f"{result.held_by} holds the rest; the queue now begins at {result.minimum}",
-            )
         return result.minimum
 
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:

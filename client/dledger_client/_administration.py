@@ -102,7 +102,7 @@ class Administration:
         return pb.QueueRef(topic_id=route.id, queue=place[1]), group
 
     async def trim(self, place: Place, offset: int) -> int:
-        """Move a queue's minimum up to `offset`; return the minimum."""
+        """Move a queue's minimum up to `offset`, or to where a hold ends it; return it."""
         check_integer("offset", offset)
         ref, group = await self._reference(place)
         request = pb.TrimRequest(queue=ref, offset=offset)

@@ -23,6 +23,10 @@ OFFSET_BY_TIME: Final = Method[pb.OffsetByTimeRequest, pb.OffsetByTimeReply](
 COMMIT_OFFSETS: Final = Method[pb.CommitOffsetsRequest, pb.CommitOffsetsReply](
     "Broker", "CommitOffsets", pb.CommitOffsetsReply, write=True
 )
+RESET_OFFSETS: Final = Method[pb.CommitOffsetsRequest, pb.CommitOffsetsReply](
+    "Broker", "CommitOffsets", pb.CommitOffsetsReply, write=True, repeatable=False
+)
+"""With `reset`: a late copy undoes what was committed since."""
 READ_OFFSETS: Final = Method[pb.ReadOffsetsRequest, pb.ReadOffsetsReply](
     "Broker", "ReadOffsets", pb.ReadOffsetsReply, write=False
 )
@@ -40,8 +44,9 @@ CREATE_TOPIC: Final = Method[pb.CreateTopicRequest, pb.CreateTopicReply](
     "Admin", "CreateTopic", pb.CreateTopicReply, write=True
 )
 UPDATE_TOPIC: Final = Method[pb.UpdateTopicRequest, pb.TopicReply](
-    "Admin", "UpdateTopic", pb.TopicReply, write=True
+    "Admin", "UpdateTopic", pb.TopicReply, write=True, repeatable=False
 )
+"""A late copy undoes what another has changed since."""
 DELETE_TOPIC: Final = Method[pb.DeleteTopicRequest, pb.TopicReply](
     "Admin", "DeleteTopic", pb.TopicReply, write=True, repeatable=False
 )

@@ -234,23 +234,38 @@ class Cluster:
         group: str,
         timeout_ms: float = 0,
     ) -> Reply:
-        """Call a member of a group, trying others until the budget is over; ClientError.
+        """Call a member of a group, trying others until the budget is over; ClientError."""
+        reply, _ = await self.tried(method, request, group=group, timeout_ms=timeout_ms)
+        return reply
+
+    async def tried(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        *,
+        group: str,
+        timeout_ms: float = 0,
+    ) -> tuple[Reply, ClientError | None]:
+        """As `call`; return the reply, and why an earlier try may have been carried out, too.
 
         A definite, retriable refusal is repeated elsewhere. An unknown outcome is repeated only
-        where doing it twice is doing it once; else it is raised at once.
+        where doing it twice is doing it once; else it is raised at once. Once a try is unknown the
+        whole call is, until one succeeds: what refuses a later try may be what the first has done.
         """
         start = self._now()
         deadline = start + (timeout_ms or self.config.call_timeout_ms) / 1_000
         tries = 0
         last: ClientError | None = None
+        unknown: ClientError | None = None
         while True:
-            if last is None or last.definite:  # or a try may have been carried out
+            if unknown is None:
                 self._check_open()
             elif self._is_closed:
-                raise last
+                raise unknown
             now = self._now()
             if now >= deadline:
-                raise _out_of_time(method, group, tries, now - start, last)
+                late = _out_of_time(method, group, tries, now - start, last)
+                raise late if unknown is None else still_unknown(unknown, late)
             address = self._address_in(group, now)
             if not address:
                 last = last or error_of(Code.UNAVAILABLE, f"group {group} is not known")
@@ -265,11 +280,15 @@ class Cluster:
                     address, method, request, group=group, timeout=timeout
                 )
             except ClientError as error:
+                if unknown is not None and error.definite and not error.retriable:
+                    raise still_unknown(unknown, error) from error
                 self._judge(method, address, error)
                 last = error
+                if not error.definite:
+                    unknown = error
             else:
                 self.members.worked(address)
-                return reply
+                return reply, unknown
             if last.code in LEADERLESS_CODES or not last.definite:
                 self.refresh()
             await self._wait_change(
@@ -322,6 +341,19 @@ class Cluster:
                 raise DeadlineExpired(Code.NOT_PROPOSED, "the control group is not known")
             self.refresh()
             await self._wait_change(min(left, 0.2))
+
+
+def still_unknown(unknown: ClientError, refusal: ClientError) -> ClientError:
+    """Return the end of a call of which one try is unknown and a later one was refused."""
+    if not refusal.definite:
+        return refusal
+    error = error_of(
+        Code.UNKNOWN_OUTCOME,
+        f"an earlier try may have been carried out ({unknown.detail or unknown.code.name}); then"
+        f" {refusal.code.name}: {refusal.detail}",
+    )
+    error.__cause__ = refusal
+    return error
 
 
 def _out_of_time(

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from dledger_client import _calls as calls
 from dledger_client._arguments import check_integer
-from dledger_client._cluster import Cluster
+from dledger_client._cluster import Cluster, still_unknown
 from dledger_client._fetch_state import Place
 from dledger_client._message import check_group, check_topic
 from dledger_client._routes import RouteChange, TopicRoute
-from dledger_client.errors import TopicNotFound, code_of, error_of
+from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
 from dledger_client.model import QueueBounds
 from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
@@ -140,12 +140,14 @@ class Queries:
     ) -> None:
         """Store offsets, the next to consume; OffsetBehind for one below what is stored.
 
-        All others are stored nevertheless. With `reset` an offset may go back.
+        All others are stored nevertheless. With `reset` an offset may go back; then an unknown
+        outcome is not repeated, for the repeat would undo what others have committed since.
         """
         check_group(consumer_group)
         for (topic, queue), offset in offsets.items():
             check_integer(f"{topic}/{queue}: offset", offset)
-        refused: list[tuple[Place, int, int]] = []
+        refused: list[tuple[Place, int, int, ClientError | None]] = []
+        method = calls.RESET_OFFSETS if reset else calls.COMMIT_OFFSETS
 
         async def ask(group: str, asked: _Portion) -> None:
             rows = [
@@ -155,21 +157,22 @@ class Queries:
             request = pb.CommitOffsetsRequest(
                 consumer_group=consumer_group, offsets=rows, reset=reset
             )
-            reply = await self._cluster.call(calls.COMMIT_OFFSETS, request, group=group)
+            reply, unknown = await self._cluster.tried(method, request, group=group)
             for (place, _), code, stored in zip(
                 asked, reply.codes, reply.stored_offsets, strict=True
             ):
                 if code != Code.OK:
-                    refused.append((place, code, stored))
+                    refused.append((place, code, stored, unknown))
 
         await _all(ask, await self._by_group(offsets))
         if refused:
-            (topic, queue), number, stored = min(refused)
+            (topic, queue), number, stored, unknown = min(refused, key=lambda row: row[:3])
             others = f"; {len(refused) - 1} more refused" if len(refused) > 1 else ""
-            raise error_of(
+            error = error_of(
                 code_of(number),
                 f"{topic}/{queue}: offset {offsets[topic, queue]}, stored is {stored}{others}",
             )
+            raise error if unknown is None else still_unknown(unknown, error)
 
 
 async def _all(ask: _Ask, portions: Sequence[tuple[str, _Portion]]) -> None:

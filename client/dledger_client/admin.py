@@ -165,7 +165,10 @@ class Admin:
     # The head of the log.
 
     def trim(self, topic: str, queue: int, offset: int) -> int:
-        """Delete what lies below `offset` of a queue; return the new minimum. Held: by a hold."""
+        """Delete what lies below `offset` of a queue; return the new minimum.
+
+        It is below `offset` where a hold keeps the rest; Held when one keeps all that is there.
+        """
         return self._runner.run(self._administration.trim((topic, queue), offset))
 
     def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:

@@ -94,7 +94,10 @@ def trim(
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Drop the messages of a queue below an offset. Disk space follows when nothing needs it."""
+    """Drop the messages of a queue below an offset, or below a hold: the minimum says how far.
+
+    Disk space follows when nothing needs it.
+    """
     request = TrimRequest(queue=QueueRef(topic=topic, queue=queue), offset=offset)
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(

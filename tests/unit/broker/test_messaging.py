@@ -8,7 +8,9 @@ from typing import cast
 import pytest
 
 from dledger.log.commit_log import CommitLog
+from dledger.state.command import Command
 from dledger.state.machine import QueueSpan, StateMachine
+from dledger.state.results import Trimmed
 from dledger.state.values import KeyHit, Topic
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
@@ -69,7 +71,11 @@ class Log:
 
 
 def messaging(
-    host: Host, found: bytes | OSError, size: int, machine: Machine | None = None
+    host: Host,
+    found: bytes | OSError,
+    size: int,
+    machine: Machine | None = None,
+    proposals: Commands | None = None,
 ) -> Messaging:
     return Messaging(
         ServedGroup(
@@ -80,7 +86,7 @@ def messaging(
             cast("CommitLog", Log(found)),
             ThreadPoolExecutor(1),
             LongPoll(),
-            cast("Commands", None),
+            proposals or cast("Commands", None),
             ManualClock(),
         )
     )
@@ -155,6 +161,27 @@ def test_a_topic_is_told_as_it_is_now_not_as_a_late_member_has_it() -> None:
     asyncio.run(run())
 
 
+class Proposals(Commands):
+    """Answers every proposal with one result."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    async def propose(self, command: Command) -> object:
+        return self.result
+
+
+def test_a_trim_that_a_hold_cuts_short_tells_how_far_it_came() -> None:
+    """It has moved the minimum: an error would say that nothing happened."""
+
+    async def run() -> None:
+        proposals = Proposals(Trimmed(4, "spark"))
+        core = messaging(Host(), b"", 0, proposals=proposals)
+        assert await core.trim(Queue(TOPIC, 0), 8) == 4
+
+    asyncio.run(run())
+
+
 BAD_GROUP = "bad group\n!"
 
 
@@ -173,6 +200,18 @@ BAD_CALLS: list[tuple[Callable[[Messaging], Awaitable[object]], str]] = [
     (
         lambda core: core.hold("spark", Queue(TOPIC, 0), 0, (1 << 64) - 1),
         "ttl_ms 18446744073709551615, must be 0 (release) to 3153600000000",
+    ),
+    (
+        lambda core: core.register_producer(b"p" * 15, b"l" * 16, 0),
+        "producer_id of 15 bytes: must be 16, not all zero",
+    ),
+    (
+        lambda core: core.register_producer(b"p" * 16, b"l" * 17, 0),
+        "life_id of 17 bytes: must be 16, not all zero",
+    ),
+    (
+        lambda core: core.register_producer(b"p" * 16, bytes(16), 0),
+        "life_id of 16 bytes: must be 16, not all zero",
     ),
 ]
 

@@ -190,6 +190,7 @@ class FakeMember:
         admin: dict[str, Callable[[bytes], Awaitable[Message]]] = {
             "CreateTopic": self._create_topic,
             "DescribeTopic": self._describe_topic,
+            "UpdateTopic": self._describe_topic,
             "Status": self._status,
             "TransferLeadership": self._transfer,
         }

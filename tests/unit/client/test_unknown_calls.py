@@ -1,0 +1,102 @@
+"""Calls of which one try ended unknown: never told as refused, never repeated where that does harm.
+
+A copy of the unknown try may have been carried out, or may be still; so a refusal of the next try
+says nothing about the call as a whole (D11).
+"""
+
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+
+from dledger_client import AsyncAdmin, ConnectionConfig
+from dledger_client.errors import OffsetBehind, TopicExists, UnknownOutcome
+from dledger_proto.errors import Code, DledgerError
+from tests.unit.client.fake_member import FakeCluster
+
+LOST = DledgerError(Code.UNKNOWN_OUTCOME, "the answer was lost")
+TOPIC_ID = b"t".ljust(16, b".")
+
+
+def run(body: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(body, 20))
+
+
+def calls_of(cluster: FakeCluster, name: str) -> int:
+    return cluster.leader().calls.count(name)
+
+
+def test_a_refusal_after_an_unknown_try_is_unknown() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            exists = DledgerError(Code.TOPIC_EXISTS, "with other queues")
+            cluster.leader().call_errors.extend([LOST, exists])
+            with pytest.raises(UnknownOutcome, match="TOPIC_EXISTS: with other queues") as ended:
+                await admin.create_topic("n")
+            assert "the answer was lost" in str(ended.value)
+            assert isinstance(ended.value.__cause__, TopicExists)
+            cluster.leader().call_errors.append(exists)
+            with pytest.raises(TopicExists):
+                await admin.create_topic("n")
+
+    run(body())
+
+
+def test_a_definite_end_of_time_after_an_unknown_try_is_unknown() -> None:
+    async def body() -> None:
+        config = ConnectionConfig(call_timeout_ms=300)
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap, config) as admin:
+            nobody = DledgerError(Code.NO_LEADER)
+            cluster.leader().call_errors.extend([LOST, *[nobody] * 1_000])
+            with pytest.raises(UnknownOutcome, match="NO_LEADER"):
+                await admin.create_topic("n")
+
+    run(body())
+
+
+def test_a_success_after_an_unknown_try_is_a_success() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            cluster.leader().call_errors.append(LOST)
+            await admin.commit_offsets("g", {("t", 0): 7})
+            assert cluster.offsets == {("g", TOPIC_ID, 0): 7}
+            assert calls_of(cluster, "CommitOffsets") == 2
+
+    run(body())
+
+
+def test_an_offset_that_is_behind_after_an_unknown_try_is_unknown() -> None:
+    """It may have been stored first, and another's after it."""
+
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            cluster.offsets["g", TOPIC_ID, 0] = 9
+            cluster.leader().call_errors.append(LOST)
+            with pytest.raises(UnknownOutcome, match="OFFSET_BEHIND: t/0: offset 7") as ended:
+                await admin.commit_offsets("g", {("t", 0): 7, ("t", 1): 7})
+            assert isinstance(ended.value.__cause__, OffsetBehind)
+            with pytest.raises(OffsetBehind):
+                await admin.commit_offsets("g", {("t", 0): 7})
+
+    run(body())
+
+
+@pytest.mark.parametrize("name", ["CommitOffsets", "UpdateTopic"])
+def test_what_undoes_others_is_not_repeated(name: str) -> None:
+    """A reset, or a change of a topic: between the two tries somebody else may have changed it."""
+
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            await admin.describe_topic("t")
+            cluster.leader().call_errors.append(LOST)
+            call: Coroutine[object, object, object] = (
+                admin.update_topic("t", read_queues=3)
+                if name == "UpdateTopic"
+                else admin.commit_offsets("g", {("t", 0): 7}, reset=True)
+            )
+            with pytest.raises(UnknownOutcome):
+                await call
+            assert calls_of(cluster, name) == 1
+            assert not cluster.offsets
+
+    run(body())
