@@ -1,8 +1,7 @@
 """The state store on disk: LMDB under the shared in-memory tail.
 
-Owns: the environment's settings, its format row, what LMDB's errors mean. Not: rows (`store.py`).
-
-    key 00 "format" -> magic "DLST" (4), version u16 (1), reserved u16, little-endian
+Owns: the environment's settings, saving and reading sealed rows, their totals. Not: what a seal is
+(`sealed.py`), what is checked before a store is opened (`lmdb_check.py`), rows (`store.py`).
 
 Settings, and why (D16): every commit is fully synced (data pages with fdatasync, then the meta page
 with O_DSYNC), so a power cut leaves the last commit or the one before. Never MDB_WRITEMAP: a full
@@ -13,38 +12,70 @@ call: a long one would keep every page freed meanwhile.
 A full disk is asked about before a flush begins: too little space is `StoreFull`, a refusal, and
 the flush can be executed again. Any error inside the transaction is `StoreFailed` and final: it
 cannot be told from a sync that failed, and a failed sync is never repeated.
+
+LMDB has no checksums: each row carries a seal, checked whenever it is read, and each commit carries
+totals of all rows. To keep these a save must know the seals of the rows that it replaces: it knows
+those that it saved lately, and reads the others.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterable
 from typing import Final
 
 import lmdb
+from crc32c import crc32c
 
 from dledger.files import FileSystem, OsFileSystem
-from dledger.state.store import (
-    DamagedStore,
-    NewerStore,
-    Row,
-    StoreFailed,
-    StoreFull,
-    TailedStore,
-    Value,
+from dledger.state.lmdb_check import Checked, check_store
+from dledger.state.lmdb_errors import failure
+from dledger.state.lmdb_mark import write_mark
+from dledger.state.sealed import (
+    FORMAT_KEY,
+    RESIDUE,
+    SEAL_SIZE,
+    TOTALS_KEY,
+    Totals,
+    damaged,
+    damaged_row,
+    format_row,
+    seal_in,
+    unseal,
 )
+from dledger.state.store import Row, StoreFailed, StoreFull, TailedStore, Value
 from dledger_proto.limits import GIB, MIB
 
 MAP_SIZE_DEFAULT: Final = 64 * GIB
-FORMAT_KEY: Final = b"\x00format"
-FORMAT_VERSION: Final = 1
 READERS_MAX: Final = 16
 FREE_SPACE_MARGIN_BYTES: Final = 4 * MIB
 """What a commit may need beyond the rows themselves: copies of the tree's inner pages."""
 PAGES_PER_ROW_SIZE: Final = 2
 """A row may copy a whole leaf, but the overlay counts memory, which is more than the bytes."""
+SEALS_KEPT: Final = 8_192
+"""Seals of rows saved lately, in each of two halves: some 3 MB in all."""
 
-_FORMAT: Final = struct.Struct("<4sHH")
-_MAGIC: Final = b"DLST"
+_SEAL: Final = struct.Struct("<I")
+
+
+class _Seals:
+    """Seals of the rows that were saved last, by key; bounded. Of the thread that saves."""
+
+    def __init__(self) -> None:
+        self._newer: dict[bytes, int] = {}
+        self._older: dict[bytes, int] = {}
+
+    def pop(self, key: bytes) -> int | None:
+        """Return and forget the seal of a row."""
+        found = self._newer.pop(key, None)
+        return self._older.pop(key, None) if found is None else found
+
+    def set(self, key: bytes, seal: int) -> None:
+        """Keep the seal of a row."""
+        newer = self._newer
+        newer[key] = seal
+        if len(newer) >= SEALS_KEPT:
+            self._older, self._newer = newer, {}
 
 
 class LmdbBase:
@@ -58,86 +89,80 @@ class LmdbBase:
             self._lock = file_system.lock(os.path.join(path, "owner.lock"))
         except BlockingIOError as error:
             raise StoreFailed(error.errno, f"state store {path}: another process uses it") from None
-        self._environment = self._open(path, map_size)
         self._failed = ""
-        self._check_format()
+        self._seals = _Seals()
+        self._totals = Totals()
+        try:
+            checked = check_store(path)
+            self._environment = self._open(path, map_size)
+            self._begin(checked)
+        except BaseException:
+            del self._lock  # or the traceback would hold it
+            raise
+
+    def _begin(self, checked: Checked) -> None:
+        """Take over what was checked, and note how far this store has come."""
+        try:
+            if checked.totals is None:
+                self.save([(FORMAT_KEY, format_row())], len(format_row()))
+            else:
+                self._totals = checked.totals
+            write_mark(self._file_system, self._path, self._totals)
+        except BaseException:
+            self._environment.close()
+            raise
 
     def _open(self, path: str, map_size: int) -> lmdb.Environment:
         try:
-            environment = lmdb.open(
+            return lmdb.open(
                 path, map_size=map_size, subdir=True, readahead=False, writemap=False,
                 metasync=True, sync=True, lock=True, max_readers=READERS_MAX, max_spare_txns=1,
                 max_dbs=0,
             )  # fmt: skip
         except lmdb.Error as error:
-            raise DamagedStore(f"state store {path} cannot be opened: {error}") from error
-        needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-        found = os.path.getsize(os.path.join(path, "data.mdb"))
-        if found < needed:
-            environment.close()
-            raise DamagedStore(
-                f"state store {path}: data.mdb has {found} bytes, its newest commit needs {needed}"
-            )
-        return environment
-
-    def _check_format(self) -> None:
-        expected = _FORMAT.pack(_MAGIC, FORMAT_VERSION, 0)
-        try:
-            with self._environment.begin() as transaction:
-                found = transaction.get(FORMAT_KEY)
-                is_empty = transaction.stat()["entries"] == 0
-            if is_empty:
-                self.save([(FORMAT_KEY, expected)], _FORMAT.size)
-                return
-        except lmdb.Error as error:
-            self._environment.close()
-            raise DamagedStore(f"state store {self._path} cannot be read: {error}") from error
-        if found == expected:
-            return
-        self._environment.close()
-        if found is None or len(found) != _FORMAT.size or not found.startswith(_MAGIC):
-            raise DamagedStore(f"state store {self._path}: not a state store of dledger")
-        _, version, reserved = _FORMAT.unpack(found)
-        if version > FORMAT_VERSION:
-            raise NewerStore(
-                f"state store {self._path}: format version {version}, this dledger knows "
-                f"{FORMAT_VERSION}; start the dledger that wrote it, or a later one"
-            )
-        raise DamagedStore(
-            f"state store {self._path}: format {version}, reserved {reserved}, not known here"
-        )
+            raise failure(path, "it cannot be opened", error) from error
 
     def get(self, key: bytes) -> bytes | None:
         """See `Base.get`."""
         try:
             with self._environment.begin() as transaction:
-                return transaction.get(key)
+                sealed = transaction.get(key)
         except lmdb.Error as error:
-            raise self._read_failed(error) from error
+            raise failure(self._path, "it cannot be read", error) from error
+        return None if sealed is None else unseal(self._path, key, sealed)
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
         """See `Base.scan`."""
+        stop = min(stop, TOTALS_KEY)
         rows: list[Row] = []
         try:
             with self._environment.begin() as transaction, transaction.cursor() as cursor:
                 if not reverse:
+                    last = start
                     if cursor.set_range(start):
-                        for row in cursor.iternext():
-                            if row[0] >= stop:
+                        for key, sealed in cursor.iternext():
+                            if key >= stop:
                                 break
-                            rows.append(row)
+                            if crc32c(sealed, crc32c(key, len(key))) != RESIDUE or key < last:
+                                raise damaged_row(self._path, key)
+                            rows.append((key, sealed[:-SEAL_SIZE]))
                             if len(rows) == limit:
                                 break
+                            last = key
                     return rows
+                last = stop
                 if cursor.prev() if cursor.set_range(stop) else cursor.last():
-                    for row in cursor.iterprev():
-                        if row[0] < start:
+                    for key, sealed in cursor.iterprev():
+                        if key < start:
                             break
-                        rows.append(row)
+                        if crc32c(sealed, crc32c(key, len(key))) != RESIDUE or key > last:
+                            raise damaged_row(self._path, key)
+                        rows.append((key, sealed[:-SEAL_SIZE]))
                         if len(rows) == limit:
                             break
+                        last = key
         except lmdb.Error as error:
-            raise self._read_failed(error) from error
+            raise failure(self._path, "it cannot be read", error) from error
         return rows
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
@@ -151,29 +176,71 @@ class LmdbBase:
                 f"state store {self._path}: {free} bytes free on the disk, a flush needs {needed}"
             )
         try:
-            with self._environment.begin(write=True) as transaction:
-                for key, value in rows:
-                    if value is None:
-                        transaction.delete(key)
-                    else:
-                        transaction.put(key, value)
+            with self._environment.begin(write=True, buffers=True) as transaction:
+                totals = self._write(transaction, rows)
+                transaction.put(TOTALS_KEY, totals.encode())
         except lmdb.MapFullError as error:
             self._failed = str(error)
             raise StoreFailed(
                 f"state store {self._path}: its map of "
                 f"{self._environment.info()['map_size']} bytes is full; raise map_size_bytes"
             ) from error
-        except lmdb.Error as error:
-            self._failed = str(error)
-            raise StoreFailed(f"state store {self._path}: a save failed: {error}") from error
+        except BaseException as error:
+            # What was written and what is remembered of it need no longer agree.
+            self._failed = str(error) or type(error).__name__
+            if isinstance(error, lmdb.Error):
+                raise failure(self._path, "a save failed", error) from error
+            raise
+        self._totals = totals
+
+    def _write(
+        self, transaction: lmdb.Transaction, rows: Iterable[tuple[bytes, Value | None]]
+    ) -> Totals:
+        """Write the rows; return the totals with them."""
+        count, total = self._totals.rows, self._totals.seals
+        seals = self._seals
+        for key, value in rows:
+            old = seals.pop(key)
+            if value is None:
+                if old is None:
+                    old = self._seal_on_disk(transaction, key)
+                if old is not None:
+                    if not transaction.delete(key):
+                        raise damaged(self._path, f"a row that was saved is gone: {key.hex()}")
+                    count -= 1
+                    total -= old
+                continue
+            seal = crc32c(value, crc32c(key, len(key)))
+            sealed = value + _SEAL.pack(seal)
+            if old is None and transaction.put(key, sealed, overwrite=False):
+                count += 1
+            else:
+                if old is None:
+                    old = self._seal_on_disk(transaction, key)
+                    assert old is not None, "LMDB says that the key exists"
+                transaction.put(key, sealed)
+                total -= old
+            total += seal
+            seals.set(key, seal)
+        return Totals(count, total & ((1 << 64) - 1), transaction.id())
+
+    def _seal_on_disk(self, transaction: lmdb.Transaction, key: bytes) -> int | None:
+        """Return the seal of a saved row; None when there is none."""
+        view = transaction.get(key)
+        if view is None:
+            return None
+        sealed = bytes(view)
+        unseal(self._path, key, sealed)
+        return seal_in(sealed)
 
     def close(self) -> None:
         """See `Base.close`."""
+        # Without a newer mark the one before stays true.
+        if not self._failed:
+            with contextlib.suppress(OSError):
+                write_mark(self._file_system, self._path, self._totals)
         self._environment.close()
         del self._lock
-
-    def _read_failed(self, error: lmdb.Error) -> StoreFailed:
-        return DamagedStore(f"state store {self._path} cannot be read: {error}")
 
 
 class LmdbStore(TailedStore):

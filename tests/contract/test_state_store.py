@@ -13,7 +13,8 @@ import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state.lmdb_store import FORMAT_KEY, LmdbStore
+from dledger.state.lmdb_store import LmdbStore
+from dledger.state.sealed import FORMAT_KEY, seal
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
 from tests.contract.store_child import STEPS
 from tests.contract.store_suite import MakeStore, StoreSuite, save
@@ -91,7 +92,7 @@ def test_lmdb_is_opened_once(tmp_path: Path) -> None:
 
 def test_lmdb_garbage_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"\x5a" * 20_000)
-    with pytest.raises(DamagedStore, match="cannot be opened"):
+    with pytest.raises(DamagedStore, match="meta page 0: magic 5a5a5a5a"):
         LmdbStore(str(tmp_path), MAP_SIZE)
 
 
@@ -111,8 +112,9 @@ def test_lmdb_truncated_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "error", "match"),
     [
-        (FORMAT_KEY, b"DLST\x02\0\0\0", NewerStore, "format version 2, this dledger knows 1"),
+        (FORMAT_KEY, b"DLST\x03\0\0\0", NewerStore, "format version 3, this dledger knows 2"),
         (FORMAT_KEY, b"DLST\0\0\0\0", DamagedStore, "format 0, reserved 0"),
+        (FORMAT_KEY, b"NONE\x02\0\0\0", DamagedStore, "not a state store"),
         (FORMAT_KEY, b"what", DamagedStore, "not a state store"),
         (b"other", b"row", DamagedStore, "not a state store"),
     ],
@@ -122,7 +124,7 @@ def test_lmdb_of_another_format_is_refused(
 ) -> None:
     environment = lmdb.open(str(tmp_path), map_size=MAP_SIZE)
     with environment.begin(write=True) as transaction:
-        transaction.put(key, value)
+        transaction.put(key, seal(key, value))
     environment.close()
     with pytest.raises(error, match=match):
         LmdbStore(str(tmp_path), MAP_SIZE)

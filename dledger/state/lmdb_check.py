@@ -1,0 +1,250 @@
+"""Whether a state store may be opened: looked at by another process before this one maps it.
+
+Owns: what is checked at a start and what by `dledger repair`, and what the end of the process that
+does it means. The checks themselves read the file without liblmdb (`lmdb_rows`) and would not need
+a process of their own; liblmdb, which opens what passed them once for trial, may crash or loop.
+
+Checked at every start: both meta pages; that the trees of both commits hold totals of theirs; the
+format; the mark; the file's length. Then, in a store of up to PAGES_AT_START pages in use, all of
+it: every page, every row's seal, the totals. In a larger one the free list and the branch pages,
+if these are no more than that; leaves and values are then checked row by row as they are read, and
+all together by `dledger repair` alone. So a start takes no longer for a larger store.
+
+The process may use CPU_SECONDS and some for each page, and ends by SIGXCPU beyond: a slow disk does
+not count. SIGKILL and the like come from outside and say nothing of the file.
+"""
+
+import errno
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import lmdb
+from crc32c import crc32c
+
+from dledger.state.lmdb_errors import failure
+from dledger.state.lmdb_mark import check_mark, read_mark
+from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.state.sealed import (
+    FORMAT_KEY,
+    RESIDUE,
+    SEAL_SIZE,
+    TOTALS_KEY,
+    Totals,
+    check_format,
+    damaged,
+    damaged_row,
+    parse_totals,
+    seal_in,
+)
+from dledger.state.store import DamagedStore, NewerStore, StoreFailed
+
+PAGES_AT_START: Final = 8_192
+"""32 MiB of pages of 4 KiB: about a third of a second."""
+CPU_SECONDS: Final = 30
+PAGES_PER_CPU_SECOND: Final = 1_000
+_CRASHES: Final = frozenset(
+    {
+        signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGXCPU,
+    }
+)  # fmt: skip
+_SUM_MASK: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A store that may be opened. `totals` is None for one that nothing was ever saved in."""
+
+    totals: Totals | None
+    whole: bool
+    """All pages and rows were read."""
+
+
+def check_store(folder: str, *, whole: bool = False) -> Checked:
+    """Check a state store that no process has open; `whole`: all of it, however large.
+
+    Blocks. DamagedStore, NewerStore, or StoreFailed when it cannot be told. Changes nothing.
+    """
+    try:
+        size = os.stat(os.path.join(folder, DATA_FILE)).st_size
+    except FileNotFoundError:
+        size = 0
+    except OSError as error:
+        raise failure(folder, f"{DATA_FILE} cannot be read", error) from error
+    if size == 0:
+        _check_nothing(folder)
+        return Checked(None, whole=True)
+    here = str(Path(__file__).parents[2])
+    command = [sys.executable, "-P", "-m", __name__, folder, *(["--whole"] if whole else [])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([here, *(path for path in sys.path if path)]),
+    }
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own command
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except (OSError, MemoryError) as error:
+        raise StoreFailed(
+            errno.EAGAIN, f"state store {folder}: no process to check it: {error}"
+        ) from error
+    return read_verdict(folder, ended.returncode, ended.stdout, ended.stderr)
+
+
+def _check_nothing(folder: str) -> None:
+    """A data file that is missing or empty is a new store, unless one was here before."""
+    try:
+        check_mark(folder, read_mark(folder), Totals())
+    except OSError as error:
+        raise failure(folder, "its mark cannot be read", error) from error
+
+
+def read_verdict(folder: str, code: int, out: bytes, errors: bytes) -> Checked:
+    """Return or raise what the end of the checking process means."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        if -code in _CRASHES:
+            raise damaged(folder, f"LMDB cannot read it: the process that tried ended by {name}")
+        raise StoreFailed(
+            errno.EINTR, f"state store {folder}: the process that checks it was ended by {name}"
+        )
+    try:
+        verdict = json.loads(out)
+    except ValueError:
+        said = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise StoreFailed(
+            f"state store {folder}: the process that checks it ended with {code}: {said}"
+        ) from None
+    match verdict["end"]:
+        case "sound":
+            totals = verdict["totals"]
+            return Checked(Totals(**totals) if totals else None, verdict["whole"])
+        case "damaged":
+            raise DamagedStore(verdict["text"])
+        case "newer":
+            raise NewerStore(verdict["text"])
+        case _:
+            raise StoreFailed(verdict["errno"] or errno.EIO, verdict["text"])
+
+
+def verdict_of(folder: str, *, whole: bool) -> Mapping[str, object]:
+    """Return what the checking process says of a store."""
+    try:
+        checked = examine(folder, whole=whole)
+    except DamagedStore as error:
+        return {"end": "damaged", "text": str(error)}
+    except NewerStore as error:
+        return {"end": "newer", "text": str(error)}
+    except (lmdb.Error, OSError, MemoryError) as error:
+        found = failure(folder, "it cannot be checked", error)
+        end = "damaged" if isinstance(found, DamagedStore) else "refused"
+        return {"end": end, "errno": found.errno, "text": found.strerror or str(found)}
+    return {
+        "end": "sound",
+        "totals": asdict(checked.totals) if checked.totals else None,
+        "whole": checked.whole,
+    }
+
+
+def examine(folder: str, *, whole: bool) -> Checked:
+    """Check a store in this process: for the process that was made for it."""
+    try:
+        with PageFile(os.path.join(folder, DATA_FILE)) as file:
+            if file.newest.commit == 0:
+                check_mark(folder, read_mark(folder), Totals())
+                return Checked(None, whole=True)
+            _limit_cpu(file.newest.pages)
+            check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
+            totals = _totals(folder, file)
+            check_mark(folder, read_mark(folder), totals)
+            whole |= file.newest.pages <= PAGES_AT_START
+            if whole:
+                _check_rows(folder, Walk(file, file.newest), totals)
+            elif file.newest.free.pages + file.newest.rows.branch_pages <= PAGES_AT_START:
+                Walk(file, file.newest).branches()
+    except DamagedPages as error:
+        raise damaged(folder, str(error)) from error
+    except NewerPages as error:
+        raise NewerStore(f"state store {folder}: {error}") from error
+    _try(folder, totals)
+    return Checked(totals, whole)
+
+
+def _totals(folder: str, file: PageFile) -> Totals:
+    """Return the newest totals; those of the commit before must be its own, too.
+
+    A meta page whose commit number was changed would pass for the older one, and its rows be lost.
+    """
+    found = Totals()
+    for meta in (file.older, file.newest):
+        if meta.commit:
+            sealed = Walk(file, meta).get(TOTALS_KEY)
+            if sealed is None:
+                raise damaged(folder, f"commit {meta.commit} has no totals")
+            found = parse_totals(folder, sealed)
+            if found.commit != meta.commit:
+                raise damaged(folder, f"commit {meta.commit} has the totals of {found.commit}")
+    return found
+
+
+def _check_rows(folder: str, walk: Walk, totals: Totals) -> None:
+    count = total = 0
+    for rows in walk.rows():
+        for key, sealed in rows:
+            if len(sealed) < SEAL_SIZE or crc32c(sealed, crc32c(key, len(key))) != RESIDUE:
+                raise damaged_row(folder, key)
+        # Of a whole leaf at a time: this loop is most of what a start waits for.
+        seals = b"".join([sealed[-SEAL_SIZE:] for _, sealed in rows])
+        total += sum(struct.unpack(f"<{len(rows)}I", seals))
+        count += len(rows)
+        if rows[-1][0] == TOTALS_KEY:
+            count -= 1
+            total -= seal_in(rows[-1][1])
+    found = Totals(count, total & _SUM_MASK, totals.commit)
+    if found != totals:
+        raise damaged(
+            folder,
+            f"rows are missing, too many or not the newest: found {found.describe()}, written "
+            f"were {totals.describe()}",
+        )
+
+
+def _try(folder: str, totals: Totals) -> None:
+    """Open the store with LMDB, for reading only, and look for the same commit."""
+    environment = lmdb.open(
+        folder, readonly=True, lock=False, create=False, readahead=False, max_dbs=0
+    )
+    try:
+        with environment.begin() as transaction:
+            sealed = transaction.get(TOTALS_KEY)
+        if sealed is None or parse_totals(folder, sealed) != totals:
+            raise damaged(folder, "LMDB finds other totals than its pages hold")
+    finally:
+        environment.close()
+
+
+def _limit_cpu(pages: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = CPU_SECONDS + pages // PAGES_PER_CPU_SECOND
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def main() -> None:
+    """Check the store named on the command line and print the verdict."""
+    sys.stdout.write(json.dumps(verdict_of(sys.argv[1], whole="--whole" in sys.argv[2:])))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

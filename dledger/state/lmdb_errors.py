@@ -1,0 +1,46 @@
+"""What an error of the state store means: damage, or a refusal that leaves the store sound.
+
+Damage is what `dledger repair` mends by setting the folder aside. A file that may not be read, a
+lock that another process holds, a full disk or memory that is not to be had are none: setting the
+data aside would lose a copy for nothing.
+"""
+
+import errno
+from typing import Final
+
+import lmdb
+
+from dledger.state.sealed import damaged
+from dledger.state.store import StoreFailed
+
+_DAMAGE: Final = (
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+"""What liblmdb says when pages make no sense to it."""
+_UNREADABLE: Final = (errno.EIO, errno.EISDIR, errno.ENOTDIR)
+"""Of the system's refusals those that the same file will give for ever: it is lost."""
+
+
+def failure(place: str, what: str, error: lmdb.Error | OSError | MemoryError) -> StoreFailed:
+    """Return the error to raise for one met while doing `what`: DamagedStore, or StoreFailed."""
+    if isinstance(error, StoreFailed):
+        return error
+    if isinstance(error, _DAMAGE):
+        return damaged(place, f"{what}: {error}")
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        if error.errno in _UNREADABLE:
+            return damaged(place, f"{what}: {reason}")
+        return StoreFailed(error.errno, f"state store {place}: {what}: {reason}", error.filename)
+    if isinstance(error, MemoryError):
+        return StoreFailed(errno.ENOMEM, f"state store {place}: {what}: no memory")
+    return StoreFailed(f"state store {place}: {what}: {error}")
