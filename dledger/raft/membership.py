@@ -1,8 +1,8 @@
 """Hellos between members: who is who, which process of whom is current, who takes part (D18).
 
 Owns: sessions of peers, hellos and their repetition, the record of incarnations, what each life has
-promised, the writes that make a member part of a group, the stages of a quarantine. Decisions are
-in `formation.py`; what is done about a peer that begins a new life is told by the hooks.
+promised, the writes that make a member part of a group. Decisions are in `formation.py`, the way
+out of a quarantine in `quarantine.py`; what is done about a peer's new life is told by the hooks.
 
 A hello is believed only when it echoes the session of this very process: whoever sent it has heard
 us since we started. So nothing that an earlier process of a peer said can be mistaken for news.
@@ -15,7 +15,6 @@ from typing import Final
 
 from dledger.log.hard_state import HardState
 from dledger.log.identity import INCARNATION_SIZE
-from dledger.raft.barrier import Barriers
 from dledger.raft.context import Context
 from dledger.raft.formation import (
     Decision,
@@ -29,7 +28,7 @@ from dledger.raft.formation import (
 )  # fmt: skip
 from dledger.raft.gate import Admission, PeerSession, term_on_disk
 from dledger.raft.message import Hello, Message
-from dledger.types import LogIndex, MemberId
+from dledger.types import MemberId
 from dledger_proto.entry import parse_genesis
 
 HELLO_PERIOD: Final = 0.2
@@ -109,9 +108,11 @@ class Membership:
             return False
         if admission is not Admission.FRESH or sender in self._forgetful:
             return False
-        life = self.views[sender].incarnation
-        self._promised[sender] = self._promised[sender].told(life, term_on_disk(message))
+        self._promise(sender, self.views[sender].incarnation, term_on_disk(message))
         return True
+
+    def _promise(self, sender: MemberId, life: bytes, term: int) -> None:
+        self._promised[sender] = self._promised[sender].told(life, term)
 
     def on_hello(self, sender: MemberId, hello: Hello) -> None:
         """Learn who a peer is; answer when it does not know us, or when it brings news."""
@@ -214,8 +215,7 @@ class Membership:
     def _learn(self, sender: MemberId, hello: Hello) -> None:
         before = self.views.get(sender)
         if hello.group_id and hello.incarnation == self.recorded(sender):
-            promise = self._promised[sender].told(hello.incarnation, hello.term)
-            self._promised[sender] = promise
+            self._promise(sender, hello.incarnation, hello.term)
         view = PeerView(
             hello.incarnation,
             hello.state_number,
@@ -412,91 +412,3 @@ class Membership:
 
 def _met_matters(view: PeerView) -> tuple[bytes, bytes]:
     return view.incarnation, view.group_id
-
-
-class Quarantine:
-    """The way out of a quarantine: (a) recorded, (b) term raised, (c) caught up to a barrier."""
-
-    def __init__(self, context: Context, membership: Membership, barriers: Barriers) -> None:
-        self._context = context
-        self._membership = membership
-        self._barriers = barriers
-        self._asked = False
-        self._asked_at = -math.inf
-        self._barrier: int | None = None
-        self._version = 0
-        """The hard state with the raised term and its spent vote."""
-
-    def advance(self, hooks: Hooks) -> None:
-        """Take the next step that can be taken."""
-        context = self._context
-        if not context.formed or not context.quarantined:
-            return
-        membership = self._membership
-        recorded = recorded_by(
-            incarnation=membership.incarnation,
-            group_id=membership.group_id,
-            peers=context.peers,
-            views=membership.views,
-        )
-        if recorded.missing:
-            names = ", ".join(recorded.missing)
-            membership.reason = f"in quarantine until {names} has recorded its new incarnation"
-            self._barrier = None
-            self._version = 0
-            return
-        if not self._term_is_spent(recorded.term):
-            membership.reason = "in quarantine: its term is being raised"
-            return
-        if self._barrier is None:
-            membership.reason = "in quarantine until a leader confirms a read barrier"
-            self._ask()
-            return
-        barrier = LogIndex(self._barrier)
-        if context.engine.commit_index < barrier or context.log.durable_index < barrier:
-            held = min(context.engine.commit_index, context.log.durable_index)
-            membership.reason = f"in quarantine, refilled to {held} of {barrier}"
-            return
-        self.end(hooks, lifted=False)
-
-    def _term_is_spent(self, told: int) -> bool:
-        """(b): the own term is durably the highest that was told, and its vote is given away."""
-        context = self._context
-        engine = context.engine
-        if self._version == 0:
-            term = max(told, engine.term)
-            if (context.journal.term, context.journal.vote) != (term, context.member):
-                engine.spend_vote(term, context.member)
-            self._version = max(context.storage.version, 1)
-        durable = context.storage.durable_version
-        return durable >= min(self._version, context.storage.version)
-
-    def _ask(self) -> None:
-        context = self._context
-        if self._asked or context.now < self._asked_at + context.settings.heartbeat:
-            return
-        self._asked = True
-        self._asked_at = context.now
-        life = self._membership.incarnation
-
-        def done(index: LogIndex | None, _reason: str) -> None:
-            self._asked = False
-            # One asked for by an earlier life was confirmed before anybody had recorded this one.
-            self._barrier = index if life == self._membership.incarnation else None
-
-        self._barriers.add(done)
-
-    def end(self, hooks: Hooks, *, lifted: bool) -> None:
-        """Be a member like others, once that is on disk."""
-        context = self._context
-        context.storage.end_quarantine(lifted=lifted)
-        context.trace.event("quarantine_ended", index=context.log.durable_index, lifted=lifted)
-        self._membership.reason = ""
-        hooks.quarantine_ended()
-
-    def lift(self, hooks: Hooks) -> None:
-        """End it at an operator's word, with every term that was heard of spent."""
-        context = self._context
-        told = max((view.term for view in self._membership.views.values()), default=0)
-        context.engine.spend_vote(max(told, context.engine.term), context.member)
-        self.end(hooks, lifted=True)

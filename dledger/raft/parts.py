@@ -31,8 +31,9 @@ from dledger.raft.kinds import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.raft.membership import Hooks, Membership, Quarantine
+from dledger.raft.membership import Hooks, Membership
 from dledger.raft.proposals import Proposals
+from dledger.raft.quarantine import Quarantine
 from dledger.raft.replication import Replication
 from dledger.raft.transfer import Transfer
 from dledger.types import Durability, LogIndex, MemberId

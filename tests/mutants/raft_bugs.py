@@ -328,7 +328,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a member leaves quarantine in a term whose vote it may have given (D18 b)",
         [
             Edit(
-                f"{RAFT}.membership:Quarantine.advance",
+                f"{RAFT}.quarantine:Quarantine.advance",
                 "if not self._term_is_spent(recorded.term):",
                 "if False:",
             )
@@ -422,7 +422,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "not every other member must have recorded the new life (D18 a)",
         [
             Edit(
-                f"{RAFT}.membership:Quarantine.advance",
+                f"{RAFT}.quarantine:Quarantine.advance",
                 "if recorded.missing:",
                 "if len(recorded.missing) > len(context.peers) // 2:",
             )
@@ -436,9 +436,9 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "quarantine-without-barrier",
         "a refilled member is trusted before it holds what a barrier confirmed (D18 c)",
         [
-            Edit(f"{RAFT}.membership:Quarantine.advance", "if self._barrier is None:", "if False:"),
+            Edit(f"{RAFT}.quarantine:Quarantine.advance", "if self._barrier is None:", "if False:"),
             Edit(
-                f"{RAFT}.membership:Quarantine.advance",
+                f"{RAFT}.quarantine:Quarantine.advance",
                 "barrier = LogIndex(self._barrier)",
                 "barrier = LogIndex(0)",
             ),
