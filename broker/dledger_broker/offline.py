@@ -5,6 +5,7 @@ behind it is found again; nothing is refused and nothing is ever written. Not: w
 damage (recovery at start, `dledger repair`).
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -53,6 +54,11 @@ class ReadOnlyFileSystem(OsFileSystem):
 
 T = TypeVar("T")
 
+_REFUSALS: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR}
+)
+"""What the system says of a file that may well be sound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
@@ -61,6 +67,8 @@ class Found(Generic[T]):
     path: Path
     value: T | None
     problem: str = ""
+    refused: bool = False
+    """The system does not let us look: that is no damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +181,12 @@ def _read(path: Path, parse: Callable[[bytes], T]) -> Found[T]:
     except CorruptFile as error:
         return Found(path, None, str(error))
     except OSError as error:
-        return Found(path, None, error.strerror or str(error))
+        return Found(path, None, error.strerror or str(error), is_refusal(error))
+
+
+def is_refusal(error: OSError) -> bool:
+    """Tell whether the system refuses to show a file, which then need not be damaged."""
+    return error.errno in _REFUSALS
 
 
 def segment_files(folder: Path) -> list[Path]:

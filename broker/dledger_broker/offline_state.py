@@ -4,22 +4,22 @@ Owns: turning rows into words. The layouts are those drawn in `dledger.state`'s 
 does not fit its layout is shown as bytes with a problem, and the next row follows.
 """
 
-import os
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import lmdb
-
 from dledger.state.key_index import ENTRY_SIZE, decode_directory
+from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
 from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
 from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
+from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
+from dledger.state.store import NewerStore
 from dledger.state.tables import PREFIX, U32, U64, Table, after
 from dledger.state.topics import decode_topic
 from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
@@ -46,56 +46,46 @@ class StateRow:
 
 
 def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateRow]:
-    """Yield up to `limit` rows of each table (or of one); OSError when there is no database.
+    """Yield up to `limit` rows of each table (or of one).
 
-    The rows are those of the newest whole commit. Nothing is written, not even a lock.
+    The rows are those of the newest whole commit, read without LMDB, which a damaged file could
+    take the process down with. Nothing is written, not even a lock. A row whose seal does not fit
+    has a problem. DamagedStore where pages make no sense, behind the rows before; NewerStore; other
+    OSError when the file cannot be read.
     """
-    if not (folder / "data.mdb").exists():
-        raise FileNotFoundError(2, os.strerror(2), str(folder / "data.mdb"))
+    place = str(folder)
     try:
-        environment = lmdb.open(
-            str(folder), readonly=True, lock=False, create=False, readahead=False, max_dbs=0
-        )
-    except lmdb.Error as error:
-        raise OSError(5, f"cannot be opened: {error}") from error
-    try:
-        _check_size(folder / "data.mdb", environment)
-        with environment.begin() as transaction:
+        with PageFile(str(folder / DATA_FILE)) as file:
+            if file.newest.commit:
+                check_format(place, Walk(file, file.newest).get(FORMAT_KEY))
             for kind in [table] if table is not None else list(Table):
-                yield from _rows(transaction, kind, limit)
-    except lmdb.Error as error:
-        raise OSError(5, f"cannot be read on: {error}") from error
-    finally:
-        environment.close()
+                yield from _rows(file, kind, limit)
+    except DamagedPages as error:
+        raise damaged(place, str(error)) from error
+    except NewerPages as error:
+        raise NewerStore(f"state store {place}: {error}") from error
 
 
 def applied_index(folder: Path) -> LogIndex:
     """Return the last entry that the state covers, 0 without one; OSError when it can't be read."""
-    if not (folder / "data.mdb").exists():
+    if not (folder / DATA_FILE).exists():
         return LogIndex(0)
     rows = {row.key: row.value for row in open_state(folder, Table.META_LOCAL, sys.maxsize)}
     return LogIndex(int(str(rows.get("applied", {}).get("index", 0))))
 
 
-def _check_size(path: Path, environment: lmdb.Environment) -> None:
-    """Refuse a file that was cut short: LMDB maps it, and reading behind its end is a SIGBUS."""
-    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    found = path.stat().st_size
-    if found < needed:
-        raise OSError(5, f"data.mdb has {found} bytes, its newest commit needs {needed}")
-
-
-def _rows(transaction: lmdb.Transaction, table: Table, limit: int) -> Iterator[StateRow]:
+def _rows(file: PageFile, table: Table, limit: int) -> Iterator[StateRow]:
     prefix = PREFIX[table]
-    stop = after(prefix)
-    with transaction.cursor() as cursor:
-        if not cursor.set_range(prefix):
-            return
-        for count, (found_key, value) in enumerate(cursor.iternext()):
-            key = bytes(found_key)
-            if key >= stop or count == limit:
+    count = 0
+    for rows in Walk(file, file.newest).range(prefix, after(prefix)):
+        for key, sealed in rows:
+            if count == limit:
                 return
-            yield describe_row(table, key, bytes(value))
+            count += 1
+            shown = describe_row(table, key, sealed[:-SEAL_SIZE])
+            if not is_sound(key, sealed):
+                shown = replace(shown, problem="the row does not match its seal")
+            yield shown
 
 
 def describe_row(table: Table, key: bytes, value: bytes) -> StateRow:

@@ -61,10 +61,14 @@ def unframe(magic: bytes, version: int, content: bytes) -> bytes:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes | None:
-    """Return a small file's bytes; None when there is none."""
-    if not fs.exists(path):
+    """Return a small file's bytes; None when there is none.
+
+    One that may not be read is OSError, and never missing: `exists` could not tell.
+    """
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
         return None
-    file = fs.open(path)
     try:
         size = file.size()
         if size > _BODY_AT + BODY_SIZE_MAX:

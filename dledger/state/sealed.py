@@ -94,6 +94,11 @@ def damaged(place: str, reason: str) -> DamagedStore:
     return DamagedStore(f"state store {place}: {reason}. {REMEDY}.")
 
 
+def reason_of(error: DamagedStore) -> str:
+    """Return place and reason of a damaged store without the advice."""
+    return str(error).removeprefix("state store ").removesuffix(f". {REMEDY}.")
+
+
 def damaged_row(place: str, key: bytes) -> DamagedStore:
     """Return the error for a row whose seal does not fit."""
     return damaged(place, f"{name_row(key)}: the row does not match its seal")

@@ -12,6 +12,9 @@ import typer
 from dledger.state.command import UnknownCommand
 from dledger.state.command import decode as decode_command
 from dledger.state.command import describe as describe_command
+from dledger.state.lmdb_check import check_store
+from dledger.state.sealed import reason_of
+from dledger.state.store import DamagedStore, StoreFailed
 from dledger.state.tables import Table
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
@@ -29,6 +32,7 @@ from dledger_broker.offline import (
     EntryFound,
     Piece,
     SegmentStart,
+    is_refusal,
     is_running,
     read_checkpoint,
     read_hard_state,
@@ -69,7 +73,7 @@ def identity(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """Whose data this is: cluster, group, member, which life of it."""
     found = read_identity(_open(folder))
     if found.value is None:
-        _broken(found.path, found.problem)
+        _broken(found.path, found.problem, refused=found.refused)
     value = found.value
     _print_fields(
         {
@@ -88,7 +92,7 @@ def hard_state(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """Term, vote, incarnations, quarantine: what a member must never forget."""
     found = read_hard_state(_open(folder))
     if found.value is None:
-        _broken(found.path, found.problem)
+        _broken(found.path, found.problem, refused=found.refused)
     value = found.value
     _print_fields(
         {
@@ -109,7 +113,7 @@ def checkpoint(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """How far the log is surely on disk, and where a restart begins to read."""
     found = read_checkpoint(_open(folder))
     if found.value is None:
-        _broken(found.path, found.problem)
+        _broken(found.path, found.problem, refused=found.refused)
     value = found.value
     _print_fields(
         {
@@ -173,12 +177,17 @@ def state(
     limit: Annotated[int, typer.Option(min=1, help="Rows shown of each table.")] = 1_000_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """The derived state in LMDB, table by table, as it was last saved."""
+    """The derived state in LMDB, table by table, as it was last saved.
+
+    Read without LMDB, so that damage is shown and never ends the command by a signal. Of a stopped
+    member and all tables, it is also said whether rows are missing.
+    """
     names = {kind.name.lower().replace("_", "-"): kind for kind in Table}
     wanted = names.get(table.lower().replace("_", "-"))
     if table and wanted is None:
         bad_input(f"--table: {table}, must be one of {', '.join(names)}")
-    path = state_folder(_open(folder))
+    found = _open(folder)
+    path = state_folder(found)
     problems = 0
     rows: list[Mapping[str, object]] = []
     for row in _rows(path, wanted, limit):
@@ -197,13 +206,26 @@ def state(
     if problems:
         print_error(f"{problems} rows of {path} cannot be decoded")
         raise typer.Exit(Exit.FAILED)
+    if wanted is None and not is_running(found):
+        _check_whole(path)
+
+
+def _check_whole(path: Path) -> None:
+    try:
+        check_store(str(path), whole=True)
+    except DamagedStore as error:
+        _broken(path, reason_of(error).removeprefix(f"{path}: "))
+    except StoreFailed as error:
+        _broken(path, error.strerror or str(error), refused=True)
 
 
 def _rows(path: Path, table: Table | None, limit: int) -> Iterator[StateRow]:
     try:
         yield from open_state(path, table, limit)
+    except DamagedStore as error:
+        _broken(path, reason_of(error).removeprefix(f"{path}: "))
     except OSError as error:
-        _broken(path, error.strerror or str(error))
+        _broken(path, error.strerror or str(error), refused=is_refusal(error))
 
 
 def _flush(rows: list[Mapping[str, object]], as_json: bool) -> None:
@@ -227,8 +249,9 @@ def _open(folder: Path) -> Path:
     return found
 
 
-def _broken(path: Path, problem: str) -> NoReturn:
-    print_error(f"{path}: {problem}", "dledger repair sets a damaged folder aside")
+def _broken(path: Path, problem: str, *, refused: bool = False) -> NoReturn:
+    remedy = "dledger repair sets a damaged folder aside"
+    print_error(f"{path}: {problem}", "" if refused else remedy)
     raise typer.Exit(Exit.FAILED)
 
 

@@ -19,6 +19,9 @@ from dledger.log.folder import DataFolder
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.log.recovery import examine
 from dledger.raft.applying import check_state
+from dledger.state.lmdb_check import check_store
+from dledger.state.sealed import reason_of
+from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import MemberId
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
@@ -50,6 +53,7 @@ T = TypeVar("T")
 ASIDE_MAX: Final = 1_000
 _UNKNOWN: Final = Identity("", "", MemberId(""), bytes(INCARNATION_SIZE))
 """Stands for an identity that cannot be read: it names no group, so none is compared."""
+MAY_NOT_READ: Final = "that says nothing of damage: let this command look, as the member's user may"
 UP_RECORD: Final = "cluster.json"
 UP_DEPTH: Final = 3
 """`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
@@ -124,7 +128,8 @@ def find_damage(folder: Path) -> Iterator[str]:
     """Yield a sentence for each thing that keeps a member from using the folder.
 
     What a start would refuse is decided by recovery itself; a torn end, which it would cut, is no
-    damage. What a start does not read, the entries below the checkpoint, is read as well.
+    damage. What a start does not read, the entries below the checkpoint and the rows of a large
+    state, is read as well. CommandFailed when something may not be read: that is no damage.
     """
     identity = read_identity(folder)
     yield from _problem(identity)
@@ -155,6 +160,8 @@ def set_aside(folder: Path) -> Path:
 
 
 def _problem(found: Found[T]) -> Iterator[str]:
+    if found.refused:
+        raise CommandFailed(f"{found.path}: {found.problem}", MAY_NOT_READ)
     if found.value is None:
         yield f"{found.path}: {found.problem}"
 
@@ -192,14 +199,22 @@ def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
 
 
 def _state_damage(folder: Path) -> Iterator[str]:
-    if not (folder / "data.mdb").exists():
-        return  # a folder that was just made has none yet
+    """Yield what a start would refuse, with all that it would not read, and rows of no meaning."""
     try:
-        for row in open_state(folder, None, sys.maxsize):
-            if row.problem:
-                yield f"{folder}: {row.table} {row.key}: {row.problem}"
-    except OSError as error:
-        yield f"{folder}: {error.strerror}"
+        checked = check_store(str(folder), whole=True)
+    except DamagedStore as error:
+        yield reason_of(error)
+        return
+    except NewerStore as error:
+        yield str(error)
+        return
+    except StoreFailed as error:
+        raise CommandFailed(error.strerror or str(error), MAY_NOT_READ) from error
+    if checked.totals is None:
+        return  # a folder that was just made has no rows yet
+    for row in open_state(folder, None, sys.maxsize):
+        if row.problem:
+            yield f"{folder}: {row.table} {row.key}: {row.problem}"
 
 
 class _Ends(NamedTuple):

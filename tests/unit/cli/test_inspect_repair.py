@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
@@ -33,6 +32,7 @@ from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
 from dledger_broker.offline import Damage, EntryFound, walk_segments
 from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from tests.contract.store_suite import save
 from tests.unit.log.support import Member
 
 TOPIC_ID = bytes(range(16))
@@ -252,17 +252,19 @@ def test_state_that_is_no_database(run: Any, folder: Path) -> None:
     (folder / "state" / "data.mdb").write_bytes(b"no database at all" * 1000)
     code, _, error = run("inspect", "state")
     assert code == 1
-    assert "cannot be opened" in error
+    assert f"{folder}/state: meta page 0: magic " in error
 
 
 def test_a_state_that_is_ahead_of_the_log_is_damage_and_an_empty_one_behind_it_is_not(
     run: Any, folder: Path
 ) -> None:
     """As at the start, which ends with the same words: what was acknowledged is gone."""
-    with lmdb.open(str(folder / "state")) as state, state.begin(write=True) as rows:
-        key = PREFIX[Table.META_LOCAL] + b"applied"
-        _, *others = APPLIED_VALUE.unpack(rows.get(key, b""))
-        rows.put(key, APPLIED_VALUE.pack(10_000, *others))
+    state = LmdbStore(str(folder / "state"), 1 << 26)
+    key = PREFIX[Table.META_LOCAL] + b"applied"
+    _, *others = APPLIED_VALUE.unpack(state.get(key) or b"")
+    state.put(key, APPLIED_VALUE.pack(10_000, *others))
+    save(state)
+    state.close()
     code, (verdict,), _ = run("repair", "--check")
     assert code == 1
     (problem,) = verdict["problems"]
@@ -358,7 +360,7 @@ def lose_synced_end(folder: Path) -> str:
 
 def break_state(folder: Path) -> str:
     os.truncate(folder / "state" / "data.mdb", 10)
-    return f"{folder}/state: cannot be opened"
+    return f"{folder}/state: page 0: the file ends within it"
 
 
 def cut_state(folder: Path) -> str:

@@ -1,10 +1,12 @@
 """The data folder: one process, one owner, made whole or not at all; the small files."""
 
+import errno
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from dledger.files import FileSystem
+from dledger.files import File, FileSystem, OsFileSystem
 from dledger.log import (
     DamagedIdentity,
     DataFolder,
@@ -167,3 +169,30 @@ def test_a_huge_small_file_is_not_read(sim: SimFileSystem) -> None:
     with pytest.raises(CorruptFile, match="at most"):
         read_file(sim, "/d/x")
     assert read_file(sim, "/d/none") is None
+
+
+class _ClosedFile(OsFileSystem):
+    """A file that may not be read; below a folder that may not be searched it seems missing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if path.endswith(self._name):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().open(path, create=create)
+
+    def exists(self, path: str) -> bool:
+        return not path.endswith(self._name) and super().exists(path)
+
+
+@pytest.mark.parametrize("name", ["/identity", "/hard_state"])
+def test_a_file_that_may_not_be_read_is_neither_missing_nor_damaged(
+    tmp_path: Path, name: str
+) -> None:
+    path = str(tmp_path / "data")
+    open_folder(OsFileSystem(), path).close()
+    with pytest.raises(PermissionError):
+        open_folder(_ClosedFile(name), path).load_hard_state()
+    assert open_folder(OsFileSystem(), path).load_hard_state() == HardState()
