@@ -243,4 +243,34 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
     ),
+    Mutant(
+        "row-seal-not-checked",
+        "a saved row is believed without looking at its seal (I15)",
+        [
+            Edit(
+                f"{STATE}.sealed:is_sound",
+                "crc32c(sealed, crc32c(key, len(key))) == RESIDUE",
+                "True",
+            )
+        ],
+        ["test_state_seals.test_a_row_that_changed_is_refused_when_it_is_read"],
+    ),
+    Mutant(
+        "totals-not-kept",
+        "a save that replaces rows leaves the totals as they were for these",
+        [Edit(f"{STATE}.lmdb_store:LmdbBase._write", "total -= old\n            total", "total")],
+        ["test_state_seals.test_a_store_passes_its_own_check_after_any_writes"],
+    ),
+    Mutant(
+        "totals-not-compared",
+        "rows that are sound by themselves, and missing or older, pass",
+        [Edit(f"{STATE}.lmdb_check:_check_rows", "if found != totals:", "if False:")],
+        ["test_state_seals.test_a_row_that_is_sound_and_not_the_newest_is_noticed"],
+    ),
+    Mutant(
+        "mark-not-compared",
+        "an older copy of the state's file is taken for the newest",
+        [Edit(f"{STATE}.lmdb_mark:check_mark", "if mark is None:", "if True:")],
+        ["test_state_seals.test_an_older_file_is_noticed"],
+    ),
 )
