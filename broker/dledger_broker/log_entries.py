@@ -10,13 +10,21 @@ from typing import Final
 from dledger.log.commit_log import CommitLog
 from dledger.types import LogIndex, Position, Span
 from dledger_broker.served import ServedGroup
-from dledger_proto.entry import ENTRY_HEADER_SIZE, CorruptEntry, parse_entry_header
+from dledger_proto.entry import (
+    ENTRY_HEADER_SIZE,
+    ENTRY_HEADER_SIZE_MAX,
+    CorruptEntry,
+    ShortEntry,
+    parse_entry_header,
+)
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 from dledger_proto.v1 import broker_pb2 as pb
 
 ENTRIES_PER_REPLY: Final = 4_096
 READ_BYTES: Final = 64 * KIB
+
+assert READ_BYTES >= ENTRY_HEADER_SIZE_MAX, "a read from an entry's start holds its header"
 
 
 def read_headers(
@@ -35,6 +43,8 @@ def read_headers(
             try:
                 header = parse_entry_header(block, at)
             except CorruptEntry as error:
+                if isinstance(error, ShortEntry) and at > 0:
+                    break  # its payload table goes on in the next block: read that from its start
                 sentence = f"the entry at position {position + at} is damaged: {error}"
                 raise DledgerError(Code.STORAGE_FAILED, sentence) from error
             found.append((header.index, header.term, header.header_crc))
