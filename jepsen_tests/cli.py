@@ -1,11 +1,10 @@
 """The command line: `python -m jepsen_tests run|list|check|suite|mutants|results`."""
 
 import asyncio
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +18,14 @@ from jepsen_tests.backends import BACKENDS, netns
 from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.own import OwnBackend
 from jepsen_tests.backends.surface import Backend, Wanted
+from jepsen_tests.endings import (
+    EXIT_FAILED,
+    EXIT_UNKNOWN,
+    EXIT_VALID,
+    WORST_FIRST,
+    Ending,
+    interruptible,
+)
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
@@ -31,12 +38,13 @@ from jepsen_tests.workloads import WORKLOADS
 
 app = typer.Typer(
     help="A black-box chaos harness for dledger clusters.",
-    epilog="Exit codes: 0 valid; 1 invalid; 2 unknown, too little happened; 3 the harness failed.",
+    epilog="Exit codes: 0 valid; 1 invalid; 2 unknown: too little happened, or a signal broke it "
+    "off, in order; 3 the harness failed, what was asked for makes no sense, or a second signal "
+    "came: nothing is said of the product.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-FAILED: Final = 3
 REFRESH_SECONDS: Final = 0.5
 
 
@@ -109,14 +117,15 @@ def run(
             folder, nodes, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print("interrupted: the cluster is ended, the history is not complete")
-        raise typer.Exit(FAILED) from None
-    except HarnessFailure as error:
-        console.print(f"harness: {error}", style="red", markup=False)
-        raise typer.Exit(FAILED) from None
+    except asyncio.CancelledError:
+        console.print("ended at once: the history is not complete")
+        raise typer.Exit(EXIT_FAILED) from None
+    if history is None:
+        console.print("broken off before anything was started")
+        raise typer.Exit(EXIT_UNKNOWN)
     console.print(f"history: {history}", markup=False, highlight=False)
-    raise typer.Exit(judge_file(history, console))
+    with interruptible():  # the loop left them as a shell would have them
+        raise typer.Exit(judge_file(history, console))
 
 
 def _check_together(backend: str, mutant: str, **of_own: object) -> None:
@@ -132,13 +141,12 @@ def _check_together(backend: str, mutant: str, **of_own: object) -> None:
             raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")
 
 
-async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
-    watch = Watch()
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell made us ignore the first
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await backend.prepare()
+async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | None:
+    """Run it while somebody may look on; None when it was broken off before it began."""
+    watch, ending = Watch(), Ending()
+    ending.listen()
+    if not await ending.unless_asked(backend.prepare()):
+        return None
     console.print(
         f"{plan.workload.name} on {backend.describe()}, seed {plan.seed}", markup=False,
         highlight=False,
@@ -158,7 +166,7 @@ async def _watched(plan: Plan, backend: Backend, console: Console) -> Path:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         showing = asyncio.ensure_future(_show(live, watch))
         try:
-            history = await execute(plan, backend, watch)
+            history = await execute(plan, backend, watch, ending)
         finally:
             showing.cancel()
     nemesis = watch.nemesis
@@ -192,12 +200,7 @@ def suite(
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
     """Make several runs; the worst verdict is that of all."""
-    console = Console(stderr=True)
-    try:
-        raise typer.Exit(run_suite(name, seed, rounds, jobs, out, console))
-    except HarnessFailure as error:
-        console.print(f"harness: {error}", style="red", markup=False)
-        raise typer.Exit(FAILED) from None
+    raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Console(stderr=True)))
 
 
 @app.command()
@@ -209,21 +212,14 @@ def mutants(
     """Put known bugs into the members, and show which are found, and how fast."""
     console = Console(stderr=True)
     if only and only not in {trial.mutant for trial in TRIALS}:
-        error = unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
-        console.print(f"harness: {error}", style="red", markup=False)
-        raise typer.Exit(FAILED)
+        raise unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
     raise typer.Exit(prove(seed, out, only, console))
 
 
 @app.command()
 def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
     """Judge an old history again; needs no cluster."""
-    console = Console(stderr=True)
-    try:
-        raise typer.Exit(judge_file(history, console))
-    except (BadHistory, OSError) as error:
-        console.print(str(error), style="red", markup=False)
-        raise typer.Exit(FAILED) from None
+    raise typer.Exit(judge_file(history, Console(stderr=True)))
 
 
 @app.command()
@@ -231,18 +227,31 @@ def results(
     folders: Annotated[list[Path], typer.Argument(help="What runs or suites left.")],
 ) -> None:
     """Sum up what many runs did and found, as Markdown."""
-    try:
-        sys.stdout.write(summary(folders))
-    except (BadHistory, HarnessFailure, OSError) as error:
-        Console(stderr=True).print(f"harness: {error}", style="red", markup=False)
-        raise typer.Exit(FAILED) from None
+    sys.stdout.write(summary(folders))
 
 
-def main() -> None:
-    """Run the command line."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code. Whatever goes wrong is no verdict: 3."""
     sys.setswitchinterval(0.0005)
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app()
+        with interruptible():  # where nothing has to be ended in order
+            result: object = app(args=given, prog_name="jepsen_tests", standalone_mode=False)
+    except (HarnessFailure, BadHistory, OSError) as error:
+        return _failed(str(error))
+    except typer.TyperException as error:
+        return _failed(error.format_message() or "see --help")
+    except typer.Exit as ended:
+        return ended.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed("interrupted")
     except Exception:  # noqa: BLE001 - Python's own exit code would say "invalid"
         traceback.print_exc()
-        sys.exit(FAILED)
+        return EXIT_FAILED
+    code = result if isinstance(result, int) else EXIT_VALID
+    return code if code in WORST_FIRST else _failed("interrupted")  # typer's code for Ctrl-C
+
+
+def _failed(why: str) -> int:
+    Console(stderr=True).print(f"harness: {why}", style="red", markup=False)
+    return EXIT_FAILED

@@ -16,5 +16,5 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> BadRequest:
     """Return the error for a name that is not known, with the nearest that is."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else "."
     return BadRequest(f"no {what} {name!r}{hint} There are: {', '.join(names)}")

@@ -39,7 +39,9 @@ A value whose body did not match its own checksum is shown as "!" and what was r
 The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
 Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
-that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE".
+that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE". A
+run that was broken off in order ends with a row "interrupted", k = the signal; it has no final
+phase.
 """
 
 import enum
@@ -59,7 +61,8 @@ VERSION: Final = 1
 NEMESIS: Final = -1
 SKIPPED: Final = "skipped: "
 """How the row of a fault that could not be done begins to say why."""
-NO_FAULTS: Final = ("phase", "died")
+INTERRUPTED: Final = "interrupted"
+NO_FAULTS: Final = ("phase", "died", INTERRUPTED)
 """What the nemesis writes down and does not do."""
 NEVER: Final = (1 << 63) - 1
 """When an operation ended whose end nobody saw, in ns."""

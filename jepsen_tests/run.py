@@ -1,7 +1,7 @@
 """One run: a cluster, a workload, faults, the end; then the history is complete.
 
 Owns the phases and what happens when something of the harness itself fails: the cluster is ended,
-the history keeps no end, and nothing is said about the product.
+the history keeps no end, and nothing is said about the product. Who breaks a run off: `endings`.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ from typing import Final
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.backends.surface import Backend
+from jepsen_tests.endings import Ending
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.final import Observer, final_phase
-from jepsen_tests.history import Header, HistoryWriter
+from jepsen_tests.history import INTERRUPTED, Header, HistoryWriter, Kind
 from jepsen_tests.members import wait_until_well
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.nemesis import Nemesis
@@ -120,22 +121,39 @@ def _header(plan: Plan, backend: Backend) -> Header:
     )
 
 
-async def execute(plan: Plan, backend: Backend, watch: Watch) -> Path:
-    """Run it all; return the path of the history."""
+async def execute(plan: Plan, backend: Backend, watch: Watch, ending: Ending) -> Path:
+    """Run it all, or what is left after somebody broke it off; return the path of the history."""
     path = plan.folder / "history.jsonl"
     with HistoryWriter(path, _header(plan, backend)) as writer:
         recorder = watch.recorder = Recorder(writer)
         try:
-            await backend.start()
-            await _phases(plan, backend, recorder, watch)
+            if not await ending.unless_asked(_work(plan, backend, recorder, watch)):
+                recorder.nemesis(INTERRUPTED, ending.signal, Kind.OK)
         except DledgerError as error:
             raise HarnessFailure(f"{watch.phase}: {error}") from error
         finally:
             watch.phase = "stopping"
-            await backend.stop()
+            await _stop(backend, ending)
         writer.close(recorder.now())
     watch.phase = "over"
     return path
+
+
+async def _work(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+    await backend.start()
+    await _phases(plan, backend, recorder, watch)
+
+
+async def _stop(backend: Backend, ending: Ending) -> None:
+    """End the cluster: in order, or at once when that is asked for, before or meanwhile."""
+    is_stopped = False
+    try:
+        if not ending.at_once:
+            await backend.stop()
+            is_stopped = True
+    finally:
+        if not is_stopped:
+            await backend.abort()
 
 
 async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
@@ -163,10 +181,12 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
         nemesis = watch.nemesis = Nemesis(backend, recorder, admin, random)
         async with _Working(plan.workload, stage, observer):
             began = recorder.seconds
-            await nemesis.run(plan.schedule)
-            await asyncio.sleep(max(0.0, plan.seconds - (recorder.seconds - began)))
-            enter("heal")
-            await nemesis.heal()
+            try:
+                await nemesis.run(plan.schedule)
+                await asyncio.sleep(max(0.0, plan.seconds - (recorder.seconds - began)))
+                enter("heal")
+            finally:
+                await nemesis.heal()
             await wait_until_well(backend, admin, HEALED_SECONDS_MAX)
             await asyncio.sleep(AFTER_HEAL_SECONDS)
         enter("final")
@@ -181,9 +201,11 @@ async def _borrowed(admin: AsyncAdmin) -> AsyncGenerator[None]:
             f"the cluster has topics of an earlier run, or of one that goes on: {', '.join(left)}; "
             "delete them with `dledger topic delete NAME`"
         )
-    yield
-    for name in await _our_topics(admin):
-        await admin.delete_topic(name)
+    try:
+        yield
+    finally:
+        for name in await _our_topics(admin):
+            await admin.delete_topic(name)
 
 
 async def _our_topics(admin: AsyncAdmin) -> list[str]:

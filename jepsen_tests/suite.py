@@ -2,14 +2,14 @@
 
 Owns the closed lists of runs. `smoke` meets every fault of the process backend once, in minutes;
 `nightly` mixes all of them on all backends for forty minutes, three times with other seeds. What a
-run was to do and did not is named.
+run was to do and did not is named. A run that told nothing (unknown, or incomplete) is repeated
+once, alone, when the others are over; both are shown, and the second counts. One that is invalid,
+or in which the harness failed, never is.
 """
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from jepsen_tests.child import Children
+from jepsen_tests.endings import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
 from jepsen_tests.errors import unknown_name
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import CANNOT
-
-EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_FAILED = range(4)
-_WORST_FIRST: Final = (EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +66,52 @@ SUITES: Final[Mapping[str, tuple[Entry, ...]]] = {"smoke": SMOKE, "nightly": NIG
 
 
 def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: Console) -> int:
-    """Run a suite so many times, `jobs` runs at once; print a table; return the worst exit code."""
+    """Run a suite so many times, `jobs` runs at once; print a table; return the worst exit code.
+
+    A signal ends the runs that go on in order, and no other one begins: never valid.
+    """
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
-    table = Table("workload", "backend", "seed", "verdict", "operations", "ok", "fail", "info",
-                  "faults", "not done", title=f"suite {name}")  # fmt: skip
     entries = SUITES[name] * rounds
-    numbers = range(len(entries))
-    with ThreadPoolExecutor(jobs) as pool, Progress(console=console) as progress:
+    children = Children()
+    with (
+        children.listening(),
+        ThreadPoolExecutor(jobs) as pool,
+        Progress(console=console) as progress,
+    ):
         task = progress.add_task(name, total=len(entries))
 
-        def run(number: int) -> Done:
-            done = _run(entries[number], seed + number, out / name / f"{number + 1:02}")
+        def run(number: int, folder: str) -> Done:
+            done = _run(entries[number], seed + number, out / name / folder, children)
             done.show(console)
             progress.advance(task)
             return done
 
-        outcomes = list(pool.map(run, numbers))
-    for done in outcomes:
-        table.add_row(*done.row())
-    console.print(table)
-    return next(code for code in _WORST_FIRST if code in {done.code for done in outcomes})
+        first = list(pool.map(run, range(len(entries)), [f"{n:02}" for n in _numbers(entries)]))
+        outcomes = repeated(first, lambda number: run(number, f"{number + 1:02}-again"))
+    console.print(_table(name, outcomes))
+    return next(code for code in WORST_FIRST if code in {last.code for *_, last in outcomes})
+
+
+def _numbers(entries: Sequence["Entry"]) -> range:
+    return range(1, len(entries) + 1)
+
+
+def repeated(first: Sequence["Done"], again: Callable[[int], "Done"]) -> list[tuple["Done", ...]]:
+    """Return the attempts at each entry: those that told nothing are made once more, in turn."""
+    return [
+        (done, again(number)) if done.code == EXIT_UNKNOWN and not done.was_broken_off else (done,)
+        for number, done in enumerate(first)
+    ]
+
+
+def _table(name: str, outcomes: Iterable[tuple["Done", ...]]) -> Table:
+    table = Table("workload", "backend", "seed", "verdict", "operations", "ok", "fail", "info",
+                  "faults", "not done", title=f"suite {name}")  # fmt: skip
+    for attempts in outcomes:
+        for number, done in enumerate(attempts):
+            table.add_row(*done.row(), style="dim" if number + 1 < len(attempts) else "")
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +123,27 @@ class Done:
     code: int
     said: str
     results: Mapping[str, Any]
+    was_broken_off: bool = False
+    """Before it ended, or began; by a signal."""
+
+    @property
+    def verdict(self) -> str:
+        """What is said of it in a word or two."""
+        if self.code == EXIT_FAILED:
+            return "harness failed"
+        verdict = str(self.results.get("verdict", "unknown"))
+        if self.was_broken_off:
+            return f"{verdict}, broken off"
+        if self.code == EXIT_UNKNOWN and missed(self.entry, self.results):
+            return f"{verdict}, incomplete"
+        return verdict
 
     def row(self) -> list[str]:
         """Return it as a line of the table."""
         entry, results = self.entry, self.results
         faults = results.get("faults", {})
         return [
-            entry.workload, f"{entry.backend}, {entry.nodes}", str(self.seed),
-            str(results.get("verdict", "harness failed")),
+            entry.workload, f"{entry.backend}, {entry.nodes}", str(self.seed), self.verdict,
             *(str(results.get(key, "")) for key in ("operations", "ok", "fail", "info")),
             ", ".join(f"{fault} {times}" for fault, times in faults.items()),
             ", ".join(sorted(set(entry.faults) - set(faults))),
@@ -116,9 +153,9 @@ class Done:
         """Say how it ended; all that it said when that was not well."""
         if self.code != EXIT_VALID:
             console.print(self.said, markup=False, highlight=False)
-        verdict = str(self.results.get("verdict", "the harness failed"))
-        console.print(f"{self.entry.workload} on {self.entry.backend}, seed {self.seed}: {verdict}")
-        for fault, why in missed(self.entry, self.results).items():
+        entry = self.entry
+        console.print(f"{entry.workload} on {entry.backend}, seed {self.seed}: {self.verdict}")
+        for fault, why in () if self.was_broken_off else missed(entry, self.results).items():
             console.print(f"{fault} was not done: {why}", style="yellow", markup=False)
 
 
@@ -129,22 +166,22 @@ def missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
     return {name: each for name, each in why.items() if not each.startswith(CANNOT)}
 
 
-def _run(entry: Entry, seed: int, out: Path) -> Done:
+def _run(entry: Entry, seed: int, out: Path, children: Children) -> Done:
     shutil.rmtree(out, ignore_errors=True)
-    ran = subprocess.run(
+    ran = children.run(
         [
-            sys.executable, "-m", "jepsen_tests", "run", "--workload", entry.workload,
-            "--nemesis", ",".join(entry.faults), "--time", str(entry.seconds),
-            "--seed", str(seed), "--backend", entry.backend, "--nodes", str(entry.nodes),
-            "--out", str(out),
-        ],
-        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            "run", "--workload", entry.workload, "--nemesis", ",".join(entry.faults),
+            "--time", str(entry.seconds), "--seed", str(seed), "--backend", entry.backend,
+            "--nodes", str(entry.nodes), "--out", str(out),
+        ]
     )  # fmt: skip
+    if ran is None:
+        return Done(entry, seed, EXIT_UNKNOWN, "", {}, was_broken_off=True)
     found = list(out.glob("*/results.json"))
-    if ran.returncode not in _WORST_FIRST or not found:
-        return Done(entry, seed, EXIT_FAILED, ran.stdout, {})
-    results = json.loads(found[0].read_text())
+    if ran.code not in WORST_FIRST or (not found and ran.code != EXIT_UNKNOWN):
+        return Done(entry, seed, EXIT_FAILED, ran.said, {})
+    results: dict[str, Any] = json.loads(found[0].read_text()) if found else {}
     # A run that left out what it was to do has shown nothing of it.
-    is_incomplete = ran.returncode == EXIT_VALID and missed(entry, results)
-    code = EXIT_UNKNOWN if is_incomplete else ran.returncode
-    return Done(entry, seed, code, ran.stdout, results)
+    is_incomplete = ran.code == EXIT_VALID and missed(entry, results)
+    code = EXIT_UNKNOWN if is_incomplete else ran.code
+    return Done(entry, seed, code, ran.said, results, was_broken_off=children.asked > 0)

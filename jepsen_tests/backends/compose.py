@@ -217,15 +217,21 @@ class ComposeBackend(Backend):
 
     async def stop(self) -> None:
         """See `surface.Backend`."""
+        try:
+            if self._stack is not None:
+                log = self._wanted.folder / "containers.log"
+                log.write_text(await self._stack.compose("logs", "--no-color"))
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """See `surface.Backend`; may be called again when it was broken off."""
         if self._entering is None:
             return
         try:
             if self._stack is not None:
-                log = self._wanted.folder / "containers.log"
-                try:
-                    log.write_text(await self._stack.compose("logs", "--no-color"))
-                finally:
-                    await self._stack.down()
+                await self._stack.down()
+                self._stack = None
         finally:
             await asyncio.wait([self._entering])
             await asyncio.to_thread(self._exits.close)

@@ -11,6 +11,7 @@ hear nothing, as when a cable is pulled, apart from retransmission timers.
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from dataclasses import dataclass, field
 from random import Random
@@ -120,7 +121,8 @@ async def _lines() -> asyncio.StreamReader:
 
 
 async def serve() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends; Ctrl-C is for the harness, which needs the links to heal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     reader = await _lines()
     links: dict[str, Link] = {}
     for name, port, host, target_port in json.loads(await reader.readline()):

@@ -5,9 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from jepsen_tests.backends.surface import Kind, Trouble
+
+STOP_SECONDS: Final = 5.0
 
 
 class LinkProxies:
@@ -33,7 +35,13 @@ class LinkProxies:
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            await process.wait()
+            try:
+                async with asyncio.timeout(STOP_SECONDS):
+                    await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """See `surface.Network`."""

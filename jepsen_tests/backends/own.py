@@ -67,14 +67,16 @@ class Shell:
         with tempfile.TemporaryFile() as said:
             process = await asyncio.create_subprocess_shell(
                 self._commands[name], env={**os.environ, **variables, "NODE": node},
-                stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said,
+                stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
             try:
                 async with asyncio.timeout(COMMAND_SECONDS_MAX):
                     code: int | str = await process.wait()
             except TimeoutError:
-                process.kill()
                 code = f"none within {COMMAND_SECONDS_MAX:g} s"
+            finally:
+                if process.returncode is None:
+                    process.kill()
             if code:
                 said.seek(0)
                 what = said.read().decode(errors="replace").strip()

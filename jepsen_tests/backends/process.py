@@ -17,7 +17,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,8 @@ from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
-from jepsen_tests.backends.surface import Backend, CannotRepair, Wanted
+from jepsen_tests.backends.surface import Backend, CannotRepair, CannotRun, Wanted
+from jepsen_tests.child import tool
 from jepsen_tests.launch import Control
 from jepsen_tests.ports import HOST, free_ports
 
@@ -48,6 +50,7 @@ class Members:
         self._within = within
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._controls = dict.fromkeys(nodes, Control())
+        self._is_over = False
 
     # surface.Processes
 
@@ -84,6 +87,8 @@ class Members:
     def spawn(self, name: str, arguments: Sequence[str]) -> None:
         """Start any process of the cluster; `arguments` as `launch` takes them."""
         assert not self.is_running(name), f"{name} is running"
+        if self._is_over:  # healing that was overtaken by the end
+            raise CannotRun(f"{name} is not started: the run is over")
         environment = {key: each for key, each in os.environ.items() if key[:8] != "DLEDGER_"}
         with (self._folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
@@ -132,9 +137,18 @@ class Members:
         return self._started[node].pid if self.is_running(node) else None
 
     async def end_all(self) -> None:
-        """End whatever runs, members first."""
+        """Ask whatever runs to end, side by side; nothing is started after that."""
+        self._is_over = True
         running = [name for name in reversed(self._started) if self.is_running(name)]
         await asyncio.gather(*(self.stop(name) for name in running))
+
+    async def kill_all(self) -> None:
+        """End whatever runs at once; nothing is started after that."""
+        self._is_over = True
+        for name in self._started:
+            self._started[name].kill()
+        for name in self._started:
+            await self._ended(name)
 
     # surface.Folders
 
@@ -144,14 +158,12 @@ class Members:
 
     async def repair(self, node: str) -> None:
         """See `surface.Folders`."""
-        process = await asyncio.create_subprocess_exec(
+        done = await tool(
             sys.executable, "-m", "dledger_broker.cli", "repair", "--yes", str(self.folder(node)),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            seconds=REPAIR_SECONDS,
         )  # fmt: skip
-        async with asyncio.timeout(REPAIR_SECONDS):
-            said, _ = await process.communicate()
-        if process.returncode:
-            raise CannotRepair(said.decode().strip())
+        if done.code:
+            raise CannotRepair(done.said.strip())
 
     # surface.Syncs
 
@@ -270,12 +282,21 @@ class ProcessBackend(Backend):
 
     async def stop(self) -> None:
         """See `surface.Backend`."""
-        await self._members.end_all()
-        await self._stop_network()
-        if self._loop_disks is not None:
-            await self._loop_disks.detach()
-        if self._member_cgroups is not None:
-            await self._member_cgroups.remove()
+        await self._end(self._members.end_all())
+
+    async def abort(self) -> None:
+        """See `surface.Backend`."""
+        await self._end(self._members.kill_all())
+
+    async def _end(self, members_end: Awaitable[None]) -> None:
+        """End the members, then the rest in turn: each also when what was before it failed."""
+        async with AsyncExitStack() as rest:
+            if self._member_cgroups is not None:
+                rest.push_async_callback(self._member_cgroups.remove)
+            if self._loop_disks is not None:
+                rest.push_async_callback(self._loop_disks.detach)
+            rest.push_async_callback(self._stop_network)
+            await members_end
 
     def _config(self, node: str) -> str:
         peers = {peer: self._peer_address(node, peer) for peer in self.nodes}

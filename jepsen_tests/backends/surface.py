@@ -237,6 +237,10 @@ class Backend(ABC):
     async def stop(self) -> None:
         """End everything, also what was half started; leave logs and data behind, nothing else."""
 
+    async def abort(self) -> None:
+        """End everything at once, also after `stop` was broken off; leave as little behind."""
+        await self.stop()
+
     def pid(self, node: str) -> int | None:
         """Return the process id of a member that runs on this machine."""
         del node

@@ -8,7 +8,7 @@ from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.history import INTERRUPTED, Kind, Op
 
 MIB: Final = 1 << 20
 
@@ -18,7 +18,8 @@ def errors(view: View) -> Judgement:
 
     `notes["errors"]` of the header lists the names (absent: not judged). `notes["least_ok"]` says
     per function how many must be ok and which share: a run in which most operations failed or are
-    unknown proves little, whatever it shows. Figures: shares of the outcomes, by fault class too.
+    unknown proves little, whatever it shows. So does one that somebody broke off. Figures: shares
+    of the outcomes, by fault class too.
     """
     judgement = Judgement("C19")
     ops = view.history.ops
@@ -33,6 +34,9 @@ def errors(view: View) -> Judgement:
             judgement.unknown(
                 f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
             )
+    for row in view.history.faults:
+        if row.f == INTERRUPTED:
+            judgement.unknown(f"the run was broken off by {row.k}")
     if ops:
         _shares(view, judgement)
     return judgement

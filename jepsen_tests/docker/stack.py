@@ -124,6 +124,7 @@ class Stack:
         process = await asyncio.create_subprocess_exec(
             *command, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the harness, which ends the containers in order
         )  # fmt: skip
         try:
             async with asyncio.timeout(seconds):
