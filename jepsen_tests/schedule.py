@@ -1,8 +1,10 @@
 """When which fault begins and ends: drawn from the seed before anything starts. Pure.
 
 Owns the order: every fault alone first, in a drawn order, with quiet times between; then mixed
-subsets, shifting, with a quiet period now and then. What cannot happen twice at once (two faults of
-one handle) is never mixed. The plan is as long as it was asked to be; what did not fit is named.
+subsets, shifting, with a quiet period now and then; in the end late faults, which begin after all
+others and are not healed before the workload is told to heal: the end meets a group that is still
+hurt. What cannot happen twice at once (two faults of one handle) is never mixed. The plan is as
+long as it was asked to be; what did not fit is named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,9 @@ QUIET_SECONDS: Final = (2.0, 4.0)
 """Between two phases: long enough for a leader and some acknowledged sends."""
 WARM_UP_SECONDS: Final = 3.0
 TOGETHER_MAX: Final = 3
+LATE_MAX: Final = 2
+LATE_SECONDS: Final = 2.0
+"""From the beginning of the late faults until all is healed."""
 QUIET_SHARE: Final = 0.2
 """Of the mixed phases, how many have no fault at all."""
 
@@ -46,6 +51,8 @@ class Schedule:
     seconds: float
     phases: tuple[Phase, ...]
     left_out: tuple[str, ...]
+    late: Phase | None = None
+    """The last one, which lasts until all is healed."""
 
 
 def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Random) -> Schedule:
@@ -61,24 +68,31 @@ def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Rand
             break
         phases.append(Phase(now, seconds, (alone.pop(0),)))
         now += seconds + chance.uniform(*QUIET_SECONDS)
-    while by_name and not alone:
-        names = _subset(by_name, chance)
+    late: Phase | None = None
+    end = total_seconds
+    if by_name and not alone and now + LATE_SECONDS <= total_seconds:
+        end -= LATE_SECONDS
+        names = _subset(by_name, chance, LATE_MAX)
+        late = Phase(end, LATE_SECONDS, names or (chance.choice(sorted(by_name)),))
+    while late is not None:
+        names = _subset(by_name, chance, chance.randint(2, TOGETHER_MAX))
         low = max((by_name[name].seconds[0] for name in names), default=QUIET_SECONDS[0])
         high = max((by_name[name].seconds[1] for name in names), default=QUIET_SECONDS[1])
         seconds = chance.uniform(low, high)
-        if now + seconds > total_seconds:
+        if now + seconds > end:
             break
         if names:
             phases.append(Phase(now, seconds, names))
         now += seconds + chance.uniform(*QUIET_SECONDS)
-    return Schedule(total_seconds, tuple(phases), tuple(sorted(alone)))
+    return Schedule(total_seconds, tuple(phases), tuple(sorted(alone)), late)
 
 
-def _subset(kinds: Mapping[str, FaultKind], chance: Random) -> tuple[str, ...]:
+def _subset(kinds: Mapping[str, FaultKind], chance: Random, most: int) -> tuple[str, ...]:
+    """Return at most so many names, no two of one handle; none now and then."""
     if chance.random() < QUIET_SHARE:
         return ()
     chosen: dict[str, str] = {}
     for name in chance.sample(sorted(kinds), len(kinds)):
-        if len(chosen) < chance.randint(2, TOGETHER_MAX):
+        if len(chosen) < most:
             chosen.setdefault(kinds[name].handle, name)
     return tuple(sorted(chosen.values()))

@@ -15,7 +15,7 @@ from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
 from jepsen_tests.recorder import Recorder
-from jepsen_tests.schedule import Schedule
+from jepsen_tests.schedule import Phase, Schedule
 
 
 class Nemesis:
@@ -32,6 +32,8 @@ class Nemesis:
         """Why a fault was not done, the last time."""
         self.now: tuple[str, ...] = ()
         """What is in force."""
+        self._late = Undoing()
+        """Of the late faults."""
 
     async def run(self, schedule: Schedule) -> None:
         """Carry the schedule out; times count from now."""
@@ -44,13 +46,20 @@ class Nemesis:
                 continue
             await asyncio.sleep(began + phase.at - now())
             async with Undoing() as undo:
-                scene = Scene(self._backend, self._admin, self._random, undo)
-                begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
-                self.now = tuple(begun)
-                if begun:
+                if await self._begin_all(phase, undo):
                     await asyncio.sleep(phase.seconds)
-            if begun:
+            if self.now:
                 await self.heal()
+        if schedule.late is not None:
+            await asyncio.sleep(began + schedule.late.at - now())
+            await self._begin_all(schedule.late, self._late)
+
+    async def _begin_all(self, phase: Phase, undo: Undoing) -> bool:
+        """Begin the faults of a phase; return whether one was done."""
+        scene = Scene(self._backend, self._admin, self._random, undo)
+        begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
+        self.now = tuple(begun)
+        return bool(begun)
 
     async def _begin(self, fault: Fault, scene: Scene) -> bool:
         self._recorder.nemesis(fault.name, "", Kind.INVOKE)
@@ -71,7 +80,8 @@ class Nemesis:
         self._recorder.nemesis(name, "", Kind.INFO, f"{SKIPPED}{why}")
 
     async def heal(self) -> None:
-        """Bring back who ended by itself (damage found later, a failed disk), and say so."""
+        """Undo the late faults; bring back who ended by itself (a failed disk), and say so."""
+        await self._late.aclose()
         async with Undoing() as undo:
             scene = Scene(self._backend, self._admin, self._random, undo)
             processes = self._backend.processes

@@ -23,14 +23,19 @@ def test_each_fault_comes_alone_first_then_they_are_mixed(seed: int) -> None:
     assert any(len(phase.faults) > 1 for phase in mixed)
     assert not schedule.left_out
     ends = [phase.at + phase.seconds for phase in schedule.phases]
-    assert ends[-1] <= 300
+    assert schedule.late is not None
+    assert ends[-1] <= schedule.late.at
+    assert schedule.late.at + schedule.late.seconds == 300
+    assert 1 <= len(schedule.late.faults) <= 2
     assert all(end < phase.at for end, phase in zip(ends, schedule.phases[1:], strict=False))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_one_handle_is_not_taken_hold_of_twice(seed: int) -> None:
     handles = {kind.name: kind.handle for kind in KINDS}
-    for phase in draw_schedule(KINDS, 300, Random(seed)).phases:
+    schedule = draw_schedule(KINDS, 300, Random(seed))
+    for phase in (*schedule.phases, schedule.late):
+        assert phase is not None
         held = [handles[name] for name in phase.faults]
         assert len(held) == len(set(held))
 
@@ -40,6 +45,7 @@ def test_what_finds_no_time_is_named() -> None:
     began = {name for phase in schedule.phases for name in phase.faults}
     assert began | set(schedule.left_out) == {kind.name for kind in KINDS}
     assert schedule.left_out
+    assert schedule.late is None, "those that come alone come first"
 
 
 def test_no_faults_is_a_plan_too() -> None:
