@@ -39,7 +39,7 @@ class Observer:
         """Note what every member says of itself, and what its process uses."""
         backend = self._stage.backend
         for node in backend.nodes:
-            address = backend.address(node)
+            address = backend.inner_address(node)
             await self._process.do(
                 "status", "", None,
                 partial(self._admin.status, address, backend.group), _shown_status,
@@ -59,7 +59,7 @@ class Observer:
         for node in backend.nodes:
 
             async def call(node: str = node) -> tuple[list[EntryMark], MemberStatus]:
-                address = backend.address(node)
+                address = backend.inner_address(node)
                 marks = await self._admin.log_entries(address, backend.group)
                 return marks, await self._admin.status(address, backend.group)
 
@@ -137,7 +137,7 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]]) -> No
     process = Process(stage.recorder)
     backend = stage.backend
     for node in backend.nodes:
-        async with Wire(backend.address(node), backend.group) as wire:
+        async with Wire(backend.inner_address(node), backend.group) as wire:
             for place, (low, high) in ends.items():
                 topic, queue = split_place(place)
 
@@ -151,8 +151,8 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]]) -> No
                     runs: list[list[Any]] = []
                     async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
                         async for frame in wire.read(topic, queue, low, high):
-                            for offset, bodies in runs_of(frame):
-                                values = [value_of(body) for body in bodies]
+                            for offset, records in runs_of(frame):
+                                values = [value_of(record) for record in records]
                                 runs.append([f"{topic}/{queue}", offset, values])
                                 now = asyncio.get_running_loop().time()
                                 limit.reschedule(now + STALLED_SECONDS_MAX)

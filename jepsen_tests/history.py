@@ -18,6 +18,8 @@ that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter
     f         k              v of invoke              v of ok
     send      place          [value, ...]             [offset of the first, term or 0]
     resend    place          the same send again, same producer id and sequence; else as send
+    zombie-send place        a send of a producer that has a successor of which something is stored
+                             already, so that it must be refused; else as send
     assign    -              {place: offset, ...}     - (polls of this process continue there)
     poll      -              -                        [[place, offset, [value, ...]], ...]
     crash     -              -                        - (the process's client was thrown away)

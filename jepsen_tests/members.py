@@ -9,16 +9,21 @@ from jepsen_tests.backends.surface import Backend
 
 WHOLE: Final = ("leader", "follower")
 """Roles of a member that is trusted and complete enough to take part."""
+ANSWER_SECONDS: Final = 2.0
 
 
 async def statuses(backend: Backend, admin: AsyncAdmin) -> dict[str, MemberStatus]:
-    """Return by name what the members that answer say."""
-    found = await admin.statuses()
-    return {
-        node: status
-        for (group, node), status in found.items()
-        if group == backend.group and isinstance(status, MemberStatus)
-    }
+    """Return by name what the members that answer say; each is asked where nobody troubles it."""
+
+    async def ask(node: str) -> MemberStatus | None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await admin.status(backend.inner_address(node), backend.group)
+        except (DledgerError, TimeoutError):
+            return None
+
+    found = zip(backend.nodes, await asyncio.gather(*map(ask, backend.nodes)), strict=True)
+    return {node: status for node, status in found if status is not None}
 
 
 async def are_well(backend: Backend, admin: AsyncAdmin) -> bool:
@@ -34,9 +39,6 @@ async def wait_until_well(backend: Backend, admin: AsyncAdmin, seconds: float) -
     """Wait for that, at most so long; whoever goes on then finds out what is not well."""
     until = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < until:
-        try:
-            if await are_well(backend, admin):
-                return
-        except DledgerError:
-            pass
+        if await are_well(backend, admin):
+            return
         await asyncio.sleep(0.1)

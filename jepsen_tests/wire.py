@@ -105,11 +105,11 @@ class Wire:
 
 
 def batch_of(
-    topic_id: bytes, queue: int, bodies: Sequence[bytes], stamp: ProducerStamp | None
+    topic_id: bytes, queue: int, records: Sequence[Record], stamp: ProducerStamp | None
 ) -> bytes:
     """Return a batch; the same arguments give the same bytes."""
     return encode_batch(
-        [Record(body) for body in bodies],
+        list(records),
         topic_id=topic_id,
         queue=queue,
         stamp=stamp,
@@ -118,12 +118,10 @@ def batch_of(
     )
 
 
-def runs_of(frame: FetchFrame) -> list[tuple[int, list[bytes]]]:
-    """Return runs (offset of the first, bodies); DledgerError for a batch that is not whole."""
-    runs: list[tuple[int, list[bytes]]] = []
+def runs_of(frame: FetchFrame) -> list[tuple[int, list[Record]]]:
+    """Return runs (offset of the first, records); DledgerError for a batch that is not whole."""
+    runs: list[tuple[int, list[Record]]] = []
     for row, batch in zip(frame.rows, frame.batches, strict=True):
         view = BatchView(batch, check_batch(batch))
-        last = row.first_record + row.record_count
-        bodies = [bytes(view.body(number)) for number in range(row.first_record, last)]
-        runs.append((row.base_offset, bodies))
+        runs.append((row.base_offset, list(view.records(row.first_record, row.record_count))))
     return runs

@@ -5,7 +5,8 @@ target port], ...], prints `ready`, then obeys JSON lines [name, kind, trouble o
 each with `ok`, until its standard input ends.
 
 A cut link carries nothing and closes nothing: what was sent waits; new connections are taken and
-hear nothing, as when a cable is pulled, apart from retransmission timers.
+hear nothing, as when a cable is pulled, apart from retransmission timers. On a mute one answers
+wait, and when it ends they are lost with the connections that they were on.
 """
 
 import asyncio
@@ -34,23 +35,31 @@ class Link:
     target: tuple[str, int]
     troubles: dict[Kind, Trouble] = field(default_factory=dict[Kind, Trouble])
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while answers get through."""
     writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
     random: Random = field(default_factory=lambda: Random(1))
 
     def set(self, kind: Kind, trouble: Trouble | None) -> None:
         """Begin or end one kind of trouble."""
         if kind is Kind.RESET:
-            for writer in self.writers:
-                writer.transport.abort()
+            self._reset()
             return
+        if kind is Kind.MUTE and trouble is None and kind in self.troubles:
+            self._reset()
         if trouble is None:
             self.troubles.pop(kind, None)
         else:
             self.troubles[kind] = trouble
-        if Kind.CUT in self.troubles:
-            self.is_open.clear()
-        else:
-            self.is_open.set()
+        for stops, way in ((Kind.CUT, self.is_open), (Kind.MUTE, self.answers)):
+            if stops in self.troubles:
+                way.clear()
+            else:
+                way.set()
+
+    def _reset(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
@@ -63,14 +72,19 @@ class Link:
         both = {writer, to_writer}
         self.writers |= both
         try:
-            await asyncio.gather(self._pump(reader, to_writer), self._pump(to_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, to_writer, self.is_open),
+                self._pump(to_reader, writer, self.answers),
+            )
         finally:
             self.writers -= both
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event
+    ) -> None:
         """Carry bytes one way: a delay holds each piece up, not those behind it once more."""
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_ON_THE_WAY_MAX)
-        arriving = asyncio.create_task(self._deliver(on_the_way, writer))
+        arriving = asyncio.create_task(self._deliver(on_the_way, writer, way))
         now = asyncio.get_running_loop().time
         due = 0.0
         with contextlib.suppress(OSError):
@@ -81,12 +95,16 @@ class Link:
         await arriving
 
     async def _deliver(
-        self, on_the_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter
+        self,
+        on_the_way: "asyncio.Queue[tuple[float, bytes]]",
+        writer: asyncio.StreamWriter,
+        way: asyncio.Event,
     ) -> None:
         now = asyncio.get_running_loop().time
         while True:
             due, data = await on_the_way.get()
             await self.is_open.wait()
+            await way.wait()
             if due > now():
                 await asyncio.sleep(due - now())
             if not data:
@@ -128,6 +146,7 @@ async def serve() -> None:
     for name, port, host, target_port in json.loads(await reader.readline()):
         link = links[name] = Link(name, (host, target_port))
         link.is_open.set()
+        link.answers.set()
         await asyncio.start_server(link.take, HOST, port)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -16,6 +16,7 @@ class LinkProxies:
     """A process of proxies. Implements `surface.Network`."""
 
     kinds = frozenset({Kind.CUT, Kind.DELAY, Kind.BANDWIDTH, Kind.SLICES, Kind.RESET})
+    client_kinds = frozenset({Kind.CUT, Kind.RESET, Kind.MUTE})
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None

@@ -44,6 +44,10 @@ class NetnsBackend(ProcessBackend):
 
     def address(self, node: str) -> str:
         """See `surface.Backend`."""
+        return self.inner_address(node)
+
+    def inner_address(self, node: str) -> str:
+        """See `surface.Backend`."""
         if node in NAME_SERVERS:
             return f"{BRIDGE_ADDRESS}:{NAME_SERVER_PORT + NAME_SERVERS.index(node)}"
         return f"{self._hosts[node]}:{PORT}"

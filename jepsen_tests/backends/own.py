@@ -53,6 +53,7 @@ class Shell:
     """Runs the lines. Implements `surface.Processes` and `surface.Network`."""
 
     kinds = frozenset({Kind.CUT})
+    client_kinds = frozenset[Kind]()
 
     def __init__(self, commands: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._commands = commands

@@ -38,6 +38,7 @@ class PacketRules:
     """What each member's namespace drops and limits. Implements `surface.Network`."""
 
     kinds = frozenset({Kind.CUT, Kind.LOSS, Kind.BANDWIDTH, Kind.RESET})
+    client_kinds = frozenset[Kind]()
 
     def __init__(self, addresses: Mapping[str, str], inside: Inside) -> None:
         self._addresses = addresses

@@ -1,8 +1,9 @@
-"""Members as processes of this machine, with a proxy on every link between two. Needs no root.
+"""Members as processes of this machine, with a proxy on every link. Needs no root.
 
 Owns folders, ports, configuration files and processes of a run:
 
-    folder/<node>/config.toml     what the member is told: its peers are proxies
+    folder/<node>/config.toml     what the member is told: its peers are proxies, and to its
+                                  clients it is one
     folder/<node>/control.json    what its surroundings do to it (`launch`)
     folder/<node>/data/           its log and state
     folder/<process>.log          what it printed
@@ -27,7 +28,7 @@ from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
-from jepsen_tests.backends.surface import Backend, CannotRepair, CannotRun, Wanted
+from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, Wanted
 from jepsen_tests.child import tool
 from jepsen_tests.launch import Control
 from jepsen_tests.ports import HOST, free_ports
@@ -188,7 +189,7 @@ class Members:
 
 
 class ProcessBackend(Backend):
-    """Processes of this machine, a proxy on each link between two. Needs no root."""
+    """Processes of this machine, a proxy on each link. Needs no root."""
 
     name = "process"
     has_mutants = True
@@ -222,6 +223,7 @@ class ProcessBackend(Backend):
     def _lay_out_network(self) -> None:
         names = [*NAME_SERVERS, *self.nodes]
         self._links = [(a, b) for a in self.nodes for b in self.nodes if a != b]
+        self._links += [(CLIENTS, node) for node in self.nodes]
         ports = free_ports(len(names) + len(self._links))
         self._ports = dict(zip(names, ports, strict=False))
         self._link_ports = dict(zip(self._links, ports[len(names) :], strict=True))
@@ -243,7 +245,7 @@ class ProcessBackend(Backend):
     def _peer_address(self, node: str, peer: str) -> str:
         """Return where a member reaches another one, or listens itself."""
         if node == peer:
-            return self.address(node)
+            return self.inner_address(node)
         return f"{HOST}:{self._link_ports[node, peer]}"
 
     # surface.Backend
@@ -255,6 +257,11 @@ class ProcessBackend(Backend):
 
     def address(self, node: str) -> str:
         """See `surface.Backend`."""
+        port = self._link_ports.get((CLIENTS, node))
+        return self.inner_address(node) if port is None else f"{HOST}:{port}"
+
+    def inner_address(self, node: str) -> str:
+        """See `surface.Backend`."""
         return f"{HOST}:{self._ports[node]}"
 
     def pid(self, node: str) -> int | None:
@@ -263,7 +270,7 @@ class ProcessBackend(Backend):
 
     def describe(self) -> str:
         """See `surface.Backend`."""
-        where = ", ".join(f"{node} {self.address(node)}" for node in self.nodes)
+        where = ", ".join(f"{node} {self.inner_address(node)}" for node in self.nodes)
         return f"processes below {self._folder}: {where}"
 
     async def start(self) -> None:
@@ -304,7 +311,7 @@ class ProcessBackend(Backend):
         lines = [
             'cluster = "chaos"',
             f"member = {json.dumps(node)}",
-            f"listen = {json.dumps(self.address(node))}",
+            f"listen = {json.dumps(self.inner_address(node))}",
             f"folder = {json.dumps(str((self._folder / node / 'data').absolute()))}",
             f"name_servers = {json.dumps(servers)}",
             *(f"{key} = {json.dumps(value)}" for key, value in self._settings.items()),

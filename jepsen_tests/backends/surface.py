@@ -4,7 +4,8 @@ Owns the protocols alone. A backend gives each handle, or says why it cannot (`m
 needs some handles and is skipped, loudly, where one is missing.
 
 - `processes`: end, start, stop for a while
-- `network`: trouble on the link from one member to another, as the first dials the second
+- `network`: trouble on the link from one member to another, as the first dials the second, and
+  where the backend can, on the link from all clients to a member
 - `folders`: the data folder of a stopped member
 - `disks`: a real disk under a member: fill it, cut its power
 - `syncs`: fdatasync of a running member: slow, hanging, failing
@@ -17,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from jepsen_tests.errors import HarnessFailure
 
@@ -30,6 +31,8 @@ class CannotRun(HarnessFailure):
     """This backend does not run on this machine; the message says what is missing."""
 
 
+CLIENTS: Final = "clients"
+"""Who dials on a link from clients to a member. The harness's own looks do not take that way."""
 Setting = str | int | float | bool
 
 
@@ -100,6 +103,8 @@ class Kind(enum.StrEnum):
     """Bytes arrive in small pieces."""
     RESET = "reset"
     """Connections are reset now; new ones work."""
+    MUTE = "mute"
+    """Who is dialled hears, and is not heard: its answers are lost with their connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +120,12 @@ class Trouble:
 
 
 class Network(Protocol):
-    """Links between members."""
+    """Links between members, and from clients to members."""
 
     kinds: frozenset[Kind]
-    """What this backend can do to a link."""
+    """What this backend can do to a link between members."""
+    client_kinds: frozenset[Kind]
+    """What it can do to a link from CLIENTS."""
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """Trouble links (from, to); a link has one trouble of each kind at most."""
@@ -224,6 +231,10 @@ class Backend(ABC):
     @abstractmethod
     def address(self, node: str) -> str:
         """Return where clients reach one member."""
+
+    def inner_address(self, node: str) -> str:
+        """Return where the harness looks at one member, whatever is done to clients' links."""
+        return self.address(node)
 
     @abstractmethod
     def describe(self) -> str:

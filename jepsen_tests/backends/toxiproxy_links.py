@@ -32,7 +32,7 @@ STREAMS: Final = ("upstream", "downstream")
 def _toxics(trouble: Trouble) -> tuple[str, dict[str, int]]:
     """Return the toxic of a trouble, and its attributes."""
     match trouble.kind:
-        case Kind.CUT:
+        case Kind.CUT | Kind.MUTE:
             return "timeout", {"timeout": 0}
         case Kind.DELAY:
             return "latency", {"latency": int(trouble.delay_ms), "jitter": int(trouble.jitter_ms)}
@@ -49,6 +49,7 @@ class ToxicLinks:
     """A toxiproxy server and its proxies. Implements `surface.Network`."""
 
     kinds = frozenset({Kind.CUT, Kind.DELAY, Kind.BANDWIDTH, Kind.SLICES, Kind.RESET})
+    client_kinds = frozenset({Kind.CUT, Kind.RESET, Kind.MUTE})
 
     def __init__(self) -> None:
         self._api = Toxiproxy()
@@ -94,7 +95,7 @@ class ToxicLinks:
         toxic, attributes = _toxics(trouble)
         for source, target in links:
             proxy = self._proxy(source, target)
-            for stream in STREAMS:
+            for stream in STREAMS[1:] if trouble.kind is Kind.MUTE else STREAMS:
                 proxy.add_toxic(
                     type=toxic, name=f"{trouble.kind}-{stream}", stream=stream,
                     attributes=attributes,

@@ -41,8 +41,8 @@ CHECKERS: Final = (
     ),
     Checker("C5", "duplicates", "a value is at one offset", ("duplicate",), duplicates),
     Checker(
-        "C6", "aborted read", "no value of a refused send is visible",
-        ("aborted-read",), aborted_read,
+        "C6", "aborted read", "no value of a refused send is visible, nor of a fenced producer",
+        ("aborted-read", "fenced-write"), aborted_read,
     ),
     Checker(
         "C7", "phantom, corruption", "what is read was sent, to that place, byte by byte",

@@ -1,4 +1,4 @@
-"""C6, C7: nothing is visible that was refused, was never sent, or is not as it was sent."""
+"""C6, C7: nothing is visible that was refused or fenced, never sent, or not as it was sent."""
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import View
@@ -8,11 +8,20 @@ from jepsen_tests.history import Kind
 def aborted_read(view: View) -> Judgement:
     """C6. A value is never visible when every attempt to send it certainly failed.
 
-    Jepsen's kafka workload (G1a).
+    Jepsen's kafka workload (G1a). Nor is one of a producer that had been fenced by its successor,
+    and it is never acknowledged; if it is, and stands nowhere, that is a loss as well (C1, C3).
     """
     judgement = Judgement("C6")
     refused = 0
     for value, sent in view.log.sent.items():
+        if sent.is_fenced and (sent.acked_row or sent.read_row):
+            judgement.add(
+                "fenced-write",
+                f"{sent.op.k}: {value} of a producer that has a successor was "
+                f"{'acknowledged' if sent.acked_row else 'read'} at offset {sent.lowest}",
+                sent.rows(),
+            )
+            continue
         if sent.outcome is not Kind.FAIL:
             continue
         refused += 1
@@ -46,8 +55,8 @@ def phantoms(view: View) -> Judgement:
     for stray in view.log.corrupt:
         judgement.add(
             "corrupt",
-            f"{stray.place}: what was read at offset {stray.offset} does not match its checksum: "
-            f"{stray.value[1:65]}",
+            f"{stray.place}: what was read at offset {stray.offset} is not as it was sent: "
+            f"{stray.value[1:200]}",
             (stray.row,),
         )
     judgement.facts["looked_at"] = view.readers.runs

@@ -53,6 +53,11 @@ class Sent(msgspec.Struct, gc=False):
     """Highest offset at which it was read."""
 
     @property
+    def is_fenced(self) -> bool:
+        """It must be refused: its producer had a successor that something was stored of."""
+        return self.op.f == "zombie-send"
+
+    @property
     def counts(self) -> bool:
         """It is acknowledged, or was not refused and proven by a read."""
         return self.acked_row > 0 or (self.outcome is not Kind.FAIL and self.read_row > 0)

@@ -17,7 +17,7 @@ def acknowledged_loss(view: View) -> Judgement:
     writer as in Jepsen's NATS queue checker: a slow reader cannot explain the middle.
     """
     judgement = Judgement("C1")
-    if not view.sends:
+    if not view.log.sent:
         judgement.facts["looked_at"] = 0
         return judgement
     lost: list[tuple[str, Sent]] = []

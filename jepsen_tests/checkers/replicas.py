@@ -12,6 +12,7 @@ from jepsen_tests.history import Op
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
     "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
+    "leader-unheard", "cut-while-slow", "split-vote",
 )  # fmt: skip
 """How faults begin that end no process; any other may restart the members that it names."""
 

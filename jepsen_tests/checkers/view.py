@@ -87,7 +87,7 @@ class View:
         for name, floor in self._floors():
             place = log.places[name]
             place.floor = max(place.floor, floor)
-        for op in self.sends:
+        for op in self.ops("send", "resend", "zombie-send"):
             log.take_send(op)
         readers = Readers(log)
         for op in self.ops("assign", "poll", "crash", "drain"):

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from jepsen_tests.nemeses import damage, disks, network, processes, surroundings
+from jepsen_tests.nemeses import composites, damage, disks, network, processes, surroundings
 from jepsen_tests.nemeses.fault import Fault
 
 FAULTS: Final[Mapping[str, Fault]] = {
     fault.name: fault
-    for module in (processes, network, disks, damage, surroundings)
+    for module in (processes, network, disks, damage, surroundings, composites)
     for fault in module.FAULTS
 }
 LOSING: Final = frozenset(

@@ -26,11 +26,16 @@ def _disks(scene: Scene) -> Disks:
 
 async def slow(scene: Scene) -> str:
     """Each sync of a member takes longer."""
-    syncs, node = _syncs(scene), await scene.one()
-    seconds = scene.random.choice(SLOW_SECONDS)
+    node, seconds = await scene.one(), scene.random.choice(SLOW_SECONDS)
+    await slow_one(scene, node, seconds)
+    return f"{node}, {seconds} s"
+
+
+async def slow_one(scene: Scene, node: str, seconds: float) -> None:
+    """Let each sync of this member take so much longer."""
+    syncs = _syncs(scene)
     scene.undo.push_async_callback(syncs.slow, node, 0.0)
     await syncs.slow(node, seconds)
-    return f"{node}, {seconds} s"
 
 
 async def hang(scene: Scene) -> str:

@@ -86,11 +86,14 @@ class Scene:
 
     async def follower(self) -> str:
         """Return a member that does not lead."""
-        leader = await self.leader()
-        others = [node for node in self.running() if node != leader]
+        return self.random.choice(self.running_but(await self.leader()))
+
+    def running_but(self, node: str) -> list[str]:
+        """Return the other members that run; Skipped when none does."""
+        others = [each for each in self.running() if each != node]
         if not others:
-            raise Skipped("no follower runs")
-        return self.random.choice(others)
+            raise Skipped(f"nobody runs but {node}")
+        return others
 
     def some(self, count: int) -> list[str]:
         """Return so many running members."""

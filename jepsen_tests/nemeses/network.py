@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from jepsen_tests.backends.surface import Kind, Network, Trouble
+from jepsen_tests.backends.surface import CLIENTS, Kind, Network, Trouble
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped
 
 Link = tuple[str, str]
@@ -19,10 +19,30 @@ def _network(scene: Scene, kind: Kind) -> Network:
     return network
 
 
-async def _trouble(scene: Scene, links: Sequence[Link], trouble: Trouble) -> None:
-    network = _network(scene, trouble.kind)
+def _to_clients(scene: Scene, kind: Kind) -> Network:
+    network = scene.handle("network", scene.backend.network)
+    if kind not in network.client_kinds:
+        raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links to clients")
+    return network
+
+
+async def _put(scene: Scene, network: Network, links: Sequence[Link], trouble: Trouble) -> None:
     scene.undo.push_async_callback(network.heal, links, trouble.kind)
     await network.trouble(links, trouble)
+
+
+async def _trouble(scene: Scene, links: Sequence[Link], trouble: Trouble) -> None:
+    await _put(scene, _network(scene, trouble.kind), links, trouble)
+
+
+async def cut(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
+    """Let two sets hear nothing of each other."""
+    await _trouble(scene, between(some, others), CUT)
+
+
+async def join(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
+    """Undo it before all is healed."""
+    await _network(scene, Kind.CUT).heal(between(some, others), Kind.CUT)
 
 
 def between(some: Sequence[str], others: Sequence[str]) -> list[Link]:
@@ -157,6 +177,30 @@ async def slices(scene: Scene) -> str:
     return f"all, {size} bytes"
 
 
+async def leader_unheard(scene: Scene) -> str:
+    """The leader hears its clients, and its answers are lost: they know nothing, it has done it."""
+    network, node = _to_clients(scene, Kind.MUTE), await scene.leader()
+    await _put(scene, network, [(CLIENTS, node)], Trouble(Kind.MUTE))
+    return node
+
+
+async def clients_cut(scene: Scene) -> str:
+    """No client reaches a member, often the leader; the other members do."""
+    network, node = _to_clients(scene, Kind.CUT), await scene.one()
+    await _put(scene, network, [(CLIENTS, node)], CUT)
+    return node
+
+
+async def client_resets(scene: Scene) -> str:
+    """The connections of all clients are reset, several times."""
+    network = _to_clients(scene, Kind.RESET)
+    links = [(CLIENTS, node) for node in scene.backend.nodes]
+    for _ in range(FLAPS):
+        await network.trouble(links, Trouble(Kind.RESET))
+        await asyncio.sleep(scene.random.uniform(0.05, 0.8))
+    return "all"
+
+
 FAULTS: Final = (
     Fault("isolate", "one member cut off, often the leader", ["network"], isolate),
     Fault("isolate-leader", "the leader cut off from members, not clients", ["network"],
@@ -173,4 +217,10 @@ FAULTS: Final = (
     Fault("loss", "packets lost", ["network"], loss, is_borne=False),
     Fault("bandwidth", "narrow links", ["network"], narrow, is_borne=False),
     Fault("slices", "bytes in small pieces", ["network"], slices, is_borne=False),
+    Fault("leader-unheard", "the leader's answers to clients are lost", ["network"],
+          leader_unheard, is_borne=False),
+    Fault("clients-cut", "one member cut off from clients, not members", ["network"],
+          clients_cut, is_borne=False),
+    Fault("client-reset", "clients' connections reset again and again", ["network"],
+          client_resets, (0.5, 1.0), is_borne=False),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Clocks that are wrong, slow machines, leadership that is handed round, and composites."""
+"""Clocks that are wrong, slow machines, leadership that is handed round, and older composites."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

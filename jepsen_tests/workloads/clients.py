@@ -20,7 +20,7 @@ from dledger_client import (
     StartAt,
 )
 from jepsen_tests.recorder import Process, Recorder
-from jepsen_tests.workloads.values import body_of, value_of
+from jepsen_tests.workloads.values import message_of, value_of
 
 CALL_TIMEOUT_MS: Final = 5_000
 """Of one operation: short enough that a fault shows, long enough for an election."""
@@ -44,7 +44,7 @@ def split_place(place: str) -> tuple[str, int]:
 def shown_runs(batches: Iterable[RecordBatch]) -> list[list[Any]]:
     """Return what was read as runs: place, offset of the first, values."""
     return [
-        [place_of(b.topic, b.queue), b.base_offset, [value_of(body) for body in b.bodies()]]
+        [place_of(b.topic, b.queue), b.base_offset, [value_of(each) for each in b.records()]]
         for b in batches
     ]
 
@@ -94,13 +94,17 @@ class Worker:
         """Send one message, or several that are stored together."""
         topic, queue = split_place(place)
         values = [self.new_value() for _ in range(count)]
-        bodies = [body_of(value, self.random, size) for value in values]
+        messages = [message_of(value, self.random, size) for value in values]
         producer = await self.producer()
 
         async def call() -> list[SendResult]:
-            if count == 1:
-                return [await producer.send(topic, bodies[0], queue=queue)]
-            return await producer.send_many(topic, bodies, queue=queue)
+            if count > 1:
+                return await producer.send_many(topic, messages, queue=queue)
+            body, tag, keys, properties, _ = messages[0]
+            sent = producer.send(
+                topic, body, tag=tag, keys=keys, properties=properties, queue=queue
+            )
+            return [await sent]
 
         await self.process.do("send", place, values, call, shown_sent, key=key)
 

@@ -1,21 +1,24 @@
 """W2: strict order. Each ordering key has one producer, which does not wait between its sends.
 
 A producer that crashes is followed by one of the same name. Some do not know that they are dead:
-once the follower's first message is stored, what they send is refused, and is not a send in the
-history, so that it is a phantom wherever it is read.
+what these zombies send once the follower's first message is stored must be refused (C6). And there
+are strays, others of the same name: some sleep from their start and wake up in the middle of a
+life, some send all the while. Who of two was known last may go on, so what a stray sends is a send
+like any other, with an order of its own, and a producer that is refused gives its life up.
 """
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Final
 
-from dledger_client import AsyncProducer, SendResult
+from dledger_client import AsyncProducer, AsyncSendFuture, SendResult
 from dledger_proto.keyhash import queue_of_key
 from jepsen_tests.recorder import Process
 from jepsen_tests.workloads.clients import Worker, place_of, shown_sent
-from jepsen_tests.workloads.values import body_of
+from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-fifo"
@@ -24,11 +27,57 @@ IN_FLIGHT: Final = 5
 """Sends of one key that are not yet settled; each is a process of its own in the history."""
 LIFE_SENDS: Final = 150
 """After so many sends on average a producer crashes; the next one goes on with the same key."""
-
-
 ZOMBIES: Final = 0.4
 """Share of crashed producers that send again when they have a successor."""
 ZOMBIE_SENDS: Final = 3
+STRAYS: Final = 0.1
+"""Share of lives in which another producer of the name wakes up; in as many it sends meanwhile."""
+STRAY_SENDS: Final = 10
+STRAY_SLEEP_SECONDS: Final = 1.0
+"""On average."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """One producer between its start and its crash."""
+
+    worker: Worker
+    key: str
+    name: str
+    """The key in this life: order is promised to one producer; what it does not know to be stored
+    a later one may overtake."""
+    is_stored: bool = False
+    """Something was acknowledged."""
+    is_refused: bool = False
+    """Something was certainly not stored: mostly, another of its name took over."""
+
+    async def send(
+        self, lane: Process, started: asyncio.Event, free: "asyncio.Queue[Process]"
+    ) -> bool:
+        """Hand one message over and set `started`; return whether it was acknowledged."""
+        producer, number = await self.worker.producer(), lane.number
+        value = self.worker.new_value()
+
+        async def call() -> list[SendResult]:
+            future = _submitted(producer, value, self.worker.random, self.key)
+            started.set()
+            return [await future.wait()]
+
+        try:
+            done, _ = await lane.do(
+                "send", _place(self.key), [value], call, shown_sent, key=self.name
+            )
+        finally:
+            started.set()
+            free.put_nowait(lane)
+        self.is_stored |= done
+        self.is_refused |= not done and lane.number == number  # else its outcome is unknown
+        return done
+
+
+def _submitted(producer: AsyncProducer, value: str, random: Random, key: str) -> AsyncSendFuture:
+    body, tag, keys, properties, _ = message_of(value, random, 100)
+    return producer.submit(TOPIC, body, tag=tag, keys=keys, properties=properties, ordering_key=key)
 
 
 class FifoWorkload(Workload):
@@ -52,81 +101,72 @@ class FifoWorkload(Workload):
         ]
 
     async def _produce(self, stage: Stage, key: str, random: Random) -> None:
-        life = 0
-        async with AsyncExitStack() as lives:
+        number = 0
+        async with AsyncExitStack() as closing:
             zombie: Worker | None = None
             while not stage.over.is_set():
-                life += 1
+                number += 1
                 worker = Worker(stage.recorder, stage.backend.bootstrap, random, name=key)
-                lives.push_async_callback(worker.close)
-                await self._live(stage, worker, key, f"{key}.{life}", zombie)
-                zombie = worker if random.random() < ZOMBIES else None
+                closing.push_async_callback(worker.close)
+                life = _Life(worker, key, f"{key}.{number}")
+                await self._live(stage, life, zombie)
+                # One that never was known to the group is no zombie: it would be the newest.
+                zombie = worker if life.is_stored and random.random() < ZOMBIES else None
                 if zombie is None:
-                    await lives.aclose()
+                    await closing.aclose()
 
-    async def _live(
-        self, stage: Stage, worker: Worker, key: str, name: str, zombie: Worker | None
-    ) -> None:
-        """Send until the producer crashes.
-
-        `name` is the key in this life: order is promised to one producer; what it does not know
-        to be stored a later one may overtake.
-        """
-        producer = await worker.producer()
-        lanes = [Process(stage.recorder) for _ in range(IN_FLIGHT)]
+    async def _live(self, stage: Stage, life: "_Life", zombie: Worker | None) -> None:
+        """Send until the producer crashes, or is refused."""
+        random = life.worker.random
+        await life.worker.producer()
         free: asyncio.Queue[Process] = asyncio.Queue()
-        for lane in lanes:
-            free.put_nowait(lane)
+        for _ in range(IN_FLIGHT):
+            free.put_nowait(Process(stage.recorder))
         async with asyncio.TaskGroup() as sends:
-            while not stage.over.is_set() and worker.random.random() > 1 / LIFE_SENDS:
+            for pause in (STRAY_SLEEP_SECONDS, 0.0):
+                if random.random() < STRAYS:
+                    sends.create_task(self._stray(stage, life, pause))
+            while not stage.over.is_set() and random.random() > 1 / LIFE_SENDS:
                 lane = await free.get()
+                if life.is_refused:
+                    return
                 # A task begins with its first step only: the send is handed over here, in order.
                 started = asyncio.Event()
-                sent = sends.create_task(
-                    self._send(worker, producer, lane, key, name, started, free)
-                )
+                sent = sends.create_task(life.send(lane, started, free))
                 await started.wait()
                 if zombie is not None and await sent:
-                    await self._rise(zombie, key)
+                    await self._rise(zombie, life.key)
                     zombie = None
-                await stage.pause(worker.random, 0.02)
+                await stage.pause(random, 0.02)
+
+    async def _stray(self, stage: Stage, life: "_Life", pause: float) -> None:
+        """Be another producer of the same name, which waits before its first send, or does not."""
+        random = Random(life.worker.random.random())
+        worker = Worker(stage.recorder, stage.backend.bootstrap, random, name=life.key)
+        stray = _Life(worker, life.key, f"{life.name}{'-late' if pause else ''}-stray")
+        lane = Process(stage.recorder)
+        free: asyncio.Queue[Process] = asyncio.Queue()
+        try:
+            await worker.producer()
+            if pause:
+                await stage.pause(random, pause)
+            for _ in range(STRAY_SENDS):
+                if stage.over.is_set() or stray.is_refused:
+                    return
+                await stray.send(lane, asyncio.Event(), free)
+                lane = await free.get()
+        finally:
+            await worker.close()
 
     async def _rise(self, zombie: Worker, key: str) -> None:
         producer = await zombie.producer()
         for _ in range(ZOMBIE_SENDS):
             value = zombie.new_value()
 
-            async def call(value: str = value) -> SendResult:
-                body = body_of(value, zombie.random, 100)
-                return await producer.send(TOPIC, body, ordering_key=key)
+            async def call(value: str = value) -> list[SendResult]:
+                return [await _submitted(producer, value, zombie.random, key).wait()]
 
-            await zombie.process.do("zombie-send", _place(key), [value], call, lambda _: None)
-
-    async def _send(
-        self,
-        worker: Worker,
-        producer: AsyncProducer,
-        lane: Process,
-        key: str,
-        name: str,
-        started: asyncio.Event,
-        free: "asyncio.Queue[Process]",
-    ) -> bool:
-        """Return whether it was acknowledged."""
-        value = worker.new_value()
-        body = body_of(value, worker.random, 100)
-
-        async def call() -> list[SendResult]:
-            future = producer.submit(TOPIC, body, ordering_key=key)
-            started.set()
-            return [await future.wait()]
-
-        try:
-            done, _ = await lane.do("send", _place(key), [value], call, shown_sent, key=name)
-        finally:
-            started.set()
-            free.put_nowait(lane)
-        return done
+            await zombie.process.do("zombie-send", _place(key), [value], call, shown_sent)
 
     async def _consume(self, stage: Stage, random: Random) -> None:
         worker = Worker(stage.recorder, stage.backend.bootstrap, random)

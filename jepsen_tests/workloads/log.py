@@ -9,7 +9,7 @@ from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
 from jepsen_tests.wire import Wire, batch_of
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
-from jepsen_tests.workloads.values import body_of
+from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-log"
@@ -71,8 +71,8 @@ class LogWorkload(Workload):
     async def _send_bare(self, worker: Worker, place: str, size: int, wire: Wire) -> None:
         """Send without what lets a repeat be recognised: its one outcome is all there is."""
         value = worker.new_value()
-        body = body_of(value, worker.random, size)
-        batch = batch_of(self._topic_id, split_place(place)[1], [body], None)
+        message = message_of(value, worker.random, size)
+        batch = batch_of(self._topic_id, split_place(place)[1], [message], None)
         await worker.process.do(
             "send", place, [value],
             lambda: wire.append(batch, BARE_SECONDS), lambda row: [row.base_offset, row.term],

@@ -15,7 +15,7 @@ from dledger_proto.frames import AnswerRow
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire, batch_of
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of
-from jepsen_tests.workloads.values import body_of
+from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-retry"
@@ -66,8 +66,8 @@ class _Repeater:
         """Send one batch until it is stored; False when it never was: the sequence ends there."""
         self._counter += 1
         value = f"{self.process.number}-{self._counter}"
-        body = body_of(value, self.random, 200)
-        batch = batch_of(self._topic_id, self._queue, [body], self._stamp)
+        message = message_of(value, self.random, 200)
+        batch = batch_of(self._topic_id, self._queue, [message], self._stamp)
         stored = await self._try("send", value, batch)
         tries = 1
         while not stored and tries < TRIES_MAX:

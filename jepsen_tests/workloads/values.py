@@ -1,24 +1,59 @@
-"""Messages that can be recognised: a value, its checksum, and filling.
+"""Messages that can be recognised, with all that goes with a body: tag, keys, properties.
 
-body = value | "|" | CRC32C of the value and the filling, 8 hex digits | "|" | filling
+    body = value | "|" | CRC32C of the value and the filling, 8 hex digits | "|" | filling
+
+Tag, keys and properties follow from the value, so that a reader can tell whether they are what was
+sent: some messages have none, some have letters of several bytes.
 """
 
+from collections.abc import Mapping
 from random import Random
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from dledger_proto.batch import Record
 
-def body_of(value: str, random: Random, size: int) -> bytes:
-    """Return a body of about `size` bytes that carries the value."""
+DAMAGED: Final = "!"
+"""How what is shown of a message begins that is not as it was sent."""
+TAGS: Final = ("", "paid", "größe", "x")
+
+
+class Attributes(NamedTuple):
+    """What a message has beside its body."""
+
+    tag: str
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+
+
+def attributes_of(value: str) -> Attributes:
+    """Return what the message of a value is sent with."""
+    mark = crc32c(value.encode())
+    keys = tuple(f"{value}/{n}" for n in range(mark >> 2 & 3))
+    names = ("of", "ключ", "empty")[: mark >> 4 & 3]
+    texts = (value, f"{mark:x}", "")
+    return Attributes(TAGS[mark & 3], keys, dict(zip(names, texts, strict=False)))
+
+
+def message_of(value: str, random: Random, size: int) -> Record:
+    """Return a message with a body of about `size` bytes that carries the value."""
     filling = random.randbytes(max(0, size - len(value) - 10))
     check = crc32c(filling, crc32c(value.encode()))
-    return b"%b|%08x|%b" % (value.encode(), check, filling)
+    return Record(b"%b|%08x|%b" % (value.encode(), check, filling), *attributes_of(value))
 
 
-def value_of(body: bytes) -> str:
-    """Return the value of a body, or "!" and hex when it is not one of ours."""
-    value, _, rest = body.partition(b"|")
+def value_of(record: Record) -> str:
+    """Return the value of a message; DAMAGED and what is there when it is not as we sent it."""
+    value, _, rest = record.body.partition(b"|")
     check, bar, filling = rest.partition(b"|")
-    if bar and check == b"%08x" % crc32c(filling, crc32c(value)) and value.isascii():
-        return value.decode()
-    return "!" + body[:40].hex()
+    if not bar or check != b"%08x" % crc32c(filling, crc32c(value)) or not value.isascii():
+        return DAMAGED + record.body[:40].hex()
+    found = value.decode()
+    sent = attributes_of(found)
+    if Attributes(record.tag, record.keys, dict(record.properties)) != sent:
+        return (
+            f"{DAMAGED}{found} with {record.tag!r} {record.keys} {dict(record.properties)}, "
+            f"sent with {sent.tag!r} {sent.keys} {sent.properties}"
+        )
+    return found

@@ -144,6 +144,30 @@ def refused_twice_and_visible() -> Story:
     return story.poll(3, (0, "1-1"))
 
 
+@shows("fenced-write")
+def a_zombie_is_heard() -> Story:
+    story = Story().send(1, "1-1", 0).invoke(2, "zombie-send", "t/0", ["2-1"])
+    return story.end(2, kind=Kind.INFO, err="DEADLINE").final("1-1 2-1")
+
+
+@shows("fenced-write", "unseen")
+def a_zombie_is_acknowledged_and_what_it_sent_is_nowhere() -> Story:
+    story = Story().send(1, "1-1", 0).invoke(2, "zombie-send", "t/0", ["2-1"])
+    return story.end(2, [1, 1]).final("1-1")
+
+
+@shows("fenced-write", "inconsistent-offset", "lost", "lost-write")
+def a_zombie_is_acknowledged_at_an_offset_of_another() -> Story:
+    story = Story().send(1, "1-1", 0).invoke(2, "zombie-send", "t/0", ["2-1"])
+    return story.end(2, [0, 1]).final("1-1")
+
+
+@shows("fenced-write")
+def a_zombie_is_refused_and_heard() -> Story:
+    story = Story().send(1, "1-1", 0).invoke(2, "zombie-send", "t/0", ["2-1"])
+    return story.end(2, kind=Kind.FAIL, err="STALE_EPOCH").final("1-1 2-1")
+
+
 @shows("phantom")
 def nobody_sent_it() -> Story:
     return Story().send(1, "1-1", 0).final("1-1 7-7")

@@ -246,6 +246,14 @@ def say_that_it_was_refused(b: Broken) -> bool:
     return bool(op)
 
 
+@names("fenced-write")
+def say_that_its_producer_was_fenced(b: Broken) -> bool:
+    op = b.pick([op for op in b.acked() if not op.key])
+    if op:
+        b.rows[op.i - 1].f = b.row(op).f = "zombie-send"
+    return bool(op)
+
+
 @names("phantom")
 def show_what_nobody_sent(b: Broken) -> bool:
     return b.append_at_end(b.random.choice(PLACES), "999-1")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from dledger_client.errors import error_of
 from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests.history import Header, History, HistoryWriter, Kind, read_history
 from jepsen_tests.recorder import Process, Recorder
-from jepsen_tests.workloads.values import body_of, value_of
+from jepsen_tests.workloads.values import attributes_of, message_of, value_of
 
 HEADER = Header(
     workload="log", nemeses=(), backend="none", nodes=("n1",), seed=1, seconds=1.0, began="",
@@ -79,10 +80,31 @@ def test_an_operation_that_is_broken_off_is_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 40, 5_000])
 def test_a_value_is_found_again_and_damage_is_seen(size: int) -> None:
     random = Random(size)
-    body = body_of("12-345", random, size)
-    assert value_of(body) == "12-345"
+    message = message_of("12-345", random, size)
+    assert value_of(message) == "12-345"
     for _ in range(50):
-        damaged = bytearray(body)
+        damaged = bytearray(message.body)
         damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
-        assert value_of(bytes(damaged)).startswith("!")
-    assert value_of(body[:-1]).startswith("!")
+        assert value_of(message._replace(body=bytes(damaged))).startswith("!")
+    assert value_of(message._replace(body=message.body[:-1])).startswith("!")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tag": "other"},
+        {"keys": ("other",)},
+        {"properties": {"of": "another"}},
+        {"properties": {"more": "of them"}},
+    ],
+)
+def test_what_goes_with_a_body_is_compared_too(changes: dict[str, Any]) -> None:
+    assert value_of(message_of("1-1", Random(1), 50)._replace(**changes)).startswith("!1-1 with ")
+
+
+def test_messages_come_with_all_sorts_of_things() -> None:
+    found = [attributes_of(f"1-{n}") for n in range(200)]
+    assert {len(each.keys) for each in found} == {0, 1, 2, 3}
+    assert {len(each.properties) for each in found} == {0, 1, 2, 3}
+    assert any(not each.tag.isascii() for each in found)
+    assert any("" in each.properties.values() for each in found)
