@@ -47,9 +47,7 @@ def free_ports(count: int) -> list[int]:
             found.append(port)
         if len(found) == count:
             return found
-    raise OSError(
-        f"{count} ports outside of the kernel's outgoing ones are wanted: {found} are free"
-    )
+    raise OSError(f"{count} ports that no outgoing connection gets are wanted: {found} are free")
 
 
 def _take(port: int) -> bool:

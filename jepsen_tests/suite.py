@@ -51,7 +51,9 @@ SMOKE: Final = (
     Entry("retry", ("power-cut-before-sync",), 12),
     Entry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
     Entry("fifo", ("wipe-cut-off", "starve", "next-quorum-wiped"), 40),
-    Entry("log", ("ring",), 12, nodes=5),
+    Entry("log", ("ring", "split-vote"), 22, nodes=5),
+    Entry("offsets", ("kill-while-slow", "cut-while-slow", "late-first", "leader-unheard"), 50),
+    Entry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
 )  # fmt: skip
 NIGHTLY: Final = (
     Entry("log", _all_but(()), 720, nodes=5),
