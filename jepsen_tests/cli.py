@@ -1,6 +1,7 @@
 """The command line: `python -m jepsen_tests run|list|check|suite|mutants|results`."""
 
 import asyncio
+import math
 import sys
 import time
 import traceback
@@ -46,6 +47,11 @@ app = typer.Typer(
     add_completion=False,
 )
 REFRESH_SECONDS: Final = 0.5
+TIME_MAX: Final = 7 * 86_400
+"""Seconds: longer runs would be too long to judge at once."""
+SEED_MAX: Final = (1 << 63) - 1
+ROUNDS_MAX: Final = 1_000
+JOBS_MAX: Final = 64
 
 
 def _known(what: str, names: str, known: Collection[str]) -> list[str]:
@@ -84,9 +90,12 @@ def run(
     ] = "kill,pause,isolate",
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "process",
     seconds: Annotated[
-        float, typer.Option("--time", min=1, help="Of the workload under faults.")
+        float, typer.Option("--time", min=1, max=TIME_MAX, help="Of the workload under faults.")
     ] = 60.0,
-    seed: Annotated[int | None, typer.Option(help="Default: by the clock, and shown.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=SEED_MAX, help="Default: by the clock, and shown."),
+    ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=7, help="3 or 5 members.")] = 3,
     concurrency: Annotated[int, typer.Option(min=1, max=100, help="Workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
@@ -102,6 +111,10 @@ def run(
     """Run a workload under faults against a new cluster or your own, and judge what came of it."""
     console = Console(stderr=True)
     try:
+        if not math.isfinite(seconds):  # no bound is above it, or below
+            raise BadRequest(f"--time {seconds}: must be a number of seconds")
+        if nodes % 2 == 0:
+            raise BadRequest(f"--nodes {nodes}: an odd number of members, mostly 3 or 5")
         _known("workload", workload, WORKLOADS)
         _known("backend", backend, BACKENDS)
         names = _known("nemesis", nemesis, FAULTS)
@@ -194,9 +207,15 @@ async def _show(live: Live, watch: Watch) -> None:
 @app.command()
 def suite(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
-    seed: Annotated[int, typer.Option(help="Of the first run; the next has one more.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="How often the whole suite.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; more need more cores.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the next has one more.")
+    ] = 1,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=ROUNDS_MAX, help="How often the whole suite.")
+    ] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=JOBS_MAX, help="Runs at once; more need more cores.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
     """Make several runs; the worst verdict is that of all."""
@@ -205,7 +224,7 @@ def suite(
 
 @app.command()
 def mutants(
-    seed: Annotated[int, typer.Option(help="Of every run.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of every run.")] = 1,
     only: Annotated[str, typer.Option(help="One known bug.")] = "",
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:

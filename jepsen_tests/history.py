@@ -1,7 +1,8 @@
 """What happened in a run, one JSON line for each event, in the order in which the harness saw them.
 
-Owns the format, its writer and its reader. A history is all that checkers get: it can be judged
-again at any time, by anybody, without the cluster (`python -m jepsen_tests check FILE`).
+Owns the format, its writer and its reader; what a line may hold is checked by `shapes`. A history
+is all that checkers get: it can be judged again at any time, by anybody, without the cluster
+(`python -m jepsen_tests check FILE`).
 
     {"dledger_history": 1, ...}      header: the run (Header)
     {"i": 1, "t": 81234, ...}        rows: what clients and the nemesis did (Row)
@@ -59,8 +60,10 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 from crc32c import crc32c
 
+from jepsen_tests import shapes
+
 VERSION: Final = 1
-NEMESIS: Final = -1
+NEMESIS: Final = shapes.NEMESIS
 SKIPPED: Final = "skipped: "
 """How the row of a fault that could not be done begins to say why."""
 INTERRUPTED: Final = "interrupted"
@@ -80,7 +83,7 @@ class Kind(enum.StrEnum):
     INFO = "info"
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was run, enough to run it again."""
 
     dledger_history: int = VERSION
@@ -102,7 +105,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What the workload's checkers need to know: topics, queues, budgets."""
 
 
-class Row(msgspec.Struct, omit_defaults=True, gc=False):
+class Row(msgspec.Struct, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """One event. `t` is in ns since the run began, on the harness's monotonic clock."""
 
     i: int
@@ -270,9 +273,12 @@ def _header_of(path: Path, text: bytes) -> Header:
             raise BadHistory(
                 f"{path}, line 1: a history of format {version}; this program reads {VERSION}"
             )
-        return msgspec.json.decode(text, type=Header)
+        header = msgspec.json.decode(text, type=Header)
     except msgspec.DecodeError as error:
         raise BadHistory(f"{path}, line 1: not the header of a history: {error}") from error
+    if wrong := shapes.wrong_notes(header.notes):
+        raise BadHistory(f"{path}, line 1: {wrong}")
+    return header
 
 
 @contextmanager
@@ -297,11 +303,11 @@ def read_history(path: Path) -> History:
     header = next(rows, None)
     if not isinstance(header, Header):
         raise BadHistory(f"{path}, line 1: empty")
-    pairing = Pairing()
+    pairing, shape = Pairing(), shapes.Shapes(header.nodes)
     ended: int | None = None
     for row in rows:
         if isinstance(row, Row):
-            wrong = pairing.take(row)
+            wrong = pairing.take(row) or shape.wrong(row)
             if wrong:
                 raise BadHistory(f"{path}, line {row.i + 1}: {wrong}")
         elif isinstance(row, _End):

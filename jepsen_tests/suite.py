@@ -18,6 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from jepsen_tests.child import Children
 from jepsen_tests.endings import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
@@ -112,7 +113,7 @@ def _table(name: str, outcomes: Iterable[tuple["Done", ...]]) -> Table:
                   "faults", "not done", title=f"suite {name}")  # fmt: skip
     for attempts in outcomes:
         for number, done in enumerate(attempts):
-            table.add_row(*done.row(), style="dim" if number + 1 < len(attempts) else "")
+            table.add_row(*map(Text, done.row()), style="dim" if number + 1 < len(attempts) else "")
     return table
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
@@ -63,7 +64,7 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
             each.checker,
             f"[{COLOUR[each.valid]}]{each.valid}[/]",
             looked,
-            (found + more) or each.why,
+            Text((found + more) or each.why),  # what histories hold is no markup
         )
     console.print(table)
     counts = [f"{sum(op.outcome is kind for op in history.ops)} {kind}" for kind in COUNTED]

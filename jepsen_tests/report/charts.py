@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from jepsen_tests.history import NEVER, History, Kind, Op, faults_in_force
 
+mpl.rcParams["text.parse_math"] = False  # what histories hold is no formula
 COLOURS: Final = {Kind.OK: "#3b7dd8", Kind.FAIL: "#e0a100", Kind.INFO: "#d03b3b"}
 FAULT_COLOUR: Final = "#00000018"
 POINTS_MAX: Final = 4_000

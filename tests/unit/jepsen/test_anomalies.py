@@ -35,9 +35,10 @@ def test_a_class_belongs_to_one_checker() -> None:
 
 
 def test_all_anomalies_are_counted_and_some_are_kept() -> None:
-    words = " ".join(f"1-{n}" for n in range(100))
-    judgement = judged(Story().send(1, words, 0).send(1, "1-100", 100).final("").history())["C3"]
-    assert judgement.count == 101
+    words = " ".join(f"1-{n}" for n in range(FINDINGS_MAX + 5))
+    story = Story().send(1, words, 0).send(1, "1-last", FINDINGS_MAX + 5).final("")
+    judgement = judged(story.history())["C3"]
+    assert judgement.count == FINDINGS_MAX + 6
     assert len(judgement.findings) == FINDINGS_MAX
 
 

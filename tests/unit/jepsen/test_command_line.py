@@ -25,6 +25,18 @@ from jepsen_tests.suite import Entry, missed
         (["--mutant", "no-such-bug"], "no mutant 'no-such-bug'"),
         (["--workload", "retention", "--nemesis", "wipe,kill"], "leave out wipe"),
         (["--nemesis", "kill", "--time", "4"], "no time for kill"),
+        (["--time", "0"], "'--time'"),
+        (["--time", "-5"], "'--time'"),
+        (["--time", "nan"], "--time"),
+        (["--time", "1e9"], "'--time'"),
+        (["--time", "soon"], "'--time'"),
+        (["--nodes", "0"], "'--nodes'"),
+        (["--nodes", "4"], "--nodes 4: "),
+        (["--nodes", "1000000"], "'--nodes'"),
+        (["--seed", "-1"], "'--seed'"),
+        (["--seed", str(1 << 63)], "'--seed'"),
+        (["--concurrency", "0"], "'--concurrency'"),
+        (["--sed", "1"], "--sed"),
         (["--backend", "compose", "--mutant", "dedup-off"], "ordinary brokers without it"),
         (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
         (["--bootstrap", "h:1"], "--bootstrap h:1: only of backend own"),
@@ -38,6 +50,28 @@ def test_a_bad_request_starts_nothing(
 ) -> None:
     out = tmp_path / "out"
     assert cli.main(["run", *arguments, "--out", str(out)]) == 3
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["smok"], "no suite 'smok'; did you mean smoke?"),
+        (["smoke", "--rounds", "0"], "'--rounds'"),
+        (["smoke", "--rounds", "1000000"], "'--rounds'"),
+        (["smoke", "--jobs", "0"], "'--jobs'"),
+        (["smoke", "--jobs", "-2"], "'--jobs'"),
+        (["smoke", "--jobs", "5000"], "'--jobs'"),
+        (["smoke", "--seed", "-1"], "'--seed'"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_bad_suite_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["suite", *arguments, "--out", str(out)]) == 3
     assert said in " ".join(capsys.readouterr().err.split())
     assert not out.exists()
 

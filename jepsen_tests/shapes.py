@@ -1,0 +1,219 @@
+"""What each line of a history may hold: checked when a file is read, before any checker looks.
+
+Owns one table: for each function what `k` names, what `v` is when it is invoked and when it is ok.
+A row that does not fit is described by its field, the value, and what is allowed; its line is named
+by who reads.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+
+NEMESIS: Final = -1
+PHASES: Final = ("setup", "faults", "heal", "final")
+VALUE_SHOWN_MAX: Final = 120
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Value = Annotated[str, msgspec.Meta(min_length=1)]
+Values = Annotated[list[Value], msgspec.Meta(min_length=1)]
+Runs = list[tuple[str, Natural, Values]]
+Place = Annotated[str, msgspec.Meta(pattern=r"^[^@]+/[0-9]+$")]
+
+
+class Entries(msgspec.Struct):
+    """What `entries` found."""
+
+    first: Natural
+    terms: list[Natural]
+    crcs: list[Natural]
+    applied: Natural
+    digest: str
+
+    def __post_init__(self) -> None:
+        if len(self.terms) != len(self.crcs):
+            raise ValueError(f"{len(self.terms)} terms and {len(self.crcs)} crcs")
+
+
+class Status(msgspec.Struct):
+    """What `status` found."""
+
+    role: Value
+    term: Natural
+    leader: str
+    commit: Natural
+    applied: Natural
+    first: Natural
+    last: Natural
+    incarnation: str | int
+
+
+class Resources(msgspec.Struct):
+    """What `resources` found."""
+
+    rss: Natural
+    files: Natural
+    threads: Natural
+
+
+class Notes(msgspec.Struct):
+    """Of the header's notes those that checkers read."""
+
+    budgets: dict[str, float] = {}
+    errors: list[str] | None = None
+    least_ok: dict[str, tuple[Natural, Annotated[float, msgspec.Meta(ge=0, le=1)]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """A type, and how it is called in a message."""
+
+    type: Any
+    said: str
+
+
+NOTHING: Final = What(None, "null")
+PLACE: Final = What(Place, 'a place: "topic/queue"')
+OFFSET: Final = What(Natural, "an offset: a number from 0 on")
+SENT: Final = What(Values, 'a list of values: ["1-1", ...]')
+STORED: Final = What(tuple[Natural, Natural], "[offset of the first value, term or 0]")
+READ: Final = What(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
+BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum]")
+NUMBER: Final = What(int, "a number")
+MAYBE: Final = What(int | None, "a number or null")
+REGISTER: Final = What(Value, "the name of a register")
+OF_GROUP: Final = What(
+    Annotated[str, msgspec.Meta(pattern=r"^.+@[^@]+/[0-9]+$")], 'a register: "group@topic/queue"'
+)
+EMPTY: Final = What(Annotated[str, msgspec.Meta(max_length=0)], "empty")
+ASSIGNED: Final = What(dict[Place, Natural], '{"topic/queue": offset, ...}')
+ANY: Final = What(Any, "anything")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of one function."""
+
+    k: What
+    asked: What
+    found: What
+    of_member: bool = False
+    """`node` names a member."""
+
+
+SHAPES: Final[Mapping[str, Shape]] = {
+    "send": Shape(PLACE, SENT, STORED),
+    "resend": Shape(PLACE, SENT, STORED),
+    "zombie-send": Shape(PLACE, SENT, STORED),
+    "assign": Shape(EMPTY, ASSIGNED, NOTHING),
+    "poll": Shape(EMPTY, NOTHING, READ),
+    "crash": Shape(EMPTY, NOTHING, NOTHING),
+    "trim": Shape(PLACE, OFFSET, OFFSET),
+    "bounds": Shape(PLACE, NOTHING, BOUNDS),
+    "commit": Shape(OF_GROUP, OFFSET, NOTHING),
+    "reset": Shape(OF_GROUP, OFFSET, NOTHING),
+    "committed": Shape(OF_GROUP, NOTHING, MAYBE),
+    "set": Shape(REGISTER, NUMBER, NOTHING),
+    "get": Shape(REGISTER, NOTHING, MAYBE),
+    "drain": Shape(PLACE, NOTHING, READ, of_member=True),
+    "entries": Shape(
+        EMPTY, NOTHING,
+        What(Entries, "first, terms, crcs (as many), applied, digest"), of_member=True,
+    ),
+    "status": Shape(
+        EMPTY, NOTHING,
+        What(Status, "role, term, leader, commit, applied, first, last, incarnation"),
+        of_member=True,
+    ),
+    "resources": Shape(EMPTY, NOTHING, What(Resources, "rss, files, threads"), of_member=True),
+}  # fmt: skip
+
+
+class Row(Protocol):
+    """As in `history`."""
+
+    t: int
+    p: int
+    f: str
+    k: str
+    v: Any
+    node: str
+
+    @property
+    def type(self) -> str:
+        """invoke, ok, fail or info."""
+        ...
+
+
+class Shapes:
+    """Looks at the rows of one history, in order."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        self._nodes = nodes
+        self._t = 0
+
+    def wrong(self, row: Row) -> str:
+        """Return what is wrong with the next row, empty if nothing is."""
+        if row.t < self._t:
+            return f"t is {row.t}, allowed is {self._t} or later: time does not go back"
+        self._t = row.t
+        if row.p == NEMESIS:
+            return self._wrong_of_nemesis(row)
+        if row.p < NEMESIS:
+            return f"p is {row.p}, allowed are process numbers from 0 on, and -1 for the nemesis"
+        shape = SHAPES.get(row.f)
+        if shape is None:
+            return f"f is {_shown(row.f)}, allowed are {_names(row.f, SHAPES)}"
+        if row.type == "invoke":
+            return self._wrong_of_invocation(row, shape)
+        return _unlike("v", row.v, shape.found if row.type == "ok" else NOTHING, row)
+
+    def _wrong_of_invocation(self, row: Row, shape: Shape) -> str:
+        if shape.of_member and row.node not in self._nodes:
+            return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
+        return _unlike("k", row.k, shape.k, row) or _unlike("v", row.v, shape.asked, row)
+
+    def _wrong_of_nemesis(self, row: Row) -> str:
+        if row.f == "phase" and row.k not in PHASES:
+            return f"k of a phase is {_shown(row.k)}, allowed are {', '.join(PHASES)}"
+        if not re.fullmatch(r"[\w-]+", row.f):
+            return f"f of the nemesis is {_shown(row.f)}, allowed is the name of a fault"
+        return _unlike("v", row.v, NOTHING, row)
+
+
+def wrong_notes(notes: Mapping[str, Any]) -> str:
+    """Return what is wrong with the notes of a header, empty if nothing is."""
+    try:
+        msgspec.convert(notes, Notes)
+    except msgspec.ValidationError as error:
+        return f"notes: {error}"
+    return ""
+
+
+def _unlike(field: str, value: Any, what: What, row: Row) -> str:
+    if what.type is None:
+        fits = value is None
+    else:
+        try:
+            msgspec.convert(value, what.type)
+        except msgspec.ValidationError:
+            fits = False
+        else:
+            fits = True
+    if fits:
+        return ""
+    return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}..."
+
+
+def _names(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did somebody mean {near[0]}, or is it of a newer program?" if near else ""
+    return ", ".join(known) + hint

@@ -1,0 +1,149 @@
+"""What a history's lines may hold, and that nothing in them becomes code of a page or terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jepsen_tests.cli import main
+from jepsen_tests.history import BadHistory, HistoryWriter, Kind, Row, read_history
+from jepsen_tests.shapes import SHAPES
+from tests.unit.jepsen.member_anomalies import entries, status
+from tests.unit.jepsen.model import valid_story
+from tests.unit.jepsen.stories import Story, header
+from tests.unit.jepsen.test_history import rewrite
+
+
+def written(folder: Path, rows: list[Row], **notes: Any) -> Path:
+    path = folder / "history.jsonl"
+    with HistoryWriter(path, header(**notes)) as writer:
+        for row in rows:
+            writer.append(row)
+        writer.close(rows[-1].t if rows else 0)
+    return path
+
+
+def why_bad(folder: Path, rows: list[Row], **notes: Any) -> str:
+    with pytest.raises(BadHistory) as caught:
+        read_history(written(folder, rows, **notes))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_valid_histories_fit(tmp_path: Path, seed: int) -> None:
+    story = valid_story(seed)
+    assert read_history(written(tmp_path, story.rows)).ops == story.history().ops
+
+
+STATUS, ENTRIES = status(), entries([7, 8])
+WRONG: list[tuple[str, Any, Any, str]] = [
+    # function, what is asked, what came of it, what is said
+    ("send", [], [0, 1], 'v of send (invoke) is [], allowed is a list of values: ["1-1", ...]'),
+    ("send", "1-1", [0, 1], 'v of send (invoke) is "1-1"'),
+    ("send", ["1-1", 5], [0, 1], 'v of send (invoke) is ["1-1",5]'),
+    ("send", ["1-1"], None, "v of send (ok) is null, allowed is [offset of the first value, term"),
+    ("resend", ["1-1"], [-1, 0], "v of resend (ok) is [-1,0]"),
+    ("zombie-send", ["1-1"], [1], "v of zombie-send (ok) is [1]"),
+    ("assign", {"t": 0}, None, 'v of assign (invoke) is {"t":0}'),
+    ("assign", {"t/0": -1}, None, 'v of assign (invoke) is {"t/0":-1}'),
+    ("poll", 1, [], "v of poll (invoke) is 1, allowed is null"),
+    ("poll", None, [["t/0", 0, []]], "v of poll (ok) is"),
+    ("poll", None, [["t/0", "0", ["1-1"]]], "v of poll (ok) is"),
+    ("trim", -5, 0, "v of trim (invoke) is -5, allowed is an offset: a number from 0 on"),
+    ("bounds", None, [1], "v of bounds (ok) is [1], allowed is [minimum, maximum]"),
+    ("commit", 1.5, None, "v of commit (invoke) is 1.5"),
+    ("committed", None, "7", 'v of committed (ok) is "7", allowed is a number or null'),
+    ("set", None, None, "v of set (invoke) is null, allowed is a number"),
+    ("get", None, [], "v of get (ok) is []"),
+    ("drain", None, {}, "v of drain (ok) is {}"),
+    ("status", None, STATUS | {"term": -1}, "v of status (ok) is"),
+    ("status", None, {"role": "leader"}, "allowed is role, term, leader, commit"),
+    ("entries", None, ENTRIES | {"crcs": []}, "v of entries (ok) is"),
+    ("resources", None, {"rss": 1}, 'v of resources (ok) is {"rss":1}, allowed is rss, files'),
+]
+KEYS = {"commit": "g@t/0", "committed": "g@t/0", "set": "r", "get": "r"}
+
+
+def _key(f: str) -> str:
+    shape = SHAPES[f]
+    return KEYS.get(f, "t/0" if "place" in shape.k.said else "")
+
+
+@pytest.mark.parametrize(("f", "asked", "found", "said"), WRONG)
+def test_a_value_that_does_not_fit_is_named(
+    tmp_path: Path, f: str, asked: Any, found: Any, said: str
+) -> None:
+    story = Story().invoke(1, f, _key(f), asked, node="n1").end(1, found)
+    line = 2 if "(invoke)" in said else 3
+    assert f"line {line}: " in why_bad(tmp_path, story.rows)
+    assert said in why_bad(tmp_path, story.rows)
+
+
+@pytest.mark.parametrize(
+    ("f", "k", "said"),
+    [
+        ("bounds", "t", 'k of bounds (invoke) is "t", allowed is a place: "topic/queue"'),
+        ("bounds", "t/x", 'k of bounds (invoke) is "t/x"'),
+        ("committed", "t/0", 'allowed is a register: "group@topic/queue"'),
+        ("get", "", "allowed is the name of a register"),
+        ("poll", "t/0", 'k of poll (invoke) is "t/0", allowed is empty'),
+        ("pol", "", 'f is "pol", allowed are send, resend'),
+        ("pol", "", "did somebody mean poll, or is it of a newer program?"),
+    ],
+)
+def test_a_key_or_function_that_does_not_fit_is_named(
+    tmp_path: Path, f: str, k: str, said: str
+) -> None:
+    assert said in why_bad(tmp_path, [Row(0, 1, 1, Kind.INVOKE, f, k)])
+
+
+def test_other_fields_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    ends = Story().invoke(1, "poll").end(1, [], kind=Kind.FAIL).rows
+    assert "v of poll (fail) is [], allowed is null" in why_bad(tmp_path, ends)
+    asked = [Row(0, 1, 1, Kind.INVOKE, "status", node="n9")]
+    assert 'node of status is "n9", allowed are n1, n2, n3' in why_bad(tmp_path, asked)
+    assert "p is -7" in why_bad(tmp_path, [Row(0, 1, -7, Kind.INVOKE, "poll")])
+    assert 'k of a phase is "end"' in why_bad(tmp_path, Story().phase("end").rows)
+    assert "f of the nemesis is" in why_bad(tmp_path, [Row(0, 1, -1, Kind.OK, "<script>")])
+
+
+def test_time_that_goes_back_is_named(tmp_path: Path) -> None:
+    rows = [Row(0, 5, 1, Kind.INVOKE, "poll"), Row(0, 5, 1, Kind.OK, "poll", v=[])]
+    path = written(tmp_path, rows)
+    text = path.read_bytes().replace(b'"i":2,"t":5', b'"i":2,"t":4')
+    path.write_bytes(text)
+    rewrite(path, [line[: -len(',"crc":"00000000"}\n')] for line in text.splitlines(keepends=True)])
+    with pytest.raises(BadHistory, match="line 3: t is 4, allowed is 5 or later"):
+        read_history(path)
+
+
+@pytest.mark.parametrize(
+    "notes", [{"budgets": {"kill": "x"}}, {"errors": 5}, {"least_ok": {"send": [1, 7.0]}}]
+)
+def test_notes_that_do_not_fit_are_named(tmp_path: Path, notes: dict[str, Any]) -> None:
+    assert "line 1: notes: " in why_bad(tmp_path, [], **notes)
+
+
+def test_a_field_of_a_newer_program_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    head = msgspec.json.encode(header())[:-1]
+    rewrite(path, [head, b'{"i":1,"t":1,"p":1,"type":"invoke","f":"poll","colour":"red"'])
+    with pytest.raises(BadHistory, match="line 2: Object contains unknown field `colour`"):
+        read_history(path)
+
+
+EVIL = "<script>alert(1)</script>[bold]$x^$[/]"
+
+
+def test_nothing_of_a_history_is_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story().phase("faults").send(1, "1-1", 0).fault("kill", EVIL)
+    story.begin_send(2, EVIL.replace(" ", "")).end(2, kind=Kind.INFO, err=f"{EVIL}: x")
+    story.poll(3, (0, f"!{EVIL}")).poll(3, (1, EVIL)).invoke(5, "set", EVIL, 1).end(5)
+    story.op(6, "get", EVIL, None, 7).phase("final").final("1-1")
+    path = written(tmp_path, story.rows, errors=["X"])
+    assert main(["check", str(path)]) == 1
+    page = path.with_name("report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "[bold]" in capsys.readouterr().err.replace("\n", "")
