@@ -68,6 +68,25 @@ class Wire:
         (found,) = reply.offsets
         return found.offset if found.offset >= 0 else None
 
+    async def commit(
+        self, group: str, place: tuple[str, int], offset: int, timeout: float, *, reset: bool
+    ) -> None:
+        """Store a consumer group's offset, in one try.
+
+        A client's own repeats would take effect at other times than the call, and the last of them
+        alone would say what became of all.
+        """
+        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
+        request = pb.CommitOffsetsRequest(consumer_group=group, reset=reset)
+        request.offsets.add(queue=pb.QueueRef(topic=place[0], queue=place[1]), offset=offset)
+        try:
+            reply = await stub.CommitOffsets(request, timeout=timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        code = Code(reply.codes[0])
+        if code is not Code.OK:
+            raise DledgerError(code, f"stored is {reply.stored_offsets[0]}")
+
     async def append(self, batch: bytes, timeout: float) -> AnswerRow:
         """Append one batch; raises what the member answered, or UNKNOWN_OUTCOME."""
         frame = encode_append([batch], 1, int(timeout * 1000))

@@ -1,14 +1,16 @@
-"""W5: offsets of consumer groups as registers: committed, reset and read by several at once."""
+"""W5: offsets of consumer groups as registers: committed, reset and read by several at once.
+
+At any member, and each call is tried once: what a client repeats may take effect more than once.
+"""
 
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, ClassVar, Final
 
-from dledger_client import AsyncAdmin
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.clients import Worker, place_of, split_place
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-offsets"
@@ -18,6 +20,7 @@ REGISTER_OPERATIONS_MAX: Final = 1_500
 """Of one register. A new group's name makes a new one: checking takes more than linear time."""
 ACTIONS: Final = {"commit": 5, "reset": 1, "committed": 6}
 READ_SECONDS: Final = 2.0
+COMMIT_SECONDS: Final = 4.0
 SENDS_BEFORE: Final = 200
 """Offsets from 0 to this are there to be committed."""
 
@@ -54,7 +57,6 @@ class OffsetsWorkload(Workload):
     async def _work(self, stage: Stage, random: Random) -> None:
         process, backend = Process(stage.recorder), stage.backend
         async with AsyncExitStack() as stack:
-            admin = await stack.enter_async_context(AsyncAdmin(backend.bootstrap, CONNECTION))
             wires = [Wire(backend.address(node), backend.group) for node in backend.nodes]
             for wire in wires:
                 await stack.enter_async_context(wire)
@@ -64,11 +66,12 @@ class OffsetsWorkload(Workload):
                 group = f"{random.choice(GROUPS)}-{life}"
                 place = place_of(TOPIC, random.randrange(QUEUES))
                 action = random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+                wire = random.choice(wires)
                 if action == "committed":
-                    await _read(process, random.choice(wires), group, place)
+                    await _read(process, wire, group, place)
                 else:
                     is_reset, offset = action == "reset", random.randint(0, SENDS_BEFORE)
-                    await _commit(process, admin, group, place, offset, is_reset=is_reset)
+                    await _commit(process, wire, group, place, offset, is_reset=is_reset)
                 await stage.pause(random)
 
 
@@ -83,12 +86,12 @@ async def _read(process: Process, wire: Wire, group: str, place: str) -> None:
 
 
 async def _commit(
-    process: Process, admin: AsyncAdmin, group: str, place: str, offset: int, *, is_reset: bool
+    process: Process, wire: Wire, group: str, place: str, offset: int, *, is_reset: bool
 ) -> None:
-    commit = {split_place(place): offset}
+    queue = split_place(place)
     await process.do(
         "reset" if is_reset else "commit", _register(group, place), offset,
-        lambda: admin.commit_offsets(group, commit, reset=is_reset), lambda _: None,
+        lambda: wire.commit(group, queue, offset, COMMIT_SECONDS, reset=is_reset), lambda _: None,
     )  # fmt: skip
 
 
