@@ -60,8 +60,8 @@ class Observer:
 
             async def call(node: str = node) -> tuple[list[EntryMark], MemberStatus]:
                 address = backend.inner_address(node)
-                marks = await self._admin.log_entries(address, backend.group)
-                return marks, await self._admin.status(address, backend.group)
+                status = await self._admin.status(address, backend.group)  # it holds that much
+                return await self._admin.log_entries(address, backend.group), status
 
             await self._process.do("entries", "", None, call, _shown_entries, node=node, reads=True)
 

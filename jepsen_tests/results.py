@@ -53,8 +53,8 @@ def _read(path: Path) -> Outcome:
         results=json.loads(path.read_text()),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in faults),
         gaps=[
-            (fault.name, seconds(ended - fault.start))
-            for fault, ended, _ in recoveries(View(history))
+            (fault.name, seconds(ended - start))
+            for fault, start, ended, _ in recoveries(View(history))
         ],
     )
 

@@ -54,7 +54,7 @@ CHECKERS: Final = (
         ("nonmonotonic-send", "wrong-reply", "split-batch", "gap"), offset_arithmetic,
     ),
     Checker(
-        "C9", "real-time order", "a send acknowledged before another began stands before it",
+        "C9", "real-time order", "what was stored before a send began stands before what it sent",
         ("real-time",), real_time_order,
     ),
     Checker(
@@ -62,8 +62,9 @@ CHECKERS: Final = (
         ("poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll"), polls,
     ),
     Checker(
-        "C11", "committed visibility", "what was read once stays; confirmed bounds never go back",
-        ("un-read", "bounds-back", "stale-bounds"), committed_visibility,
+        "C11", "committed visibility",
+        "what was read once stays; bounds never go back; nothing is trimmed that was not asked for",
+        ("un-read", "bounds-back", "stale-bounds", "over-trimmed"), committed_visibility,
     ),
     Checker(
         "C12", "key order", "values of an ordering key are in one place, read as they were sent",
@@ -75,11 +76,12 @@ CHECKERS: Final = (
     ),
     Checker(
         "C15", "replica equality", "members hold identical applied entries and state",
-        ("different-entry", "different-digest"), replica_equality,
+        ("different-entry", "different-digest", "missing-entry"), replica_equality,
     ),
     Checker(
         "C16", "Raft invariants", "one leader in a term; term, commit, applied never go back",
-        ("two-leaders", "index-order", "term-back", "first-back", "commit-back", "applied-back"),
+        ("two-leaders", "other-leader", "unnamed-leader", "index-order", "term-back", "first-back",
+         "commit-back", "applied-back"),
         raft_invariants,
     ),
     Checker(

@@ -22,15 +22,16 @@ def recovery_time(view: View) -> Judgement:
     """C17. After a fault begins, a write invoked after it is acknowledged within the budget.
 
     One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
-    Faults that were in force together have all their budgets together. A fault after which nobody
+    Faults that were in force together have all their budgets together, and when one begins before
+    the group recovered from another, the clock starts anew for both. A fault after which nobody
     wrote again tells nothing. Figures: median and worst per class, and the longest time without an
     acknowledged send, per place and overall.
     """
     judgement = Judgement("C17")
     budgets: dict[str, float] = view.header.notes.get("budgets", {})
     times: defaultdict[str, list[float]] = defaultdict(list)
-    for fault, ended, first in recoveries(view):
-        took = seconds(ended - fault.start)
+    for fault, start, ended, first in recoveries(view):
+        took = seconds(ended - start)
         times[fault.name].append(took)
         together = [o.name for o in view.faults if o.start < fault.end and fault.start < o.end]
         budget = sum(budgets.get(name, 0.0) for name in together)
@@ -50,10 +51,11 @@ def recovery_time(view: View) -> Judgement:
     return judgement
 
 
-def recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
-    """Yield fault, when the first write that began after it was acknowledged, and that write.
+def recoveries(view: View) -> Iterator[tuple[Fault, int, int, Op | None]]:
+    """Yield fault, since when, when the first write begun since was acknowledged, and that write.
 
-    The end of the history stands for one that never came.
+    That is since it began, or since the last one began of those that came before the group had
+    recovered. The end of the history stands for a write that never came.
     """
     begins = [op.began for op in view.writes]
     earliest: list[Op | None] = [None] * (len(begins) + 1)
@@ -61,11 +63,19 @@ def recoveries(view: View) -> Iterator[tuple[Fault, int, Op | None]]:
         op, later = view.writes[at], earliest[at + 1]
         is_earlier = op.is_ok and (later is None or op.ended < later.ended)
         earliest[at] = op if is_earlier else later
+    starts = sorted(fault.start for fault in view.faults)
     for fault in view.faults:
-        at = bisect_right(begins, fault.start)
-        first = earliest[at]
+        start = fault.start
+        while True:
+            at = bisect_right(begins, start)
+            first = earliest[at]
+            ended = first.ended if first else view.history.ended
+            next_start = bisect_right(starts, start)
+            if next_start == len(starts) or starts[next_start] >= ended:
+                break
+            start = starts[next_start]
         if at < len(begins):
-            yield fault, first.ended if first else view.history.ended, first
+            yield fault, start, ended, first
 
 
 def _gaps(view: View, judgement: Judgement) -> None:
@@ -88,9 +98,10 @@ def _longest(ends: Iterable[int]) -> float:
 def liveness(view: View) -> Judgement:
     """C18. In the final phase every place takes writes and can be read, and all members agree.
 
-    Their last statuses name one leader and equal commit indices. No member ended by itself, unless
-    a fault that may end it had hit it before ("died"). Not judged: places to which
-    nobody tried to send in that phase (unknown), members when the workload asked none.
+    Their last statuses show one leader and followers, of one term, that have committed and applied
+    the same; each gave up what it holds of every place (drains). No member ended by itself, unless
+    a fault that may end it had hit it before ("died"). Not judged: places to which nobody tried to
+    send in that phase (unknown), members when nobody asked any.
     """
     judgement = Judgement("C18")
     for row in view.history.faults:
@@ -111,6 +122,7 @@ def liveness(view: View) -> Judgement:
         _is_readable(place, bounds[place], judgement)
     if asked:
         _is_converged(view, judgement)
+    _is_drained(view, judgement)
     return judgement
 
 
@@ -162,12 +174,33 @@ def _is_converged(view: View, judgement: Judgement) -> None:
         last[op.node] = op
     if not last:
         return
-    leaders = [node for node, op in last.items() if op.result["role"] == "leader"]
-    commits = {node: op.result["commit"] for node, op in sorted(last.items())}
-    if len(leaders) != 1 or len(set(commits.values())) > 1:
+    found = {node: op.result for node, op in sorted(last.items())}
+    roles = sorted(each["role"] for each in found.values())
+    ends = {(each["term"], each["commit"]) for each in found.values()}
+    is_applied = all(each["applied"] == each["commit"] for each in found.values())
+    if roles != [*["follower"] * (len(roles) - 1), "leader"] or len(ends) > 1 or not is_applied:
         judgement.add(
             "not-converged",
-            f"leaders in the end: {', '.join(leaders) or 'none'}; commit indices: "
-            + ", ".join(f"{node} {commit}" for node, commit in commits.items()),
+            "in the end: "
+            + "; ".join(
+                f"{node} {each['role']}, term {each['term']}, commit {each['commit']}, applied "
+                f"{each['applied']}"
+                for node, each in found.items()
+            ),
             (op.done for op in last.values()),
         )
+
+
+def _is_drained(view: View, judgement: Judgement) -> None:
+    """Each member that was asked for what it holds of a place has told it."""
+    asked: dict[tuple[str, str], list[Op]] = {}
+    for op in view.ops("drain"):
+        if view.is_final(op):
+            asked.setdefault((op.node, op.k), []).append(op)
+    for (node, place), ops in sorted(asked.items()):
+        if not any(op.is_ok for op in ops):
+            judgement.add(
+                "not-converged",
+                f"{node} did not tell what it holds of {place}: {ops[-1].err or 'no answer'}",
+                (op.i for op in ops),
+            )

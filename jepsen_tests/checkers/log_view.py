@@ -128,8 +128,8 @@ class PlaceLog:
         """Below it values may be gone: the highest minimum, or offset asked of a trim."""
         self.polled = Coverage()
         self.finally_read = Coverage()
-        self.finally_asked = False
-        """There was a final read, even if it gave nothing."""
+        self.finally_asked = 0
+        """The row in which the first final read was invoked, even if it gave nothing; 0: none."""
         self._known: list[int] | None = None
 
     def known(self) -> list[int]:

@@ -142,7 +142,7 @@ def lost_write(view: View) -> Judgement:
 
 
 def unseen(view: View) -> Judgement:
-    """C3. What was acknowledged before the final phase has been read when the phase is over.
+    """C3. What was acknowledged before the final reads has been read when the phase is over.
 
     Jepsen's kafka workload (unseen): catches loss above the highest read, which C1 and C2 cannot.
     Final reads that end below the highest known offset leave unseen what lies above. Where a place
@@ -157,7 +157,7 @@ def unseen(view: View) -> Judgement:
             continue
         if view.final_row is None:
             continue
-        if sent.known_row > view.final_row:
+        if sent.known_row > max(view.final_row, place.finally_asked):
             later += 1
         elif _is_unseen(place, sent):
             judgement.add(

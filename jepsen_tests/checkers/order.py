@@ -13,7 +13,7 @@ Offset = Callable[[Sent], int]
 
 
 def real_time_order(view: View) -> Judgement:
-    """C9. A send that was acknowledged before another began stands before it.
+    """C9. What was acknowledged, or read, before a send began stands before what that one sent.
 
     Linearizable append. The second may be of unknown outcome when a read shows where it is. Of a
     value that is at several offsets the harmless one is taken: duplicates are C5's; equal offsets
@@ -27,7 +27,7 @@ def real_time_order(view: View) -> Judgement:
         for later, earlier, offset in pairs:
             judgement.add(
                 "real-time",
-                f"{place}: {_shown(earlier)} was acknowledged at offset {offset} before "
+                f"{place}: {_shown(earlier)} was known to be at offset {offset} before "
                 f"{_shown(later)} began, which stands below it",
                 (earlier.i, earlier.done, later.i, later.done or later.i),
             )
@@ -110,8 +110,7 @@ def _out_of_order(
             high = min((high for high in map(highest, batch) if high >= 0), default=-1)
         if low < 0:
             continue
-        if batch[0].acked_row:
-            completed.append((batch[0].acked_row, low, op))
+        completed += [(sent.known_row, lowest(sent), op) for sent in batch if sent.known_row]
         invoked.append((op.i, (op, high)))
     for (later, stands), offset, earlier in high_water(completed, invoked):
         if stands < offset:

@@ -25,6 +25,8 @@ def errors(view: View) -> Judgement:
     ops = view.history.ops
     judgement.facts["looked_at"] = len(ops)
     names: list[str] | None = view.header.notes.get("errors")
+    if not any(op.is_ok for op in ops):
+        judgement.unknown("no operation succeeded")
     if names is not None:
         _are_known(ops, set(names), judgement)
     for f, (count, share) in view.header.notes.get("least_ok", {}).items():

@@ -5,6 +5,8 @@ says. A crash forgets all positions, an assign those of the places that it does 
 that failed moves nothing. Feeds every run into the log view, with the offsets that it covers.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from jepsen_tests.checkers.log_view import DRAINED, FINAL, POLLED, LogView
@@ -64,12 +66,13 @@ class Readers:
             positions[name] = end, op.done
         self.runs += len(op.result)
         if means & FINAL:
-            self._finally_asked(positions)
+            self._finally_asked(positions, op)
 
-    def _finally_asked(self, positions: dict[str, tuple[int, int]]) -> None:
+    def _finally_asked(self, names: Iterable[str], op: Op) -> None:
         """A place that gave no value was still asked: it has a final read, of nothing."""
-        for name in positions:
-            self._log.places[name].finally_asked = True
+        for name in names:
+            place = self._log.places[name]
+            place.finally_asked = place.finally_asked or op.i
 
     def _drained(self, op: Op) -> None:
         means = DRAINED | FINAL if self._is_final(op) else DRAINED
@@ -82,7 +85,7 @@ class Readers:
             position = max(position, end)
         self.runs += len(op.result)
         if means & FINAL:
-            self._log.places[op.k].finally_asked = True
+            self._finally_asked([op.k], op)
 
     def _cover(self, name: str, start: int, end: int, means: int) -> None:
         place = self._log.places[name]

@@ -45,10 +45,11 @@ def _skipped(place: PlaceLog, jump: Jump) -> int | None:
 
 
 def committed_visibility(view: View) -> Judgement:
-    """C11. What was read once stays readable, and confirmed bounds never go back.
+    """C11. What was read once stays readable, bounds never go back, no trim is exceeded.
 
     A poll must show committed values only, so a later leader cannot lose them. A maximum that a
-    quorum confirmed lies above all that was acknowledged or read before it was asked for.
+    quorum confirmed lies above all that was acknowledged or read before it was asked for. A minimum
+    lies at most where a trim was asked for: what stands above is promised to stay.
     """
     judgement = Judgement("C11")
     looked_at = 0
@@ -62,6 +63,7 @@ def committed_visibility(view: View) -> Judgement:
     for name, ops in bounds.items():
         _going_back(name, ops, judgement)
     _stale(view, bounds, judgement)
+    _over_trimmed(view, judgement)
     judgement.facts |= {"looked_at": looked_at, "bounds": sum(map(len, bounds.values()))}
     return judgement
 
@@ -108,6 +110,25 @@ def _stale(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> Non
                     f"had been {'read' if op.f in ('poll', 'drain') else 'acknowledged'}",
                     (op.i, op.done, asked.i, asked.done),
                 )
+
+
+def _over_trimmed(view: View, judgement: Judgement) -> None:
+    trims = [op for op in view.ops("trim") if not op.is_failed]
+    asked: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in trims:
+        asked[op.k].append(op)
+    for op in view.ops("trim", "bounds"):
+        if not op.is_ok:
+            continue
+        minimum = op.result if op.f == "trim" else op.result[0]
+        most = max((trim.asked for trim in asked[op.k] if trim.i < op.done), default=0)
+        if minimum > most:
+            judgement.add(
+                "over-trimmed",
+                f"{op.k}: the minimum is {minimum}, no trim that had begun asked for more than "
+                f"{most}",
+                (op.i, op.done),
+            )
 
 
 def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:

@@ -21,7 +21,8 @@ def replica_equality(view: View) -> Judgement:
     """C15. In the final phase members hold identical applied entries, and equal derived state.
 
     Compared up to the smaller applied index of each two members: an entry above it may yet be
-    replaced. Equal applied indices mean equal digests.
+    replaced. Equal applied indices mean equal digests. A member holds all that it has applied, from
+    its first entry on.
     """
     judgement = Judgement("C15")
     rows = view.final("entries")
@@ -51,6 +52,13 @@ def _compare_entries(
 ) -> None:
     """Compare applied entries with those seen so far; name the first one that differs."""
     first, terms, crcs = op.result["first"], op.result["terms"], op.result["crcs"]
+    end = first + len(terms)
+    if terms and end <= op.result["applied"]:
+        judgement.add(
+            "missing-entry",
+            f"{op.node} has applied {op.result['applied']} entries, and holds {first} to {end - 1}",
+            (op.i, op.done),
+        )
     named = False
     for index, entry in enumerate(zip(terms, crcs, strict=True), first):
         if index > op.result["applied"]:
@@ -67,15 +75,17 @@ def _compare_entries(
 
 
 def raft_invariants(view: View) -> Judgement:
-    """C16. One leader in a term; what members say of their log does not go back.
+    """C16. One leader in a term, named by others; what members say of their log never goes back.
 
     Term and first index never go back while a member keeps its incarnation. Commit and applied
     index are partly kept in memory only: they are compared within one life of the process, which
-    a fault that may restart it ends.
+    a fault that may restart it ends, and its own death. Nobody names another leader in a term than
+    who says to lead it; in the end a majority names it.
     """
     judgement = Judgement("C16")
     statuses = [op for op in view.ops("status") if op.is_ok]
     _leaders(statuses, judgement)
+    _named(view, judgement)
     lives = _Lives(view)
     by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
     by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)
@@ -110,6 +120,38 @@ def _leaders(statuses: Iterable[Op], judgement: Judgement) -> None:
                 f"{other.node} and {op.node} both lead in term {op.result['term']}",
                 (other.done, op.done),
             )
+    for op in statuses:
+        leads = leaders.get(op.result["term"])
+        named = op.result["leader"]
+        if leads is not None and named and named != leads.node and op.node != named:
+            judgement.add(
+                "other-leader",
+                f"{op.node} names {named} as the leader of term {op.result['term']}, which "
+                f"{leads.node} says to lead",
+                (leads.done, op.done),
+            )
+
+
+def _named(view: View, judgement: Judgement) -> None:
+    """In the end who leads is named by a majority of those who were asked."""
+    last = {op.node: op for op in sorted(view.final("status"), key=lambda op: op.done)}
+    for leads in last.values():
+        term = leads.result["term"]
+        if leads.result["role"] != "leader":
+            continue
+        if any(op.result["term"] > term for op in last.values()):
+            continue  # it is deposed, and has not heard of it
+        naming = [
+            op.node for op in last.values()
+            if op.result["term"] == term and op.result["leader"] == leads.node
+        ]  # fmt: skip
+        if 2 * len(naming) <= len(view.header.nodes) and len(last) == len(view.header.nodes):
+            names = ", ".join(naming) or "nobody"
+            judgement.add(
+                "unnamed-leader",
+                f"{leads.node} leads term {term} in the end, and it is named by {names} alone",
+                (op.done for op in last.values()),
+            )
 
 
 def _in_order(op: Op, judgement: Judgement) -> None:
@@ -138,12 +180,20 @@ class _Lives:
     """Tells the lives of members' processes apart by the faults that may have ended them.
 
     Such a fault lasts from the row that begins it, not only from when it is in force, until healed.
+    A member that was found dead died at some time since the heal before.
     """
 
     def __init__(self, view: View) -> None:
         self._nodes = view.header.nodes
         self._faults = [fault for fault in view.faults if not fault.name.startswith(LIVES_ON)]
         self._hits: dict[str, list[tuple[int, int]]] = {}
+        self._deaths: list[tuple[str, int, int]] = []
+        healed = 0
+        for row in view.history.faults:
+            if row.f == "died":
+                self._deaths.append((row.k, healed, row.t))
+            elif row.f == "heal":
+                healed = row.t
 
     def of(self, op: Op) -> int | None:
         """Return a number for the life an operation met; None when it may have met several."""
@@ -154,6 +204,7 @@ class _Lives:
                 for fault in self._faults
                 if fault.hits(op.node, self._nodes)
             ]
+            hits += [(start, end) for node, start, end in self._deaths if node == op.node]
         if any(start < op.ended and op.began < end for start, end in hits):
             return None
         return sum(end <= op.began for _, end in hits)

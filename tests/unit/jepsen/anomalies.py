@@ -314,6 +314,34 @@ def a_value_has_moved() -> Story:
     return story.phase("final").on("n1", "drain", runs, "t/0")
 
 
+@shows("over-trimmed")
+def the_minimum_is_above_what_was_asked_for() -> Story:
+    story = three_sent().op(5, "trim", "t/0", 1, 1)
+    return story.op(6, "bounds", "t/0", None, [2, 3]).final("1-3", first=2)
+
+
+@shows("over-trimmed")
+def a_trim_does_more_than_it_was_asked() -> Story:
+    return three_sent().op(5, "trim", "t/0", 1, 2).final("1-3", first=2)
+
+
+@shows("over-trimmed")
+def a_refused_trim_is_done() -> Story:
+    story = three_sent().invoke(5, "trim", "t/0", 2).end(5, kind=Kind.FAIL, err="NOT_LEADER")
+    return story.op(6, "bounds", "t/0", None, [2, 3]).final("1-3", first=2)
+
+
+@shows("unseen")
+def what_was_sent_after_the_heal_is_not_read() -> Story:
+    story = Story().send(1, "1-1", 0).phase("final").send(1, "1-2", 1)
+    return story.final("1-1", nodes=("n1",))
+
+
+@shows("real-time")
+def a_send_stands_below_what_was_read_before_it_began() -> Story:
+    return Story().lose(1, "1-1").poll(2, (1, "1-1")).send(3, "3-1", 0).final("3-1 1-1")
+
+
 @shows("bounds-back")
 def the_maximum_goes_back() -> Story:
     return Story().op(1, "bounds", "t/0", None, [0, 9]).op(2, "bounds", "t/0", None, [0, 8])
@@ -321,7 +349,8 @@ def the_maximum_goes_back() -> Story:
 
 @shows("bounds-back")
 def the_minimum_goes_back() -> Story:
-    return Story().op(1, "bounds", "t/0", None, [4, 9]).op(2, "bounds", "t/0", None, [3, 9])
+    story = Story().op(5, "trim", "t/0", 4, 4)
+    return story.op(1, "bounds", "t/0", None, [4, 9]).op(2, "bounds", "t/0", None, [3, 9])
 
 
 @shows("stale-bounds")

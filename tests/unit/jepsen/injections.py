@@ -434,6 +434,14 @@ def let_bounds_go_back(b: Broken) -> bool:
     return bool(pair)
 
 
+@names("over-trimmed", may="bounds-back")
+def trim_too_much(b: Broken) -> bool:
+    op = b.pick([op for op in b.of("trim") if op.is_ok and op.i < b.final])
+    if op:
+        b.row(op).v = max(each.asked for each in b.of("trim") if each.k == op.k) + 1
+    return bool(op)
+
+
 @names("stale-bounds", may="bounds-back")
 def let_bounds_be_old(b: Broken) -> bool:
     found = [

@@ -12,8 +12,9 @@ def status(role: str = "follower", term: int = 1, index: int = 5, **more: Any) -
     return {"role": role, "term": term, "leader": "n1"} | figures | more
 
 
-def entries(crcs: list[int], applied: int = 3, digest: str = "aa") -> dict[str, Any]:
-    terms = [1] * len(crcs)
+def entries(crcs: list[int], applied: int | None = None, digest: str = "aa") -> dict[str, Any]:
+    """What a member holds; it has applied all of that, unless something else is said."""
+    terms, applied = [1] * len(crcs), len(crcs) if applied is None else applied
     return {"first": 1, "terms": terms, "crcs": crcs, "applied": applied, "digest": digest}
 
 
@@ -37,8 +38,27 @@ def entries_differ() -> Story:
 
 @shows("different-digest")
 def digests_differ() -> Story:
-    first, second = entries([7], digest="aa", applied=9), entries([7], digest="bb", applied=9)
+    first, second = entries([7, 8], digest="cc"), entries([7, 8], digest="bb")
     return of_members(("n1", "entries", first), ("n2", "entries", second))
+
+
+@shows("missing-entry")
+def an_applied_entry_is_missing() -> Story:
+    return of_members(("n1", "entries", entries([7, 8, 9])), ("n2", "entries", entries([7, 8], 3)))
+
+
+@shows("other-leader")
+def another_leader_is_named_in_a_term() -> Story:
+    story = Story().on("n1", "status", status("leader", 2, leader="n1"))
+    return story.on("n2", "status", status(term=2, leader="n3"))
+
+
+@shows("unnamed-leader")
+def a_leader_that_nobody_follows() -> Story:
+    story = Story().phase("final").on("n1", "status", status("leader", 2))
+    return story.on("n2", "status", status(term=2, leader="")).on(
+        "n3", "status", status(term=2, leader="")
+    )
 
 
 @shows("two-leaders")
@@ -123,6 +143,46 @@ def offsets_are_not_committed_again() -> Story:
 def a_member_is_silent_in_the_end() -> Story:
     story = Story().phase("final").on("n1", "status", status("leader"))
     return story.on("n2", "status", status())
+
+
+def in_the_end(**other: Any) -> Story:
+    """Two members that agree, and a third of which something else is said."""
+    story = Story().phase("final").on("n1", "status", status("leader"))
+    return story.on("n2", "status", status()).on("n3", "status", status(**other))
+
+
+@shows("not-converged")
+def a_member_has_not_applied_all_in_the_end() -> Story:
+    return in_the_end(applied=4)
+
+
+@shows("not-converged")
+def a_member_is_not_trusted_in_the_end() -> Story:
+    return in_the_end(role="quarantined")
+
+
+@shows("not-converged")
+def a_member_is_in_another_term_in_the_end() -> Story:
+    return in_the_end(term=2)
+
+
+@shows("not-converged")
+def a_member_does_not_tell_what_it_holds() -> Story:
+    story = Story().send(1, "1-1", 0).final("1-1").send(1, "1-2", 1)
+    story.invoke(103, "drain", "t/0", node="n3")
+    return story.end(103, kind=Kind.FAIL, err="NOT_LEADER: n3")
+
+
+@shows("applied-back")
+def an_applied_index_goes_back_after_a_death() -> Story:
+    story = Story().fault("failing-sync", "n1").fault("died", "n1").fault("heal", "")
+    return story.on("n1", "status", status(applied=5)).on("n1", "status", status(applied=4))
+
+
+@shows("too-slow")
+def too_long_after_the_last_of_several_faults() -> Story:
+    story = Story(budgets={"kill": 0.5, "pause": 0.5}).fault("kill").wait(400).fault("pause", "n2")
+    return story.begin_send(1, "1-1").wait(1500).end(1, [0, 1])
 
 
 @shows("not-converged")

@@ -20,13 +20,40 @@ def change_an_entry(b: Broken) -> bool:
     return bool(said["applied"])
 
 
+@names("missing-entry")
+def lose_an_applied_entry(b: Broken) -> bool:
+    said = b.member("entries")
+    said["terms"], said["crcs"] = said["terms"][:-1], said["crcs"][:-1]
+    return bool(said["terms"])
+
+
+@names("other-leader", may="unnamed-leader")
+def name_another_leader(b: Broken) -> bool:
+    op = b.pick([op for op in _statuses(b)[: len(NODES)] if op.result["role"] == "follower"])
+    op.result["leader"] = op.node if op.result["leader"] != op.node else "n9"
+    op.result["leader"] = next(n for n in NODES if n not in (op.node, op.result["leader"])
+                               and n != _leader(b))  # fmt: skip
+    return True
+
+
+def _leader(b: Broken) -> str:
+    return next(op.node for op in _statuses(b) if op.result["role"] == "leader")
+
+
+@names("unnamed-leader")
+def let_nobody_name_the_leader(b: Broken) -> bool:
+    for op in _statuses(b)[len(NODES) :]:
+        op.result["leader"] = ""
+    return True
+
+
 @names("different-digest")
 def change_a_digest(b: Broken) -> bool:
     b.member("entries")["digest"] = "other"
     return True
 
 
-@names("two-leaders")
+@names("two-leaders", may="other-leader")
 def let_two_lead(b: Broken) -> bool:
     for op in _statuses(b)[: len(NODES)]:
         op.result["role"] = "leader"
@@ -40,7 +67,7 @@ def _set_back(b: Broken, figure: str, by: int) -> bool:
     return bool(first.result[figure] >= by)
 
 
-@names("term-back")
+@names("term-back", "not-converged")
 def let_a_term_go_back(b: Broken) -> bool:
     # A follower, so that nobody is said to lead in another's term.
     statuses = _statuses(b)
@@ -56,7 +83,7 @@ def let_a_commit_index_go_back(b: Broken) -> bool:
     return _set_back(b, "commit", 1)
 
 
-@names("applied-back")
+@names("applied-back", "not-converged")
 def let_an_applied_index_go_back(b: Broken) -> bool:
     return _set_back(b, "applied", 1)
 
@@ -66,7 +93,7 @@ def let_a_first_index_go_back(b: Broken) -> bool:
     return _set_back(b, "first", 1)
 
 
-@names("index-order")
+@names("index-order", "not-converged")
 def apply_beyond_the_log(b: Broken) -> bool:
     _statuses(b)[-1].result["applied"] += 1
     return True

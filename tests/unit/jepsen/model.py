@@ -68,6 +68,8 @@ class World:
     entries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     members: dict[str, Member] = field(default_factory=lambda: {n: Member() for n in NODES})
     leader: str = "n1"
+    leaders: dict[int, str] = field(default_factory=lambda: {1: "n1"})
+    """Of each term."""
     term: int = 1
     values: int = 0
     busy: dict[int, Doing] = field(default_factory=dict[int, Doing])
@@ -279,8 +281,8 @@ class World:
             raise Refused("NOT_LEADER: down")
         leads = node == self.leader and member.term == self.term
         return {
-            "role": "leader" if leads else "follower", "term": member.term, "leader": self.leader,
-            "commit": member.commit, "applied": member.applied, "first": 1, "last": member.last,
+            "role": "leader" if leads else "follower", "term": member.term,
+            "leader": self.leaders[member.term], "commit": member.commit, "applied": member.applied, "first": 1, "last": member.last,
             "incarnation": 1,
         }  # fmt: skip
 
@@ -319,7 +321,7 @@ class World:
             member.commit = member.applied = self.random.randrange(member.applied + 1)
         if fault != "pause":
             self.term += 1
-            self.leader = self.random.choice(NODES)
+            self.leader = self.leaders[self.term] = self.random.choice(NODES)
         self.story.fault(fault, node)
 
     def _heal(self) -> None:
