@@ -53,7 +53,7 @@ chaos-nightly: $(READY)
 	$(BIN)/python -m jepsen_tests suite nightly --rounds 3 --jobs $(JOBS)
 
 chaos-mutants: $(READY)
-	$(BIN)/python -m jepsen_tests mutants
+	$(BIN)/python -m jepsen_tests mutants --jobs $(JOBS)
 
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose

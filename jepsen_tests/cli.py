@@ -32,8 +32,10 @@ from jepsen_tests.history import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.results import summary
 from jepsen_tests.run import Plan, Watch, execute
-from jepsen_tests.strength import TRIALS, prove
+from jepsen_tests.strength import TRIALS
+from jepsen_tests.strength_report import caught_in_simulation, strength_table
 from jepsen_tests.suite import SUITES, run_suite
+from jepsen_tests.trials import exit_code, prove
 from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
 
@@ -225,14 +227,20 @@ def suite(
 @app.command()
 def mutants(
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of every run.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=JOBS_MAX, help="Bugs at once; more need more cores.")
+    ] = 1,
     only: Annotated[str, typer.Option(help="One known bug.")] = "",
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
-    """Put known bugs into the members, and show which are found, and how fast."""
+    """Put known bugs into the members; show which are found, and that nothing is without them."""
     console = Console(stderr=True)
     if only and only not in {trial.mutant for trial in TRIALS}:
         raise unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
-    raise typer.Exit(prove(seed, out, only, console))
+    outcomes = prove(seed, jobs, out, only, console)
+    sys.stdout.write(strength_table(outcomes, caught_in_simulation()))
+    asked = sum(only in ("", trial.mutant) for trial in TRIALS)
+    raise typer.Exit(exit_code(outcomes, asked))
 
 
 @app.command()

@@ -282,8 +282,8 @@ class World:
         leads = node == self.leader and member.term == self.term
         return {
             "role": "leader" if leads else "follower", "term": member.term,
-            "leader": self.leaders[member.term], "commit": member.commit, "applied": member.applied, "first": 1, "last": member.last,
-            "incarnation": 1,
+            "leader": self.leaders[member.term], "commit": member.commit,
+            "applied": member.applied, "first": 1, "last": member.last, "incarnation": 1,
         }  # fmt: skip
 
     def _entries(self, node: str) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Trials of known bugs: a catch counts only beside a sound run that is valid; and their table."""
+
+import pytest
+
+from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
+from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.strength import TRIALS, Trial
+from jepsen_tests.strength_report import caught_in_simulation, strength_table
+from jepsen_tests.trials import Outcome, Run, described, exit_code
+from jepsen_tests.workloads import WORKLOADS
+from tests.mutants.catalogue import by_name
+
+VALID, UNKNOWN = Run(EXIT_VALID, "valid"), Run(EXIT_UNKNOWN, "unknown")
+FAILED = Run(EXIT_FAILED, "harness failed")
+CAUGHT = Run(EXIT_INVALID, "invalid", ("C1 lost",), 7.25)
+OPEN = Trial("dedup-off", "retry", "kill-leader")
+HIDDEN = Trial("no-commit-clamp", "log", "flap", hidden="too rare")
+
+
+def outcome(trial: Trial, bug: Run, sound: Run = VALID) -> Outcome:
+    return Outcome(trial, 1, bug, sound)
+
+
+@pytest.mark.parametrize(
+    ("trial", "bug", "sound", "code"),
+    [
+        (OPEN, CAUGHT, VALID, EXIT_VALID),
+        (OPEN, VALID, VALID, EXIT_INVALID),
+        (OPEN, UNKNOWN, VALID, EXIT_INVALID),
+        (OPEN, CAUGHT, CAUGHT, EXIT_INVALID),
+        (OPEN, CAUGHT, UNKNOWN, EXIT_INVALID),
+        (OPEN, FAILED, VALID, EXIT_FAILED),
+        (OPEN, CAUGHT, FAILED, EXIT_FAILED),
+        (HIDDEN, VALID, VALID, EXIT_VALID),
+        (HIDDEN, CAUGHT, VALID, EXIT_VALID),
+        (HIDDEN, VALID, CAUGHT, EXIT_INVALID),
+    ],
+)
+def test_a_catch_counts_beside_a_valid_sound_run(
+    trial: Trial, bug: Run, sound: Run, code: int
+) -> None:
+    assert exit_code([outcome(trial, bug, sound)], 1) == code
+
+
+def test_trials_that_were_broken_off_prove_nothing() -> None:
+    assert exit_code([outcome(OPEN, CAUGHT)], 2) == EXIT_UNKNOWN
+    assert exit_code([], 1) == EXIT_UNKNOWN
+
+
+def test_each_outcome_is_described() -> None:
+    assert described(outcome(OPEN, CAUGHT)) == "caught after 7.2 s by C1 lost"
+    assert described(outcome(OPEN, CAUGHT, CAUGHT)) == "nothing is proven: the sound run is invalid"
+    assert described(outcome(OPEN, VALID)) == "not caught (valid)"
+    assert described(outcome(OPEN, FAILED)) == "the harness failed"
+
+
+def test_the_table_says_who_catches_the_rest_and_why() -> None:
+    text = strength_table(
+        [outcome(OPEN, CAUGHT), outcome(HIDDEN, VALID), outcome(OPEN, CAUGHT, UNKNOWN)],
+        {"no-commit-clamp": "seed 5"},
+    )
+    assert "3 known bugs, 1 caught in the black box, the median after 7.2 s." in text
+    assert "| dedup-off | retry | kill-leader | 1 | C1 lost | 7.2 |" in text
+    assert "| no-commit-clamp | log | flap | 1 | valid | valid | seed 5 | too rare |" in text
+    assert "| invalid | unknown | - | the sound run was not valid: nothing is proven |" in text
+    assert "0 caught in the black box. " in strength_table([outcome(OPEN, VALID)], {})
+
+
+def test_the_list_names_what_there_is_and_the_simulation_catches_what_is_hidden() -> None:
+    simulated = caught_in_simulation()
+    assert len({trial.mutant for trial in TRIALS}) == len(TRIALS) >= 20
+    assert sum(not trial.hidden for trial in TRIALS) >= 16
+    for trial in TRIALS:
+        assert trial.mutant in by_name()
+        assert trial.workload in WORKLOADS
+        assert set(trial.faults.split(",")) <= set(FAULTS)
+        assert not trial.hidden or trial.mutant in simulated
