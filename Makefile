@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants chaos chaos-nightly chaos-mutants compose-test power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,9 @@ chaos-nightly: $(READY)
 
 chaos-mutants: $(READY)
 	$(BIN)/python -m jepsen_tests mutants --jobs $(JOBS)
+
+chaos-bench: $(READY)
+	$(BIN)/python -m jepsen_tests.bench_checkers
 
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose

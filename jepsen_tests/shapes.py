@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
+from msgspec import defstruct
 
 NEMESIS: Final = -1
 PHASES: Final = ("setup", "faults", "heal", "final")
@@ -67,12 +68,23 @@ class Notes(msgspec.Struct):
     least_ok: dict[str, tuple[Natural, Annotated[float, msgspec.Meta(ge=0, le=1)]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
 class What:
     """A type, and how it is called in a message."""
 
-    type: Any
-    said: str
+    def __init__(self, type_: Any, said: str) -> None:
+        self.said = said
+        # A class remembers how its fields are converted; of a bare type it is found anew each time.
+        self._holder = None if type_ is None else defstruct("Holder", [("v", type_)])
+
+    def fits(self, value: Any) -> bool:
+        """Say whether a value is of it."""
+        if self._holder is None:
+            return value is None
+        try:
+            msgspec.convert({"v": value}, self._holder)
+        except msgspec.ValidationError:
+            return False
+        return True
 
 
 NOTHING: Final = What(None, "null")
@@ -154,6 +166,8 @@ class Shapes:
     def __init__(self, nodes: tuple[str, ...]) -> None:
         self._nodes = nodes
         self._t = 0
+        self._keys: set[tuple[str, str]] = set()
+        """Of functions, as far as they were found to be good: there are few, in many rows."""
 
     def wrong(self, row: Row) -> str:
         """Return what is wrong with the next row, empty if nothing is."""
@@ -174,7 +188,11 @@ class Shapes:
     def _wrong_of_invocation(self, row: Row, shape: Shape) -> str:
         if shape.of_member and row.node not in self._nodes:
             return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
-        return _unlike("k", row.k, shape.k, row) or _unlike("v", row.v, shape.asked, row)
+        if (row.f, row.k) not in self._keys:
+            if wrong := _unlike("k", row.k, shape.k, row):
+                return wrong
+            self._keys.add((row.f, row.k))
+        return _unlike("v", row.v, shape.asked, row)
 
     def _wrong_of_nemesis(self, row: Row) -> str:
         if row.f == "phase" and row.k not in PHASES:
@@ -194,16 +212,7 @@ def wrong_notes(notes: Mapping[str, Any]) -> str:
 
 
 def _unlike(field: str, value: Any, what: What, row: Row) -> str:
-    if what.type is None:
-        fits = value is None
-    else:
-        try:
-            msgspec.convert(value, what.type)
-        except msgspec.ValidationError:
-            fits = False
-        else:
-            fits = True
-    if fits:
+    if what.fits(value):
         return ""
     return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
 

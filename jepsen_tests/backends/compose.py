@@ -9,9 +9,10 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jepsen_tests.backends import packet_rules
 from jepsen_tests.backends.packet_rules import PacketRules
@@ -35,6 +36,8 @@ class Containers:
         self._pids: dict[str, int] = {}
         self._limits: dict[str, tuple[str, str]] = {}
         self._addresses: dict[str, str] = {}
+        self._restarts: dict[str, int] = {}
+        """Of each container, as the engine counts those that it made by itself."""
         self.rules = PacketRules(self._addresses, self._inside)
 
     def pid(self, node: str) -> int | None:
@@ -47,11 +50,7 @@ class Containers:
 
     async def look(self) -> None:
         """Learn where the containers are: a restarted one has another process, perhaps address."""
-        names = [self._stack.container(node) for node in self._stack.members]
-        for node, found in zip(
-            self._stack.members, json.loads(await self._stack.docker("inspect", *names)),
-            strict=True,
-        ):  # fmt: skip
+        for node, found in (await self._inspect()).items():
             state, host = found["State"], found["HostConfig"]
             self._pids.pop(node, None)
             self._running.discard(node)
@@ -63,6 +62,19 @@ class Containers:
                 # Of an engine on another machine the number would be another process's.
                 if _is_in_container(state["Pid"], found["Id"]):
                     self._pids[node] = state["Pid"]
+
+    async def _inspect(self) -> dict[str, dict[str, Any]]:
+        names = [self._stack.container(node) for node in self._stack.members]
+        found = json.loads(await self._stack.docker("inspect", *names))
+        return dict(zip(self._stack.members, found, strict=True))
+
+    async def restarted(self) -> dict[str, str]:
+        """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
+        found = await self._inspect()
+        again = newly_restarted(self._restarts, found)
+        if again:
+            await self.look()
+        return again
 
     @property
     def can_be_entered(self) -> bool:
@@ -115,6 +127,25 @@ class Containers:
         if cpu_percent:
             cpus = str(cpu_percent / 100)
         await self._stack.docker("update", "--cpus", cpus, self._stack.container(node))
+
+
+def newly_restarted(
+    known: dict[str, int], found: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return who was restarted since `known`, and how it last ended; bring `known` up to date.
+
+    `found` is what `docker inspect` says of each. A container that was started by a command counts
+    from 0 again.
+    """
+    again: dict[str, str] = {}
+    for node, each in found.items():
+        count = int(each["RestartCount"])
+        if count > known.get(node, 0):
+            times = count - known.get(node, 0)
+            code = each["State"]["ExitCode"]
+            again[node] = f"restarted {times} times by the engine, last exit code {code}"
+        known[node] = count
+    return again
 
 
 def _is_in_container(pid: int, container: str) -> bool:

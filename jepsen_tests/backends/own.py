@@ -117,6 +117,10 @@ class Shell:
         """See `surface.Processes`; how it ended we are not told."""
         return 0 if node in self._ended else None
 
+    async def restarted(self) -> dict[str, str]:
+        """See `surface.Processes`; of that we are not told either."""
+        return {}
+
     # surface.Network
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:

@@ -133,6 +133,10 @@ class Members:
         """See `surface.Processes`."""
         return self._started[node].poll()
 
+    async def restarted(self) -> dict[str, str]:
+        """See `surface.Processes`: nobody else starts them."""
+        return {}
+
     def pid(self, node: str) -> int | None:
         """Return the id of a process that runs."""
         return self._started[node].pid if self.is_running(node) else None

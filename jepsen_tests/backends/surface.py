@@ -90,6 +90,10 @@ class Processes(Protocol):
         """Return how it ended; None while it runs."""
         ...
 
+    async def restarted(self) -> dict[str, str]:
+        """Return by member how it ended that was started again by others than us, once each."""
+        ...
+
 
 class Kind(enum.StrEnum):
     """What can be wrong with a link."""

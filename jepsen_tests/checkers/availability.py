@@ -106,7 +106,7 @@ def liveness(view: View) -> Judgement:
     judgement = Judgement("C18")
     for row in view.history.faults:
         if row.f == "died" and not _may_have_ended(view, row):
-            judgement.add("died", f"{row.k} ended by itself, {row.err}", (row.i,))
+            judgement.add("died", f"{row.k} ended by itself: {row.err}", (row.i,))
     places = _by_place(view.sends)
     asked = view.ops("status", "entries")
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})

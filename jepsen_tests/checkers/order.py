@@ -105,12 +105,15 @@ def _out_of_order(
         batch = view.log.batch(op)
         if len(batch) == 1:
             low, high = lowest(batch[0]), highest(batch[0])
+            row = batch[0].known_row
+            if row and low >= 0:
+                completed.append((row, low, op))
         else:
+            completed += [(sent.known_row, lowest(sent), op) for sent in batch if sent.known_row]
             low = max(map(lowest, batch))
             high = min((high for high in map(highest, batch) if high >= 0), default=-1)
         if low < 0:
             continue
-        completed += [(sent.known_row, lowest(sent), op) for sent in batch if sent.known_row]
         invoked.append((op.i, (op, high)))
     for (later, stands), offset, earlier in high_water(completed, invoked):
         if stands < offset:

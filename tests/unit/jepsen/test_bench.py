@@ -1,0 +1,30 @@
+"""Checkers keep up with long histories: within memory, and not far behind parsing alone."""
+
+import os
+
+import pytest
+
+from jepsen_tests import bench_checkers
+from jepsen_tests.bench_checkers import PEAK_MIB_MAX, RATIO_MIN, measure
+
+OPERATIONS = int(os.environ.get("BENCH_OPERATIONS", "50000"))
+"""`make chaos-bench` takes a million."""
+
+
+@pytest.mark.slow
+def test_long_histories_are_judged_in_time() -> None:
+    found = measure(OPERATIONS)
+    assert found.operations >= OPERATIONS
+    assert (found.verdict, found.said) == ("valid", [])
+    assert found.peak_mib <= PEAK_MIB_MAX
+    assert found.ratio >= RATIO_MIN, found.describe()
+
+
+def test_what_is_too_slow_or_too_large_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = bench_checkers.Measured(10, 20, 1.0, "valid", 1.0, 11.0, 2.0, 100.0, [])
+    large = slow._replace(judged_seconds=2.0, peak_mib=PEAK_MIB_MAX + 1)
+    assert not slow.is_enough
+    assert not large.is_enough
+    assert slow._replace(judged_seconds=9.0).is_enough
+    assert not slow._replace(judged_seconds=9.0, verdict="invalid").is_enough
+    assert "speed of parsing 0.09 (at least 0.1)" in slow.describe()
