@@ -1,6 +1,7 @@
 """What the members of the tested group say of themselves, and whether that is well."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dledger_client import AsyncAdmin, MemberStatus
@@ -35,10 +36,20 @@ async def are_well(backend: Backend, admin: AsyncAdmin) -> bool:
     return roles == wanted and len(ends) == 1 and len(set(next(iter(ends)))) == 1
 
 
-async def wait_until_well(backend: Backend, admin: AsyncAdmin, seconds: float) -> None:
-    """Wait for that, at most so long; whoever goes on then finds out what is not well."""
+async def wait_until_well(
+    backend: Backend,
+    admin: AsyncAdmin,
+    seconds: float,
+    revive: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Wait for that, at most so long; whoever goes on then finds out what is not well.
+
+    `revive` brings back who ends meanwhile: a member may find damage long after it was done.
+    """
     until = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < until:
+        if revive is not None:
+            await revive()
         if await are_well(backend, admin):
             return
         await asyncio.sleep(0.1)

@@ -187,7 +187,7 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
                 enter("heal")
             finally:
                 await nemesis.heal()
-            await wait_until_well(backend, admin, HEALED_SECONDS_MAX)
+            await wait_until_well(backend, admin, HEALED_SECONDS_MAX, nemesis.revive)
             await asyncio.sleep(AFTER_HEAL_SECONDS)
         enter("final")
         await final_phase(stage, admin, places)

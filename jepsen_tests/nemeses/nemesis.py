@@ -34,6 +34,8 @@ class Nemesis:
         """What is in force."""
         self._late = Undoing()
         """Of the late faults."""
+        self._away: set[str] = set()
+        """Who was found to have ended, and has not been seen to run since."""
 
     async def run(self, schedule: Schedule) -> None:
         """Carry the schedule out; times count from now."""
@@ -80,16 +82,30 @@ class Nemesis:
         self._recorder.nemesis(name, "", Kind.INFO, f"{SKIPPED}{why}")
 
     async def heal(self) -> None:
-        """Undo the late faults; bring back who ended by itself (a failed disk), and say so."""
+        """Undo the late faults, and bring back who ended by itself."""
         await self._late.aclose()
-        async with Undoing() as undo:
-            scene = Scene(self._backend, self._admin, self._random, undo)
-            processes = self._backend.processes
-            for node in self._backend.nodes if processes is not None else ():
-                assert processes is not None
-                if not processes.is_running(node):
-                    code = processes.exit_code(node)
-                    self._recorder.nemesis("died", node, Kind.OK, f"exit {code}")
-                    await bring_back(scene, node)
+        if self._backend.processes is not None:
+            for node, how in (await self._backend.processes.restarted()).items():
+                self._recorder.nemesis("died", node, Kind.OK, how)
+        await self.revive()
         self.now = ()
         self._recorder.nemesis("heal", "", Kind.OK)
+
+    async def revive(self) -> None:
+        """Bring back who ended by itself (a failed disk, damage that was found later); say so.
+
+        Who cannot be repaired stays away, and is said to have died once.
+        """
+        processes = self._backend.processes
+        if processes is None:
+            return
+        async with Undoing() as undo:
+            scene = Scene(self._backend, self._admin, self._random, undo)
+            for node in self._backend.nodes:
+                if processes.is_running(node):
+                    self._away.discard(node)
+                elif node not in self._away:
+                    code = processes.exit_code(node)
+                    self._recorder.nemesis("died", node, Kind.OK, f"exit {code}")
+                    self._away.add(node)
+                    await bring_back(scene, node)

@@ -1,0 +1,84 @@
+"""Healing: who ended is brought back, also when it ends after the heal."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, cast
+
+from dledger_client import AsyncAdmin
+from jepsen_tests.backends.surface import Backend, CannotRepair
+from jepsen_tests.history import HistoryWriter, Row, read_rows
+from jepsen_tests.nemeses.nemesis import Nemesis
+from jepsen_tests.nemeses.processes import EXIT_DAMAGED
+from jepsen_tests.recorder import Recorder
+from tests.unit.jepsen.stories import header
+
+
+class Members:
+    """Members of which some run, and one that cannot be repaired."""
+
+    name = "none"
+    nodes = ("n1", "n2")
+    missing: ClassVar[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        self.processes = self.folders = self
+        self.running = set(self.nodes)
+        self.started: list[str] = []
+
+    def is_running(self, node: str) -> bool:
+        return node in self.running
+
+    def exit_code(self, node: str) -> int:
+        return EXIT_DAMAGED if node == "n2" else 74
+
+    async def repair(self, node: str) -> None:
+        raise CannotRepair(node)
+
+    async def start(self, node: str) -> None:
+        self.running.add(node)
+        self.started.append(node)
+
+    async def restarted(self) -> dict[str, str]:
+        return {}
+
+
+def written(folder: Path, script: Any) -> list[tuple[str, str, str]]:
+    path = folder / "history.jsonl"
+
+    async def run() -> None:
+        with HistoryWriter(path, header()) as writer:
+            recorder = Recorder(writer)
+            members = Members()
+            admin = cast("AsyncAdmin", None)
+            nemesis = Nemesis(cast("Backend", members), recorder, admin, Random(1))
+            await script(members, nemesis)
+            writer.close(recorder.now())
+
+    asyncio.run(run())
+    return [(row.f, row.k, row.err) for row in read_rows(path) if isinstance(row, Row)]
+
+
+def test_who_ends_after_the_heal_is_brought_back_and_said_to_have_died(tmp_path: Path) -> None:
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        await nemesis.heal()
+        members.running.remove("n1")
+        await nemesis.revive()
+        await nemesis.revive()
+        assert members.started == ["n1"]
+        members.running.remove("n1")
+        await nemesis.revive()
+        assert members.started == ["n1", "n1"]
+
+    died = ("died", "n1", "exit 74")
+    assert written(tmp_path, script) == [("heal", "", ""), died, died]
+
+
+def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        members.running.remove("n2")
+        for _ in range(3):
+            await nemesis.revive()
+        assert members.started == []
+
+    assert written(tmp_path, script) == [("died", "n2", f"exit {EXIT_DAMAGED}")]
