@@ -19,6 +19,7 @@ those that it saved lately, and reads the others.
 """
 
 import contextlib
+import errno
 import os
 import struct
 from collections.abc import Iterable
@@ -107,10 +108,18 @@ class LmdbBase:
                 self.save([(FORMAT_KEY, format_row())], len(format_row()))
             else:
                 self._totals = checked.totals
-            write_mark(self._file_system, self._path, self._totals)
+            self._note_mark()
         except BaseException:
             self._environment.close()
             raise
+
+    def _note_mark(self) -> None:
+        """Write the mark. On a full disk the one before stays, and stays true."""
+        try:
+            write_mark(self._file_system, self._path, self._totals)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
     def _open(self, path: str, map_size: int) -> lmdb.Environment:
         try:

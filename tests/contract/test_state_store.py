@@ -1,5 +1,6 @@
 """The state stores under their contract, and what is LMDB's or the simulation's alone."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from dledger.files import OsFileSystem
+from dledger.files import File, OsFileSystem
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.sealed import FORMAT_KEY, seal
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
@@ -157,6 +158,26 @@ def test_lmdb_on_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
     store.close()
     again = LmdbStore(str(tmp_path), MAP_SIZE)
     assert again.get(b"key") == b"x" * 1000
+    again.close()
+
+
+class NoRoomForTheMark(OsFileSystem):
+    """A disk so full that not even a file of a few bytes can be made."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().open(path, create=create)
+
+
+def test_lmdb_starts_on_a_full_disk(tmp_path: Path) -> None:
+    """Reads go on there; the mark of before is still true."""
+    store = LmdbStore(str(tmp_path), MAP_SIZE)
+    store.put(b"key", b"1")
+    save(store)
+    store.close()
+    again = LmdbStore(str(tmp_path), MAP_SIZE, NoRoomForTheMark())
+    assert again.get(b"key") == b"1"
     again.close()
 
 
