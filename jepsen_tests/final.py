@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from dledger_client import AsyncAdmin, EntryMark, MemberStatus
+from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.members import wait_until_well
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire, runs_of
@@ -149,13 +150,17 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]]) -> No
                     high: int = high,
                 ) -> list[list[Any]]:
                     runs: list[list[Any]] = []
-                    async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
-                        async for frame in wire.read(topic, queue, low, high):
-                            for offset, records in runs_of(frame):
-                                values = [value_of(record) for record in records]
-                                runs.append([f"{topic}/{queue}", offset, values])
-                                now = asyncio.get_running_loop().time()
-                                limit.reschedule(now + STALLED_SECONDS_MAX)
+                    try:
+                        async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
+                            async for frame in wire.read(topic, queue, low, high):
+                                for offset, records in runs_of(frame):
+                                    values = [value_of(record) for record in records]
+                                    runs.append([f"{topic}/{queue}", offset, values])
+                                    now = asyncio.get_running_loop().time()
+                                    limit.reschedule(now + STALLED_SECONDS_MAX)
+                    except TimeoutError:
+                        why = f"nothing came for {STALLED_SECONDS_MAX:g} s"
+                        raise DledgerError(Code.UNAVAILABLE, why) from None
                     return runs
 
                 if high > low:

@@ -98,8 +98,13 @@ class LoopDisk:
             os.posix_fallocate(file.fileno(), 0, max(1, size))
 
     def give_back(self) -> None:
-        """Undo `fill`."""
+        """Undo `fill`, for good: a power cut must not bring it back."""
         self._ballast.unlink(missing_ok=True)
+        folder = os.open(self.mount, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     @property
     def _ballast(self) -> Path:
@@ -135,7 +140,7 @@ class LoopDisks:
 
     async def give_back(self, node: str) -> None:
         """See `surface.Disks`."""
-        self._disks[node].give_back()
+        await asyncio.to_thread(self._disks[node].give_back)
 
     async def cut_power(self, node: str) -> None:
         """See `surface.Disks`."""
