@@ -52,32 +52,30 @@ class Sent(msgspec.Struct, gc=False):
     last: int = -1
     """Highest offset at which it was read."""
 
+    counts: bool = False
+    """Settled: it is acknowledged, or was not refused and proven by a read."""
+    lowest: int = -1
+    """Settled: the lowest offset known of it, where it was read, else what the reply says."""
+    highest: int = -1
+    """Settled: the highest offset known of it, likewise."""
+    known_row: int = 0
+    """Settled: from which row on it certainly stands in the log; 0: never."""
+
     @property
     def is_fenced(self) -> bool:
         """It must be refused: its producer had a successor that something was stored of."""
         return self.op.f == "zombie-send"
 
-    @property
-    def counts(self) -> bool:
-        """It is acknowledged, or was not refused and proven by a read."""
-        return self.acked_row > 0 or (self.outcome is not Kind.FAIL and self.read_row > 0)
-
-    @property
-    def lowest(self) -> int:
-        """The lowest offset known of it: where it was read, else what the reply says; -1: none."""
-        return self.first if self.first >= 0 else self.acked_offset
-
-    @property
-    def highest(self) -> int:
-        """The highest offset known of it, likewise."""
-        return self.last if self.last >= 0 else max(self.acked_offset, self.acked_elsewhere)
-
-    @property
-    def known_row(self) -> int:
-        """From which row on it certainly stands in the log; 0: never."""
-        if self.acked_row and self.read_row:
-            return min(self.acked_row, self.read_row)
-        return self.acked_row or self.read_row
+    def settle(self) -> None:
+        """Conclude from all that was seen; checkers ask for each of these several times."""
+        acked, read = self.acked_row, self.read_row
+        self.counts = acked > 0 or (self.outcome is not Kind.FAIL and read > 0)
+        self.known_row = min(acked, read) if acked and read else acked or read
+        if self.first >= 0:
+            self.lowest, self.highest = self.first, self.last
+        else:
+            self.lowest = self.acked_offset
+            self.highest = max(self.acked_offset, self.acked_elsewhere)
 
     def rows(self) -> tuple[int, ...]:
         """Return the rows that prove it: sent, acknowledged, read."""
@@ -170,18 +168,17 @@ class LogView:
 
     def take_run(self, run: Run, row: int, means: int) -> None:
         """Take in values that were read at consecutive offsets; `means` is POLLED or so."""
-        name, offset, values = run
+        name, start, values = run
         place = self.places[name]
-        spots = place.spots
-        for value in values:
-            spot = spots.get(offset)
+        known = place.spots.get
+        for offset, value in enumerate(values, start):  # most of the time of judging is spent here
+            spot = known(offset)
             if spot is None or spot.value != value or not spot.read_row:
                 self._read(place, offset, value, row, means)
             elif spot.seen & means != means:
                 spot.seen |= means
                 if spot.sent is not None:
                     spot.sent.seen |= means
-            offset += 1
 
     def _read(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> None:
         if value.startswith(CORRUPT):

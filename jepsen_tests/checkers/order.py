@@ -4,12 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from jepsen_tests.checkers.judgement import Judgement
-from jepsen_tests.checkers.log_view import Sent
 from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Kind, Op
-
-Offset = Callable[[Sent], int]
 
 
 def real_time_order(view: View) -> Judgement:
@@ -22,9 +19,8 @@ def real_time_order(view: View) -> Judgement:
     judgement = Judgement("C9")
     looked_at = 0
     for place, ops in _by(view, lambda op: op.k):
-        pairs = _out_of_order(view, ops, lambda sent: sent.lowest, lambda sent: sent.highest)
         looked_at += len(ops)
-        for later, earlier, offset in pairs:
+        for later, earlier, offset in _out_of_order(view, ops):
             judgement.add(
                 "real-time",
                 f"{place}: {_shown(earlier)} was known to be at offset {offset} before "
@@ -95,26 +91,24 @@ def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]
     return groups.items()
 
 
-def _out_of_order(
-    view: View, ops: list[Op], lowest: Offset, highest: Offset
-) -> Iterator[tuple[Op, Op, int]]:
+def _out_of_order(view: View, ops: list[Op]) -> Iterator[tuple[Op, Op, int]]:
     """Yield (later, earlier, offset of earlier) of sends that stand the wrong way round."""
     completed: list[tuple[int, int, Op]] = []
     invoked: list[tuple[int, tuple[Op, int]]] = []
+    known = view.log.sent
     for op in ops:
-        batch = view.log.batch(op)
-        if len(batch) == 1:
-            low, high = lowest(batch[0]), highest(batch[0])
-            row = batch[0].known_row
-            if row and low >= 0:
-                completed.append((row, low, op))
+        if len(op.asked) == 1:
+            sent = known[op.asked[0]]
+            low, high = sent.lowest, sent.highest
+            if low >= 0 and sent.known_row:
+                completed.append((sent.known_row, low, op))
         else:
-            completed += [(sent.known_row, lowest(sent), op) for sent in batch if sent.known_row]
-            low = max(map(lowest, batch))
-            high = min((high for high in map(highest, batch) if high >= 0), default=-1)
-        if low < 0:
-            continue
-        invoked.append((op.i, (op, high)))
+            batch = view.log.batch(op)
+            completed += [(sent.known_row, sent.lowest, op) for sent in batch if sent.known_row]
+            low = max(sent.lowest for sent in batch)
+            high = min((sent.highest for sent in batch if sent.highest >= 0), default=-1)
+        if low >= 0:
+            invoked.append((op.i, (op, high)))
     for (later, stands), offset, earlier in high_water(completed, invoked):
         if stands < offset:
             yield later, earlier, offset
