@@ -91,6 +91,7 @@ __all__ = [
     "ProducerStamp",
     "Record",
     "check_batch",
+    "check_envelope",
     "encode_batch",
     "message_id",
     "parse_header",
@@ -222,6 +223,16 @@ def check_batch(buffer: Buffer) -> BatchHeader:
     unpacked and bodies not decompressed. Raises CORRUPT_BATCH, UNSUPPORTED_FORMAT,
     MESSAGE_TOO_LARGE, MESSAGE_ILLEGAL or, for the delivery features, UNIMPLEMENTED.
     """
+    header = check_envelope(buffer)
+    _check_columns(buffer, header)
+    return header
+
+
+def check_envelope(buffer: Buffer) -> BatchHeader:
+    """Return the header as `check_batch` does, without the sums and limits of the columns.
+
+    For readers that add the columns up themselves, of many batches at once.
+    """
     header = parse_header(buffer)
     if len(buffer) != header.size:
         raise corrupt(f"size is {header.size}, but there are {len(buffer)} bytes")
@@ -237,7 +248,6 @@ def check_batch(buffer: Buffer) -> BatchHeader:
         raise DledgerError(Code.UNIMPLEMENTED, "STAGED (half messages) is not part of this version")
     if header.header_size != BATCH_HEADER_SIZE:
         _check_extensions(memoryview(buffer)[BATCH_HEADER_SIZE : header.header_size])
-    _check_columns(buffer, header)
     return header
 
 

@@ -1,0 +1,156 @@
+"""The properties of many records at once: tag, keys, and a map of the others.
+
+Owns: walking `(name_size u16, value_size u16, name, value)*` of all records together: round k looks
+at the k-th property of every record that has one, so a round is a handful of numpy calls whatever
+the number of records. Not: the form itself (`dledger_proto/_properties.py` describes it).
+
+As there: of equal names within a record the last wins; CORRUPT_BATCH when sizes do not add up or
+text is not UTF-8.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dledger_client.arrow.columns import Int64s
+from dledger_proto.errors import Code, DledgerError
+
+TAG_NAME: Final = "TAGS"
+KEYS_NAME: Final = "KEYS"
+_SIZES: Final = 4
+"""Bytes of the two sizes in front of each property."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Every property of every record, ordered by record; parallel arrays."""
+
+    record: Int64s
+    start: Int64s
+    """Of the name; its value follows."""
+    name_size: Int64s
+    value_size: Int64s
+
+    def only(self, wanted: "NDArray[np.bool_] | Int64s") -> "_Found":
+        return _Found(
+            self.record[wanted], self.start[wanted], self.name_size[wanted], self.value_size[wanted]
+        )
+
+
+class Properties:
+    """All properties of `len(starts) - 1` records."""
+
+    def __init__(self, area: bytes, starts: Int64s) -> None:
+        """Walk `area`: record i's properties lie from starts[i] to starts[i + 1]."""
+        self._area = area
+        self._count = len(starts) - 1
+        found = _walk(np.frombuffer(area, np.uint8), starts)
+        names = self._strings(found.start, found.name_size)
+        encoded = names.dictionary_encode()
+        self._names: list[str] = encoded.dictionary.to_pylist()
+        self._codes: Int64s = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self._found = found
+        self._drop_repeated()
+
+    def _drop_repeated(self) -> None:
+        """Of equal names within a record keep the last."""
+        which = self._found.record * max(len(self._names), 1) + self._codes
+        distinct, from_behind = np.unique(which[::-1], return_index=True)
+        if len(distinct) != len(which):
+            kept = np.sort(len(which) - 1 - from_behind)
+            self._found = self._found.only(kept)
+            self._codes = self._codes[kept]
+
+    def _strings(self, starts: Int64s, sizes: Int64s) -> pa.Array:
+        """Return pieces of the area as Arrow strings, checked to be UTF-8."""
+        slots = np.empty(2 * len(starts) + 1, np.int32)
+        slots[0:-1:2] = starts
+        slots[1::2] = starts + sizes
+        slots[-1] = len(self._area)
+        # Offsets of one array never go back: the gaps between the pieces are its odd values.
+        pieces = pa.Array.from_buffers(
+            pa.binary(),
+            2 * len(starts),
+            [None, pa.py_buffer(slots), pa.py_buffer(self._area)],
+            null_count=0,
+        )
+        chosen = pieces.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int64)))
+        try:
+            return chosen.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise DledgerError(Code.CORRUPT_BATCH, f"properties: {error}") from error
+
+    def _values(self, found: _Found) -> pa.Array:
+        return self._strings(found.start + found.name_size, found.value_size)
+
+    def _code(self, name: str) -> int:
+        return self._names.index(name) if name in self._names else -1
+
+    def _named(self, name: str) -> pa.Array:
+        """Return one property of each record as a column, null where it is missing."""
+        code = self._code(name)
+        if code < 0:
+            return pa.nulls(self._count, pa.string())
+        found = self._found.only(self._codes == code)
+        place = np.full(self._count, -1, np.int64)
+        place[found.record] = np.arange(len(found.record))
+        missing = place < 0
+        return self._values(found).take(pa.array(np.ma.masked_array(place, missing)))
+
+    @property
+    def tags(self) -> pa.Array:
+        """Each record's tag; null without."""
+        return self._named(TAG_NAME)
+
+    @property
+    def keys(self) -> pa.Array:
+        """Each record's keys joined by a space; null without."""
+        return self._named(KEYS_NAME)
+
+    @cached_property
+    def others(self) -> pa.Array:
+        """A map of all properties but TAGS and KEYS; empty where there are none."""
+        apart = (self._codes == self._code(TAG_NAME)) | (self._codes == self._code(KEYS_NAME))
+        found = self._found.only(~apart)
+        ends = np.searchsorted(found.record, np.arange(self._count + 1)).astype(np.int32)
+        return pa.MapArray.from_arrays(
+            pa.array(ends), self._strings(found.start, found.name_size), self._values(found)
+        )
+
+
+def _walk(area: NDArray[np.uint8], starts: Int64s) -> _Found:
+    """Return where every property lies, ordered by record and within it as encoded."""
+    record = np.flatnonzero(starts[1:] > starts[:-1])
+    at, end = starts[record], starts[record + 1]
+    rounds: list[_Found] = []
+    while len(record):
+        if np.any(at + _SIZES > end):
+            raise _damaged(record[np.argmax(at + _SIZES > end)])
+        name_size = area[at].astype(np.int64) | area[at + 1].astype(np.int64) << 8
+        value_size = area[at + 2].astype(np.int64) | area[at + 3].astype(np.int64) << 8
+        following = at + _SIZES + name_size + value_size
+        if np.any(following > end):
+            raise _damaged(record[np.argmax(following > end)])
+        rounds.append(_Found(record, at + _SIZES, name_size, value_size))
+        more = following < end
+        record, at, end = record[more], following[more], end[more]
+    if not rounds:
+        none = np.zeros(0, np.int64)
+        return _Found(none, none, none, none)
+    found = _Found(
+        np.concatenate([each.record for each in rounds]),
+        np.concatenate([each.start for each in rounds]),
+        np.concatenate([each.name_size for each in rounds]),
+        np.concatenate([each.value_size for each in rounds]),
+    )
+    return found.only(np.argsort(found.start))
+
+
+def _damaged(record: int) -> DledgerError:
+    return DledgerError(
+        Code.CORRUPT_BATCH, f"properties of record {record} need more bytes than it has"
+    )
