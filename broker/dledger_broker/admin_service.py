@@ -14,6 +14,7 @@ from dledger.types import MemberId
 from dledger_broker.calls import Call, Calls, Method
 from dledger_broker.convert import topic_from_proto, topic_to_proto
 from dledger_broker.log_entries import log_entries
+from dledger_broker.many_queues import hold_all
 from dledger_broker.messaging import Messaging
 from dledger_broker.status_reply import status_reply
 from dledger_broker.topics import TopicAuthority, import_topics
@@ -32,6 +33,7 @@ IMPORT: Final = Method[pb.ImportTopicsRequest, pb.ImportTopicsReply](
 )
 TRIM: Final = Method[pb.TrimRequest, pb.TrimReply]("Admin", "Trim", pb.TrimReply)
 HOLD: Final = Method[pb.HoldRequest, pb.HoldReply]("Admin", "Hold", pb.HoldReply)
+HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply]("Admin", "HoldAll", pb.HoldAllReply)
 TRANSFER: Final = Method[pb.TransferLeadershipRequest, pb.TransferLeadershipReply](
     "Admin", "TransferLeadership", pb.TransferLeadershipReply
 )
@@ -236,6 +238,23 @@ class AdminService(broker_pb2_grpc.AdminServicer):
                 return pb.HoldReply(until_ms=until_ms)
 
             return await self._calls.on_leader(call, messaging, HOLD, request, execute)
+
+        return await self._calls.answer(context, self._calls.admission.admin_calls, run)
+
+    async def HoldAll(  # noqa: N802
+        self,
+        request: pb.HoldAllRequest,
+        context: "grpc.aio.ServicerContext[pb.HoldAllRequest, pb.HoldAllReply]",
+    ) -> pb.HoldAllReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.HoldAllReply:
+            messaging = self._calls.group_of(call)
+
+            async def execute() -> pb.HoldAllReply:
+                return await hold_all(messaging, request)
+
+            return await self._calls.on_leader(call, messaging, HOLD_ALL, request, execute)
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 

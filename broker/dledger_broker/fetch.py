@@ -86,14 +86,18 @@ class Wanted:
     max_bytes: int
     wait_ms: int
     once: bool
+    with_positions: bool = False
 
     @classmethod
-    def of(cls, max_bytes: int, wait_ms: int, *, once: bool) -> "Wanted":
+    def of(
+        cls, max_bytes: int, wait_ms: int, *, once: bool, with_positions: bool = False
+    ) -> "Wanted":
         """Apply defaults and limits; zero is the default, of `wait_ms` only when not `once`."""
         wait = min(wait_ms, WAIT_MAX_MS)
         if not once:
             wait = max(wait or WAIT_DEFAULT_MS, WAIT_MIN_MS)
-        return cls(min(max_bytes or FRAME_SIZE_TARGET, FRAME_DATA_MAX), wait, once)
+        limit = min(max_bytes or FRAME_SIZE_TARGET, FRAME_DATA_MAX)
+        return cls(limit, wait, once, with_positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,9 @@ class FetchSession:
             spans = spans[:FRAME_ROWS_MAX]
             if not spans:
                 return None
-            return await self._load(source, minimum, maximum, spans)
+            return await self._load(
+                source, minimum, maximum, spans, with_positions=wanted.with_positions
+            )
         except STORAGE_ERRORS as error:
             self._on_damage(error)
             code, detail = Code.STORAGE_FAILED, str(error)
@@ -283,7 +289,13 @@ class FetchSession:
         return max(maximum, self._machine.queue_bounds(source.topic_id, source.queue)[1])
 
     async def _load(
-        self, source: Source, minimum: int, maximum: int, spans: Sequence[QueueSpan]
+        self,
+        source: Source,
+        minimum: int,
+        maximum: int,
+        spans: Sequence[QueueSpan],
+        *,
+        with_positions: bool,
     ) -> Prepared:
         rows = [
             FetchRow(
@@ -292,6 +304,7 @@ class FetchSession:
                 span.record_count,
                 span.size,
                 span.store_time_ms,
+                span.position,
             )
             for span in spans
         ]
@@ -306,6 +319,7 @@ class FetchSession:
                 min_offset=minimum,
                 max_offset=maximum,
                 next_offset=next_offset,
+                with_positions=with_positions,
             )
 
         parts = self._from_tail(spans)

@@ -21,6 +21,7 @@ from dledger_broker.calls import BUGS, Call, Calls, Method, said_by
 from dledger_broker.fetch import FetchSession, Source, Wanted
 from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.logs import Quiet
+from dledger_broker.many_queues import plan_reads
 from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
@@ -137,7 +138,12 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                     served,
                     self._on_damage,
                 )
-                wanted = Wanted.of(request.max_bytes, request.wait_ms, once=request.once)
+                wanted = Wanted.of(
+                    request.max_bytes,
+                    request.wait_ms,
+                    once=request.once,
+                    with_positions=request.with_positions,
+                )
                 await session.run(sources, wanted, context.write)
         except DledgerError as error:
             await status.abort(context, error)
@@ -305,6 +311,18 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
             messaging = self._calls.group_of(call)
             queue = await _resolve(messaging, request.queue)
             return _lookup_reply([await messaging.lookup_offset(queue, request.offset)])
+
+        return await self._calls.answer(context, self._calls.admission.queries, run)
+
+    async def PlanReads(  # noqa: N802
+        self,
+        request: pb.PlanReadsRequest,
+        context: "grpc.aio.ServicerContext[pb.PlanReadsRequest, pb.PlanReadsReply]",
+    ) -> pb.PlanReadsReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.PlanReadsReply:
+            return await plan_reads(self._calls.group_of(call), request)
 
         return await self._calls.answer(context, self._calls.admission.queries, run)
 

@@ -29,16 +29,17 @@ Answer frame, member to client: one row per batch, numbers growing by one.
 
 Fetch frame, member to client: a run of one queue.
 
-      0  4  magic "DLFF"                 4  1  version: 1
+      0  4  magic "DLFF"                 4  1  version: 1, with positions 2
       5  1  reserved, 0                  6  2  assignment: its place in the FetchRequest
       8  2  code (errors.Code)          10  2  detail_size
      12  4  row_count, 0..FRAME_ROWS_MAX
      16  8  min_offset, signed          24  8  max_offset, signed: end of what is committed
      32  8  next_offset, signed: where the next frame of this assignment starts
-     40 ..  rows of 28 bytes, one per batch:
+     40 ..  rows of 28 bytes, in version 2 of 36, one per batch:
               0  8  base_offset, signed: of record first_record
               8  4  first_record         12  4  record_count
              16  4  size of the batch    20  8  store_time_ms: the leader's stamp, signed
+             28  8  version 2: position of the batch in the log
             then detail (UTF-8), then the batches
 
 A row addresses a span of its batch: record `first_record + k` has offset `base_offset + k`, for k
@@ -61,12 +62,14 @@ FETCH_MAGIC: Final = b"DLFF"
 APPEND_HEADER_SIZE: Final = 24
 FETCH_HEADER_SIZE: Final = 40
 FETCH_ROW_SIZE: Final = 28
+FETCH_VERSION_POSITIONS: Final = 2
 
 _APPEND: Final = struct.Struct("<4sBBHIIQ")
 _ANSWERS: Final = struct.Struct("<4sBBH")
 _ANSWER_ROW: Final = struct.Struct("<QHBBHHqQQ")
 _FETCH: Final = struct.Struct("<4sBBHHHIqqq")
 _FETCH_ROW: Final = struct.Struct("<qIIIq")
+_FETCH_ROW_POSITION: Final = struct.Struct("<qIIIqQ")
 _ONE_WAY: Final = 1
 _DUPLICATE: Final = 1
 _UNSYNCED: Final = 2
@@ -123,6 +126,8 @@ class FetchRow(NamedTuple):
     """Of the batch, bytes."""
     store_time_ms: int = 0
     """The leader's stamp on the entry that holds the batch; 0: not told."""
+    position: int = -1
+    """Of the batch's first byte in the log; -1: not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,16 +246,20 @@ def encode_fetch(
     next_offset: int,
     code: Code = Code.OK,
     detail: str = "",
+    with_positions: bool = False,
 ) -> bytes:
     """Return a fetch frame. `batches` may be several batches to a buffer; sizes must add up."""
     if len(rows) > FRAME_ROWS_MAX or not 0 <= assignment < 1 << 16:
         raise ValueError(f"{len(rows)} rows of {FRAME_ROWS_MAX}, assignment {assignment} of u16")
     sentence = _cut(detail)
     header = _FETCH.pack(
-        FETCH_MAGIC, FRAME_VERSION, 0, assignment, code, len(sentence), len(rows),
-        min_offset, max_offset, next_offset,
+        FETCH_MAGIC, FETCH_VERSION_POSITIONS if with_positions else FRAME_VERSION, 0,
+        assignment, code, len(sentence), len(rows), min_offset, max_offset, next_offset,
     )  # fmt: skip
-    packed_rows = b"".join([_FETCH_ROW.pack(*row) for row in rows])
+    if with_positions:
+        packed_rows = b"".join([_FETCH_ROW_POSITION.pack(*row) for row in rows])
+    else:
+        packed_rows = b"".join([_FETCH_ROW.pack(*row[:-1]) for row in rows])
     frame = b"".join((header, packed_rows, sentence, *batches))
     size = FETCH_HEADER_SIZE + len(packed_rows) + len(sentence) + sum(row.size for row in rows)
     if len(frame) != size:
@@ -260,14 +269,17 @@ def encode_fetch(
 
 def parse_fetch(frame: Buffer) -> FetchFrame:
     """Return what a fetch frame says; INVALID_ARGUMENT or UNSUPPORTED_FORMAT if it is none."""
-    _check_start(frame, FETCH_MAGIC, FETCH_HEADER_SIZE)
+    _check_start(frame, FETCH_MAGIC, FETCH_HEADER_SIZE, FETCH_VERSION_POSITIONS)
     fields = _FETCH.unpack_from(frame)
-    _, _, _, assignment, code, detail_size, count, min_offset, max_offset, next_offset = fields
-    at = FETCH_HEADER_SIZE + count * FETCH_ROW_SIZE
+    _, version, _, assignment, code, detail_size, count, min_offset, max_offset, next_offset = (
+        fields
+    )
+    row_form = _FETCH_ROW_POSITION if version == FETCH_VERSION_POSITIONS else _FETCH_ROW
+    at = FETCH_HEADER_SIZE + count * row_form.size
     if count > FRAME_ROWS_MAX or at + detail_size > len(frame):
         raise _invalid(f"fetch frame of {len(frame)} bytes: row_count {count}")
     view = memoryview(frame)
-    rows = [FetchRow._make(row) for row in _FETCH_ROW.iter_unpack(view[FETCH_HEADER_SIZE:at])]
+    rows = [FetchRow(*row) for row in row_form.iter_unpack(view[FETCH_HEADER_SIZE:at])]
     known, detail = _code(code, _text(view[at : at + detail_size]))
     at += detail_size
     batches: list[memoryview] = []
@@ -279,17 +291,17 @@ def parse_fetch(frame: Buffer) -> FetchFrame:
     return FetchFrame(assignment, known, detail, min_offset, max_offset, next_offset, rows, batches)
 
 
-def _check_start(frame: Buffer, magic: bytes, header_size: int) -> None:
+def _check_start(
+    frame: Buffer, magic: bytes, header_size: int, newest: int = FRAME_VERSION
+) -> None:
     size = len(frame)
     if not header_size <= size <= FRAME_SIZE_MAX:
         raise _invalid(f"frame of {size} bytes, must be in {header_size}..{FRAME_SIZE_MAX}")
     found = bytes(frame[:4])
     if found != magic:
         raise _invalid(f"frame magic is {found!r}, not {magic!r}")
-    if frame[4] != FRAME_VERSION:
-        raise DledgerError(
-            Code.UNSUPPORTED_FORMAT, f"frame version {frame[4]}, known is {FRAME_VERSION}"
-        )
+    if not FRAME_VERSION <= frame[4] <= newest:
+        raise DledgerError(Code.UNSUPPORTED_FORMAT, f"frame version {frame[4]}, known is {newest}")
 
 
 def _invalid(sentence: str) -> DledgerError:

@@ -490,12 +490,15 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     ONCE_FIELD_NUMBER: _builtins.int
+    WITH_POSITIONS_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
     """per frame; at least one batch is always returned"""
     wait_ms: _builtins.int
     """one empty frame leaves after this long without data (long poll, heartbeat)"""
     once: _builtins.bool
     """end the stream after the first frame per assignment"""
+    with_positions: _builtins.bool
+    """rows tell where their batch lies in the log (fetch frame version 2)"""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchRequest.Assignment]: ...
     def __init__(
@@ -505,14 +508,154 @@ class FetchRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         wait_ms: _builtins.int = ...,
         once: _builtins.bool = ...,
+        with_positions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "max_bytes", b"max_bytes", "once", b"once", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "max_bytes", b"max_bytes", "once", b"once", "wait_ms", b"wait_ms", "with_positions", b"with_positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
+class PlanReadsRequest(_message.Message):
+    """What whoever reads much at once has to know of many queues, confirmed by a quorum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Wanted(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        QUEUE_FIELD_NUMBER: _builtins.int
+        TIMES_MS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def queue(self) -> Global___QueueRef: ...
+        @_builtins.property
+        def times_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """store times whose offsets are asked for"""
+
+        def __init__(
+            self,
+            *,
+            queue: Global___QueueRef | None = ...,
+            times_ms: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "times_ms", b"times_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    samples: _builtins.int
+    """of each queue, at most; a member may give fewer. 0: none"""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanReadsRequest.Wanted]: ...
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___PlanReadsRequest.Wanted] | None = ...,
+        samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanReadsRequest: _TypeAlias = PlanReadsRequest  # noqa: Y015
+
+@_typing.final
+class PlanReadsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Sample(_message.Message):
+        """A batch of the queue, for estimates of bytes."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        OFFSET_FIELD_NUMBER: _builtins.int
+        RECORD_COUNT_FIELD_NUMBER: _builtins.int
+        SIZE_FIELD_NUMBER: _builtins.int
+        offset: _builtins.int
+        """of its first record"""
+        record_count: _builtins.int
+        size: _builtins.int
+        def __init__(
+            self,
+            *,
+            offset: _builtins.int = ...,
+            record_count: _builtins.int = ...,
+            size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "record_count", b"record_count", "size", b"size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Queue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MINIMUM_FIELD_NUMBER: _builtins.int
+        MAXIMUM_FIELD_NUMBER: _builtins.int
+        OFFSETS_FIELD_NUMBER: _builtins.int
+        SAMPLES_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        DETAIL_FIELD_NUMBER: _builtins.int
+        minimum: _builtins.int
+        maximum: _builtins.int
+        """next offset to be written, as of applied_index"""
+        code: _builtins.int
+        """a dledger_proto.errors.Code: not 0, nothing else is told"""
+        detail: _builtins.str
+        @_builtins.property
+        def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """for each time: the first stored at or after it; the maximum if none"""
+
+        @_builtins.property
+        def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanReadsReply.Sample]:
+            """spread evenly, offsets growing"""
+
+        def __init__(
+            self,
+            *,
+            minimum: _builtins.int = ...,
+            maximum: _builtins.int = ...,
+            offsets: _abc.Iterable[_builtins.int] | None = ...,
+            samples: _abc.Iterable[Global___PlanReadsReply.Sample] | None = ...,
+            code: _builtins.int = ...,
+            detail: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "detail", b"detail", "maximum", b"maximum", "minimum", b"minimum", "offsets", b"offsets", "samples", b"samples"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    applied_index: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanReadsReply.Queue]: ...
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___PlanReadsReply.Queue] | None = ...,
+        applied_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanReadsReply: _TypeAlias = PlanReadsReply  # noqa: Y015
 
 @_typing.final
 class LookupKeyRequest(_message.Message):
@@ -977,6 +1120,87 @@ class HoldReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HoldReply: _TypeAlias = HoldReply  # noqa: Y015
+
+@_typing.final
+class HoldAllRequest(_message.Message):
+    """Holds of one owner on many queues, in one entry of the log or a few."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Wanted(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        QUEUE_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        offset: _builtins.int
+        @_builtins.property
+        def queue(self) -> Global___QueueRef: ...
+        def __init__(
+            self,
+            *,
+            queue: Global___QueueRef | None = ...,
+            offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "queue", b"queue"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    ttl_ms: _builtins.int
+    """0: release"""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldAllRequest.Wanted]: ...
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        queues: _abc.Iterable[Global___HoldAllRequest.Wanted] | None = ...,
+        ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "queues", b"queues", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldAllRequest: _TypeAlias = HoldAllRequest  # noqa: Y015
+
+@_typing.final
+class HoldAllReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    until_ms: _builtins.int
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """one dledger_proto.errors.Code per queue"""
+
+    @_builtins.property
+    def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """one per queue, empty when held"""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[_builtins.int] | None = ...,
+        details: _abc.Iterable[_builtins.str] | None = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes", "details", b"details", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldAllReply: _TypeAlias = HoldAllReply  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):

@@ -79,6 +79,11 @@ class BrokerStub:
                 request_serializer=dledger_dot_v1_dot_broker__pb2.LookupOffsetRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_broker__pb2.LookupReply.FromString,
                 _registered_method=True)
+        self.PlanReads = channel.unary_unary(
+                '/dledger.v1.Broker/PlanReads',
+                request_serializer=dledger_dot_v1_dot_broker__pb2.PlanReadsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_broker__pb2.PlanReadsReply.FromString,
+                _registered_method=True)
 
 
 class BrokerServicer:
@@ -137,6 +142,12 @@ class BrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PlanReads(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +190,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.LookupOffset,
                     request_deserializer=dledger_dot_v1_dot_broker__pb2.LookupOffsetRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_broker__pb2.LookupReply.SerializeToString,
+            ),
+            'PlanReads': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanReads,
+                    request_deserializer=dledger_dot_v1_dot_broker__pb2.PlanReadsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_broker__pb2.PlanReadsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -412,6 +428,33 @@ class Broker:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def PlanReads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Broker/PlanReads',
+            dledger_dot_v1_dot_broker__pb2.PlanReadsRequest.SerializeToString,
+            dledger_dot_v1_dot_broker__pb2.PlanReadsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AdminStub:
     """Missing associated documentation comment in .proto file."""
@@ -461,6 +504,11 @@ class AdminStub:
                 '/dledger.v1.Admin/Hold',
                 request_serializer=dledger_dot_v1_dot_broker__pb2.HoldRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_broker__pb2.HoldReply.FromString,
+                _registered_method=True)
+        self.HoldAll = channel.unary_unary(
+                '/dledger.v1.Admin/HoldAll',
+                request_serializer=dledger_dot_v1_dot_broker__pb2.HoldAllRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_broker__pb2.HoldAllReply.FromString,
                 _registered_method=True)
         self.Status = channel.unary_unary(
                 '/dledger.v1.Admin/Status',
@@ -536,6 +584,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldAll(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -603,6 +657,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Hold,
                     request_deserializer=dledger_dot_v1_dot_broker__pb2.HoldRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_broker__pb2.HoldReply.SerializeToString,
+            ),
+            'HoldAll': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldAll,
+                    request_deserializer=dledger_dot_v1_dot_broker__pb2.HoldAllRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_broker__pb2.HoldAllReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -841,6 +900,33 @@ class Admin:
             '/dledger.v1.Admin/Hold',
             dledger_dot_v1_dot_broker__pb2.HoldRequest.SerializeToString,
             dledger_dot_v1_dot_broker__pb2.HoldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldAll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Admin/HoldAll',
+            dledger_dot_v1_dot_broker__pb2.HoldAllRequest.SerializeToString,
+            dledger_dot_v1_dot_broker__pb2.HoldAllReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,7 @@ class BrokerStub:
     LookupKey: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LookupKeyRequest, _broker_pb2.LookupReply]
     LookupMessage: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LookupMessageRequest, _broker_pb2.LookupReply]
     LookupOffset: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LookupOffsetRequest, _broker_pb2.LookupReply]
+    PlanReads: _grpc.UnaryUnaryMultiCallable[_broker_pb2.PlanReadsRequest, _broker_pb2.PlanReadsReply]
 
 @_typing.type_check_only
 class BrokerAsyncStub(BrokerStub):
@@ -68,6 +69,7 @@ class BrokerAsyncStub(BrokerStub):
     LookupKey: _aio.UnaryUnaryMultiCallable[_broker_pb2.LookupKeyRequest, _broker_pb2.LookupReply]  # type: ignore[assignment]
     LookupMessage: _aio.UnaryUnaryMultiCallable[_broker_pb2.LookupMessageRequest, _broker_pb2.LookupReply]  # type: ignore[assignment]
     LookupOffset: _aio.UnaryUnaryMultiCallable[_broker_pb2.LookupOffsetRequest, _broker_pb2.LookupReply]  # type: ignore[assignment]
+    PlanReads: _aio.UnaryUnaryMultiCallable[_broker_pb2.PlanReadsRequest, _broker_pb2.PlanReadsReply]  # type: ignore[assignment]
 
 class BrokerServicer(metaclass=_abc_1.ABCMeta):
     """Raw methods of the same service, registered by hand (dledger_proto/raw.py):
@@ -133,6 +135,13 @@ class BrokerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.LookupReply, _abc.Awaitable[_broker_pb2.LookupReply]]: ...
 
+    @_abc_1.abstractmethod
+    def PlanReads(
+        self,
+        request: _broker_pb2.PlanReadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.PlanReadsReply, _abc.Awaitable[_broker_pb2.PlanReadsReply]]: ...
+
 def add_BrokerServicer_to_server(servicer: BrokerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AdminStub:
@@ -149,6 +158,7 @@ class AdminStub:
     """From one group to another: the control group's decisions, stamped with its log index."""
     Trim: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]
     Hold: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]
+    HoldAll: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]
     Status: _grpc.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]
     LiftQuarantine: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]
@@ -167,6 +177,7 @@ class AdminAsyncStub(AdminStub):
     """From one group to another: the control group's decisions, stamped with its log index."""
     Trim: _aio.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]  # type: ignore[assignment]
     Hold: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]  # type: ignore[assignment]
+    HoldAll: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]  # type: ignore[assignment]
     Status: _aio.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]  # type: ignore[assignment]
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]  # type: ignore[assignment]
     LiftQuarantine: _aio.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]  # type: ignore[assignment]
@@ -230,6 +241,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.HoldRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.HoldReply, _abc.Awaitable[_broker_pb2.HoldReply]]: ...
+
+    @_abc_1.abstractmethod
+    def HoldAll(
+        self,
+        request: _broker_pb2.HoldAllRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.HoldAllReply, _abc.Awaitable[_broker_pb2.HoldAllReply]]: ...
 
     @_abc_1.abstractmethod
     def Status(

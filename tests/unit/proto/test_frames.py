@@ -152,7 +152,7 @@ def test_another_magic_version_or_size_is_refused(
     parse: Callable[[Any], object], frame: bytes
 ) -> None:
     refused(lambda: parse(b"X" + frame[1:]), Code.INVALID_ARGUMENT)
-    refused(lambda: parse(frame[:4] + b"\2" + frame[5:]), Code.UNSUPPORTED_FORMAT)
+    refused(lambda: parse(frame[:4] + b"\3" + frame[5:]), Code.UNSUPPORTED_FORMAT)
     refused(lambda: parse(frame + bytes(FRAME_SIZE_MAX)), Code.INVALID_ARGUMENT)
 
 
@@ -226,3 +226,19 @@ def test_a_field_outside_its_limit_is_refused(call: Callable[[], object]) -> Non
 def test_our_own_misuse_is_a_value_error(call: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"batches|rows|number|bytes|u32"):
         call()
+
+
+def test_rows_with_positions_are_a_form_of_their_own() -> None:
+    """A reader that did not ask gets the old form; one that did gets where each batch lies."""
+    rows = [row._replace(position=1_000_000 + k) for k, row in enumerate(FETCHED)]
+    batches = [make_batch(), SMALL]
+    old = encode_fetch(rows, batches, **PLACE)
+    assert old == encode_fetch(FETCHED, batches, **PLACE)
+    assert list(parse_fetch(old).rows) == FETCHED
+    new = encode_fetch(rows, batches, with_positions=True, **PLACE)
+    assert (old[4], new[4], len(new) - len(old)) == (1, 2, 16)
+    found = parse_fetch(new)
+    assert list(found.rows) == rows
+    assert [bytes(batch) for batch in found.batches] == batches
+    refused(lambda: parse_fetch(new[:4] + b"\x03" + new[5:]), Code.UNSUPPORTED_FORMAT)
+    refused(lambda: parse_fetch(new[:4] + b"\x01" + new[5:]))
