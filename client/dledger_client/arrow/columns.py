@@ -35,6 +35,8 @@ class Run:
     first_record: int
     record_count: int
     store_time_ms: int
+    position: int
+    """Of the batch in the log; -1: not told."""
     view: BatchView
 
 

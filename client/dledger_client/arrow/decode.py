@@ -41,6 +41,8 @@ class Span(NamedTuple):
     record_count: int
     store_time_ms: int
     batch: memoryview
+    position: int = -1
+    """Of the batch in the log; -1: not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class Decoder:
             span.first_record + skipped,
             last - expected,
             span.store_time_ms,
+            span.position,
             BatchView(span.batch, header),
         )
 
@@ -229,6 +232,12 @@ class Values:
             null_count=0,
         )
 
+    def positions(self) -> pa.Array:
+        """Each batch's position in the log; null when it was not told."""
+        joined = self.joined
+        spread = joined.spread(np.array([run.position for run in joined.runs], np.int64))
+        return pa.array(np.ma.masked_array(spread, spread < 0))
+
     def tag_hashes(self) -> pa.Array:
         """Null without a tag."""
         hashes = self.joined.tag_hashes
@@ -263,5 +272,6 @@ _VALUES: Final[dict[str, Callable[[Values], pa.Array]]] = {
     ),
     "message_id": Values.message_ids,
     "tag_hash": Values.tag_hashes,
+    "log_position": Values.positions,
     "key_hashes": Values.key_hashes,
 }

@@ -49,6 +49,8 @@ COLUMNS: Final[dict[str, Column]] = {
     "message_id": Column(pa.binary(), "BINARY", by_default=False),
     # Null without a tag.
     "tag_hash": Column(pa.int64(), "BIGINT", by_default=False),
+    # Of the batch, in the log: equal on all members; null when the member did not tell.
+    "log_position": Column(pa.int64(), "BIGINT", by_default=False),
     # Of 64 bits without sign on the wire; here the same bits with one.
     "key_hashes": Column(pa.list_(pa.int64()), "ARRAY<BIGINT>", by_default=False),
 }

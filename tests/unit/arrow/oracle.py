@@ -46,6 +46,7 @@ def rows_of(span: Span, start: int, end: int) -> list[dict[str, Any]]:
             "sequence": header.base_sequence + i if has_stamp else None,
             "message_id": view.message_id(i),
             "tag_hash": view.tag_hashes[i] or None,
+            "log_position": span.position if span.position >= 0 else None,
             "key_hashes": [each - BITS if each >= BITS // 2 else each for each in hashes],
         })  # fmt: skip
     return rows
@@ -56,7 +57,10 @@ def spans_of(batches: Sequence[bytes], base_offset: int = 0) -> list[Span]:
     spans: list[Span] = []
     for number, batch in enumerate(batches):
         count = check_batch(batch).record_count
-        spans.append(Span(base_offset, 0, count, 1_700_000_000_000 + number, memoryview(batch)))
+        position = 1_000 * number if number != 1 else -1
+        spans.append(
+            Span(base_offset, 0, count, 1_700_000_000_000 + number, memoryview(batch), position)
+        )
         base_offset += count
     return spans
 
