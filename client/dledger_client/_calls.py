@@ -39,6 +39,9 @@ LOOKUP_MESSAGE: Final = Method[pb.LookupMessageRequest, pb.LookupReply](
 LOOKUP_OFFSET: Final = Method[pb.LookupOffsetRequest, pb.LookupReply](
     "Broker", "LookupOffset", pb.LookupReply, write=False
 )
+PLAN_READS: Final = Method[pb.PlanReadsRequest, pb.PlanReadsReply](
+    "Broker", "PlanReads", pb.PlanReadsReply, write=False
+)
 
 CREATE_TOPIC: Final = Method[pb.CreateTopicRequest, pb.CreateTopicReply](
     "Admin", "CreateTopic", pb.CreateTopicReply, write=True
@@ -58,6 +61,9 @@ LIST_TOPICS: Final = Method[pb.ListTopicsRequest, pb.ListTopicsReply](
 )
 TRIM: Final = Method[pb.TrimRequest, pb.TrimReply]("Admin", "Trim", pb.TrimReply, write=True)
 HOLD: Final = Method[pb.HoldRequest, pb.HoldReply]("Admin", "Hold", pb.HoldReply, write=True)
+HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply](
+    "Admin", "HoldAll", pb.HoldAllReply, write=True
+)
 STATUS: Final = Method[pb.StatusRequest, pb.StatusReply](
     "Admin", "Status", pb.StatusReply, write=False
 )

@@ -59,6 +59,24 @@ def parse_addresses(addresses: str | Iterable[str]) -> list[str]:
     return found
 
 
+def channel_options(config: ConnectionConfig) -> list[tuple[str, int]]:
+    """Return the options of every channel of a client, asyncio or blocking."""
+    return [
+        *CHANNEL_OPTIONS,
+        # Our own connections: another client's back-off must not be ours.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
+        # The least time of one connection attempt.
+        ("grpc.min_reconnect_backoff_ms", config.connect_timeout_ms),
+        ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
+        ("grpc.keepalive_time_ms", config.keepalive_ms),
+        ("grpc.keepalive_timeout_ms", config.keepalive_timeout_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.enable_retries", 0),
+    ]
+
+
 class Channels:
     """One channel per address, kept connected; all methods on the loop's thread."""
 
@@ -74,26 +92,9 @@ class Channels:
         """Return the channel to an address."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=self._options())
+            channel = grpc.aio.insecure_channel(address, options=channel_options(self._config))
             self._channels[address] = channel
         return channel
-
-    def _options(self) -> list[tuple[str, int]]:
-        config = self._config
-        return [
-            *CHANNEL_OPTIONS,
-            # Our own connections: another client's back-off must not be ours.
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
-            # The least time of one connection attempt.
-            ("grpc.min_reconnect_backoff_ms", config.connect_timeout_ms),
-            ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-            ("grpc.keepalive_time_ms", config.keepalive_ms),
-            ("grpc.keepalive_timeout_ms", config.keepalive_timeout_ms),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.enable_retries", 0),
-        ]
 
     def keep_warm(self, addresses: Iterable[str]) -> None:
         """Keep connections to these addresses, and tell which of them stand."""

@@ -1,0 +1,262 @@
+"""Freezing a plan against a cluster: bounds behind a quorum's word, and holds. Blocking.
+
+Owns: the calls, one for each group and 1,024 queues, and what happens when a queue is trimmed
+between its bounds and its hold. Not: what offsets mean (`plan.py`).
+
+A hold belongs to an owner and ends by itself. Whoever goes on needing it renews it; a job that dies
+leaves nothing behind that somebody would have to clean up.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final, Self
+
+from dledger_client import _calls as calls
+from dledger_client._administration import Administration
+from dledger_client._routes import GroupRoute, TopicRoute
+from dledger_client._runner import SyncRunner
+from dledger_client._wire import parse_addresses
+from dledger_client.arrow.schema import unknown
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import code_of, error_of
+from dledger_client.reading.plan import Edge, Frozen, Gap, QueueState, Sample, resolve
+from dledger_proto.errors import Code
+from dledger_proto.v1 import broker_pb2 as pb
+
+QUEUES_PER_CALL: Final = 1_024
+SAMPLES: Final = 64
+"""Of each queue; members give fewer of many queues."""
+TRIES: Final = 5
+"""How often a plan is made anew because queues were trimmed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequest:
+    """Keep what a plan reads: by whose name, and for how long unless renewed."""
+
+    owner: str
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A frozen plan: values only, nothing in it is resolved later."""
+
+    cluster: str
+    queues: tuple[Frozen, ...]
+    gaps: tuple[Gap, ...]
+    """What was asked for and is gone; empty unless data loss was accepted."""
+    groups: Mapping[str, GroupRoute]
+    """Where the groups of these queues were, when the plan was made."""
+    hold: HoldRequest | None = None
+
+
+class Planner:
+    """A connection that plans are made over. Use it in a `with`."""
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
+    ) -> None:
+        self._administration = Administration(
+            parse_addresses(bootstrap), config or ConnectionConfig()
+        )
+        self._runner = SyncRunner()
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._administration.start())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._administration.close())
+
+    def topics_like(self, pattern: str) -> list[str]:
+        """Return the topics whose whole name a regular expression matches, by name."""
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as error:
+            raise error_of(Code.INVALID_ARGUMENT, f"topicsPattern {pattern!r}: {error}") from None
+        topics = self._runner.run(self._administration.list_topics())
+        return [topic.name for topic in topics if matches(topic.name)]
+
+    def freeze(
+        self,
+        topics: Sequence[str],
+        start: Edge,
+        end: Edge,
+        *,
+        hold: HoldRequest | None = None,
+        fail_on_data_loss: bool = True,
+        only: Iterable[tuple[str, int]] | None = None,
+    ) -> ReadPlan:
+        """Return what the committed log holds of topics between two edges, held if asked for.
+
+        `only` leaves out all other queues. ClientError: TOPIC_NOT_FOUND, OFFSET_OUT_OF_RANGE,
+        INVALID_ARGUMENT, or what an unreachable cluster gives within the call's budget.
+        """
+        chosen = None if only is None else set(only)
+        return self._runner.run(
+            self._freeze(topics, start, end, hold, chosen, fail_on_data_loss=fail_on_data_loss)
+        )
+
+    def states(
+        self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
+    ) -> list[QueueState]:
+        """Return what a quorum confirms about all queues of topics, in order."""
+        return self._runner.run(self._states(topics, times_ms, group, None))
+
+    def renew(self, plan: ReadPlan) -> None:
+        """Hold what a plan reads for another while; of no effect for a plan without a hold."""
+        if plan.hold is not None:
+            refused = self._runner.run(self._hold(plan.queues, plan.hold))
+            if refused:
+                raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{refused[0]}: trimmed")
+
+    def release(self, plan: ReadPlan) -> None:
+        """End a plan's hold now."""
+        if plan.hold is not None:
+            self._runner.run(self._hold(plan.queues, replace(plan.hold, ttl_ms=0)))
+
+    async def _freeze(
+        self,
+        topics: Sequence[str],
+        start: Edge,
+        end: Edge,
+        hold: HoldRequest | None,
+        only: set[tuple[str, int]] | None,
+        *,
+        fail_on_data_loss: bool,
+    ) -> ReadPlan:
+        times = sorted({edge.time_ms for edge in (start, end) if edge.time_ms is not None})
+        if start.group and end.group and start.group != end.group:
+            raise error_of(Code.INVALID_ARGUMENT, "two consumer groups as edges: name one")
+        refused: list[str] = []
+        for _ in range(TRIES):
+            states = await self._states(topics, times, start.group or end.group, only)
+            queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
+            refused = await self._hold(queues, hold) if hold is not None else []
+            if not refused:
+                routes = self._administration.cluster.routes
+                groups = {group.name: group for group in routes.groups()}
+                return ReadPlan(routes.cluster, tuple(queues), tuple(gaps), groups, hold)
+        raise error_of(
+            Code.OFFSET_OUT_OF_RANGE,
+            f"{refused[0]}: trimmed while the plan was made, {TRIES} times; start later in the log",
+        )
+
+    async def _states(
+        self,
+        topics: Sequence[str],
+        times_ms: Sequence[int],
+        group: str,
+        only: set[tuple[str, int]] | None,
+    ) -> list[QueueState]:
+        administration = self._administration
+        await administration.cluster.wait_loaded(
+            administration.cluster.config.call_timeout_ms / 1_000
+        )
+        routes = await self._routes(topics)
+        asked: dict[str, list[tuple[TopicRoute, int]]] = {}
+        for route in routes:
+            for queue in range(max(route.read_queues, route.write_queues)):
+                owner = route.group_of(queue)
+                if owner is not None and (only is None or (route.name, queue) in only):
+                    asked.setdefault(owner, []).append((route, queue))
+        missing = (only or set()) - {(r.name, q) for each in asked.values() for r, q in each}
+        if missing:
+            topic, queue = min(missing)
+            raise error_of(Code.QUEUE_NOT_FOUND, f"topic {topic} has no queue {queue}")
+        portions = [
+            (owner, queues[at : at + QUEUES_PER_CALL])
+            for owner, queues in asked.items()
+            for at in range(0, len(queues), QUEUES_PER_CALL)
+        ]
+        answers = await asyncio.gather(
+            *(self._ask(owner, queues, times_ms) for owner, queues in portions)
+        )
+        states = sorted((state for each in answers for state in each), key=lambda each: each.place)
+        if group:
+            places = [state.place for state in states]
+            committed = await administration.queries.committed(group, places)
+            states = [replace(state, committed=committed.get(state.place)) for state in states]
+        return states
+
+    async def _routes(self, topics: Sequence[str]) -> list[TopicRoute]:
+        """Return topics as the control group has them, in one call when there are many."""
+        if len(topics) == 1:
+            return [await self._administration.describe_topic(topics[0])]
+        known = {topic.name: topic for topic in await self._administration.list_topics()}
+        missing = [topic for topic in topics if topic not in known]
+        if missing:
+            raise error_of(Code.TOPIC_NOT_FOUND, f"topics: {unknown(missing[0], known)}")
+        return [known[topic] for topic in topics]
+
+    async def _ask(
+        self, group: str, queues: Sequence[tuple[TopicRoute, int]], times_ms: Sequence[int]
+    ) -> list[QueueState]:
+        request = pb.PlanReadsRequest(samples=SAMPLES)
+        for route, queue in queues:
+            request.queues.add(queue=pb.QueueRef(topic_id=route.id, queue=queue), times_ms=times_ms)
+        reply = await self._administration.cluster.call(calls.PLAN_READS, request, group=group)
+        states: list[QueueState] = []
+        for (route, queue), row in zip(queues, reply.queues, strict=True):
+            if row.code:
+                raise error_of(code_of(row.code), f"{route.name}/{queue}: {row.detail}")
+            states.append(
+                QueueState(
+                    route.name,
+                    route.id,
+                    queue,
+                    group,
+                    row.minimum,
+                    row.maximum,
+                    tuple(
+                        Sample(each.offset, each.record_count, each.size) for each in row.samples
+                    ),
+                    dict(zip(times_ms, row.offsets, strict=True)),
+                )
+            )
+        return states
+
+    async def _hold(self, queues: Sequence[Frozen], hold: HoldRequest) -> list[str]:
+        """Hold each queue from its start on; return those that do not reach back so far any more.
+
+        Empty ranges too: what is written behind them belongs to the job's next plan.
+        """
+        by_group: dict[str, list[Frozen]] = {}
+        for each in queues:
+            by_group.setdefault(each.state.group, []).append(each)
+        portions = [
+            (group, held[at : at + QUEUES_PER_CALL])
+            for group, held in by_group.items()
+            for at in range(0, len(held), QUEUES_PER_CALL)
+        ]
+        answers = await asyncio.gather(
+            *(self._hold_portion(group, held, hold) for group, held in portions)
+        )
+        return [place for each in answers for place in each]
+
+    async def _hold_portion(
+        self, group: str, held: Sequence[Frozen], hold: HoldRequest
+    ) -> list[str]:
+        request = pb.HoldAllRequest(owner=hold.owner, ttl_ms=hold.ttl_ms)
+        for each in held:
+            ref = pb.QueueRef(topic_id=each.state.topic_id, queue=each.state.queue)
+            request.queues.add(queue=ref, offset=each.start)
+        reply = await self._administration.cluster.call(calls.HOLD_ALL, request, group=group)
+        refused: list[str] = []
+        for each, number, detail in zip(held, reply.codes, reply.details, strict=True):
+            place = f"{each.state.topic}/{each.state.queue} offset {each.start}"
+            code = code_of(number)
+            if code is Code.OFFSET_OUT_OF_RANGE:
+                refused.append(place)
+            elif code is not Code.OK:
+                raise error_of(code, f"{place}: {detail}")
+        return refused

@@ -1,0 +1,325 @@
+"""Reading a range as Arrow batches, from one member and then the next. Blocking, one thread.
+
+Owns: which member is asked, when it is left for another, when it is given up, the renewal of the
+hold. Not: the decoding and its checks (`arrow/decode.py`), what is read (`plan.py`).
+
+Members differ in nothing but how far they are (D9). So whoever fails, brings damaged bytes, or
+brings nothing for a while is left, and reading goes on at the exact next offset elsewhere. Nothing
+is handed out twice and nothing is left out: the decoder counts offsets.
+"""
+
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Final
+
+import grpc
+import pyarrow as pa
+
+from dledger_client import _calls as calls
+from dledger_client._retry import backoff
+from dledger_client._routes import GroupRoute, RouteTable
+from dledger_client._wire import channel_options, failure, group_metadata
+from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError, client_error, error_of
+from dledger_client.reading.plan import Gap, Range
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.frames import FetchFrame, parse_fetch
+from dledger_proto.limits import MIB
+from dledger_proto.raw import FETCH, SyncCall, sync_read, sync_unary
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import routes_pb2
+
+FRAME_BYTES: Final = 4 * MIB
+WAIT_MS: Final = 500
+"""A member that has nothing says so this often."""
+EMPTY_FRAMES_MAX: Final = 4
+"""From a member that is behind, before the next is asked."""
+BAD_ANSWERS_MAX: Final = 4
+"""Damaged answers at one offset, from members in turn, before the range fails."""
+ROUTES_SECONDS: Final = 2.0
+
+_LOG = logging.getLogger("dledger_client")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A hold to renew while reading: always from the plan's own start of the queue."""
+
+    owner: str
+    offset: int
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where ranges are read from. Pickles: no channel is open in it."""
+
+    bootstrap: tuple[str, ...]
+    groups: tuple[GroupRoute, ...]
+    """As of the plan; asked for anew when nobody answers."""
+    read_from: str = "follower"
+    """Who is asked first: "follower", "leader" or "any"."""
+    rotation: int = 0
+    """Tells parallel readers apart, so that they begin with different members."""
+    fail_on_data_loss: bool = True
+    stall_ms: int = 60_000
+    """A range that nobody brings a record of for this long fails."""
+    connection: ConnectionConfig = field(default_factory=ConnectionConfig)
+
+
+class RangeReader:
+    """Reads ranges one after the other; use it in a `with`."""
+
+    def __init__(self, origin: Origin, columns: Sequence[str]) -> None:
+        self._origin = origin
+        self._columns = tuple(columns)
+        self._routes = {group.name: group for group in origin.groups}
+        self._channels: dict[str, grpc.Channel] = {}
+        self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
+        self.gaps: list[Gap] = []
+        """What was gone when it was read; empty unless data loss is accepted."""
+
+    def __enter__(self) -> "RangeReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.close()
+
+    def read(self, wanted: Range, hold: Hold | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the whole range in order. ClientError when it cannot be had, naming the offset."""
+        return _Reading(self, wanted, hold).run()
+
+    # For _Reading.
+
+    @property
+    def origin(self) -> Origin:
+        """Where ranges are read from."""
+        return self._origin
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is decoded."""
+        return self._columns
+
+    def pause(self, tries: int) -> None:
+        """Wait before another round over all members."""
+        Event().wait(backoff(tries, self._random))
+
+    def channel(self, address: str) -> grpc.Channel:
+        """Return the connection to a member."""
+        channel = self._channels.get(address)
+        if channel is None:
+            options = channel_options(self._origin.connection)
+            channel = grpc.insecure_channel(address, options=options)
+            self._channels[address] = channel
+        return channel
+
+    def candidates(self, group: str) -> list[str]:
+        """Return the addresses of a group in the order in which they are asked."""
+        route = self._routes.get(group)
+        if route is None:
+            return []
+        addresses = route.addresses()
+        turn = self._origin.rotation % max(len(addresses), 1)
+        addresses = addresses[turn:] + addresses[:turn]
+        if self._origin.read_from != "any" and route.leader_address in addresses:
+            addresses.remove(route.leader_address)
+            at = 0 if self._origin.read_from == "leader" else len(addresses)
+            addresses.insert(at, route.leader_address)
+        return addresses
+
+    def refresh(self) -> None:
+        """Ask name servers, and the members known, for routes until one of them answers."""
+        members = [address for route in self._routes.values() for address in route.addresses()]
+        for address in dict.fromkeys([*self._origin.bootstrap, *members]):
+            unary = sync_unary(self.channel(address), calls.GET_ROUTES.path)
+            request = routes_pb2.RoutesRequest().SerializeToString()
+            try:
+                answer = unary(request, timeout=ROUTES_SECONDS)
+            except grpc.RpcError as error:
+                _LOG.debug("routes from %s: %s", address, error)
+                continue
+            table = RouteTable(inside=self._origin.connection.inside)
+            table.apply(routes_pb2.RoutesReply.FromString(answer))
+            self._routes.update({group.name: group for group in table.groups()})
+            return
+
+    def renew(self, address: str, wanted: Range, hold: Hold) -> None:
+        """Renew a hold at one member; that it fails is seen if something is trimmed after all."""
+        request = pb.HoldAllRequest(owner=hold.owner, ttl_ms=hold.ttl_ms)
+        ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
+        request.queues.add(queue=ref, offset=hold.offset)
+        unary = sync_unary(self.channel(address), calls.HOLD_ALL.path)
+        try:
+            unary(
+                request.SerializeToString(),
+                timeout=self._origin.connection.try_timeout_ms / 1_000,
+                metadata=group_metadata(wanted.group),
+            )
+        except grpc.RpcError as error:
+            _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, error)
+
+
+class _LeaveMember(Exception):
+    """The next member should be asked; holds why."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Reading:
+    """One range."""
+
+    def __init__(self, reader: RangeReader, wanted: Range, hold: Hold | None) -> None:
+        self._reader = reader
+        self._range = wanted
+        self._hold = hold
+        source = Source(wanted.topic, wanted.topic_id, wanted.queue)
+        self._decoder = Decoder(source, reader.columns, wanted.start, wanted.end)
+        self._progress_at = time.monotonic()
+        self._renewed_at = 0.0
+        self._bad_answers = 0
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Yield everything; see `RangeReader.read`."""
+        tries = 0
+        last: ClientError | None = None
+        while not self._decoder.is_done:
+            before = self._decoder.next_offset
+            for address in self._reader.candidates(self._range.group):
+                try:
+                    yield from self._from_member(address)
+                except _LeaveMember as left:
+                    last = left.error
+                    _LOG.debug("%s left at %s: %s", address, self._decoder.next_offset, last)
+                if self._decoder.is_done:
+                    return
+            tries = 0 if self._decoder.next_offset > before else tries + 1
+            if time.monotonic() - self._progress_at > self._reader.origin.stall_ms / 1_000:
+                raise self._stalled(last)
+            self._reader.pause(tries)
+            self._reader.refresh()
+
+    def _stalled(self, last: ClientError | None) -> ClientError:
+        code = last.code if last is not None and last.definite else Code.UNAVAILABLE
+        because = f"; last: {last.code.name} {last.detail}" if last is not None else ""
+        return error_of(
+            code,
+            f"{self._range.describe()}: no member of group {self._range.group} brings offset "
+            f"{self._decoder.next_offset} within {self._reader.origin.stall_ms} ms{because}",
+        )
+
+    def _from_member(self, address: str) -> Iterator[pa.RecordBatch]:
+        """Yield what one member brings until the range ends; _LeaveMember for the next one."""
+        self._renew(address)
+        wanted = self._range
+        request = pb.FetchRequest(
+            max_bytes=FRAME_BYTES,
+            wait_ms=WAIT_MS,
+            with_positions="log_position" in self._reader.columns,
+        )
+        ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
+        request.assignments.add(queue=ref, offset=self._decoder.next_offset)
+        call = sync_read(self._reader.channel(address), FETCH)(
+            request.SerializeToString(), metadata=group_metadata(wanted.group)
+        )
+        try:
+            yield from self._frames(call, address)
+        except grpc.RpcError as error:
+            raise _LeaveMember(failure(error, write=False)) from None
+        finally:
+            call.cancel()
+
+    def _frames(self, call: SyncCall, address: str) -> Iterator[pa.RecordBatch]:
+        empty = 0
+        for message in call:
+            frame = self._sound(message)
+            if frame.code is not Code.OK:
+                self._refused(frame)
+            if not frame.rows:
+                empty += 1
+                if empty >= EMPTY_FRAMES_MAX:
+                    text = f"{address} ends at offset {frame.max_offset}"
+                    raise _LeaveMember(error_of(Code.UNAVAILABLE, text))
+                continue
+            empty = 0
+            spans = [
+                Span(
+                    row.base_offset, row.first_record, row.record_count, row.store_time_ms,
+                    batch, row.position,
+                )
+                for row, batch in zip(frame.rows, frame.batches, strict=True)
+            ]  # fmt: skip
+            yield from self._decoded(spans)
+            if self._decoder.is_done:
+                return
+            self._renew(address)
+        raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address} ended the stream"))
+
+    def _sound(self, message: bytes) -> FetchFrame:
+        try:
+            return parse_fetch(message)
+        except DledgerError as error:
+            raise self._bad(error) from error
+
+    def _decoded(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        batches = self._decoder.decode(spans)
+        while True:
+            try:
+                batch = next(batches, None)
+            except DledgerError as error:
+                raise self._bad(error) from error
+            if batch is None:
+                return
+            self._progress_at = time.monotonic()
+            self._bad_answers = 0
+            yield batch
+            # Who takes the batch may take his time: that is no stall of ours.
+            self._progress_at = time.monotonic()
+
+    def _bad(self, error: DledgerError) -> Exception:
+        """Return what follows from a damaged answer: another member, or after several the end."""
+        self._bad_answers += 1
+        if self._bad_answers >= BAD_ANSWERS_MAX:
+            return client_error(error)
+        return _LeaveMember(client_error(error))
+
+    def _refused(self, frame: FetchFrame) -> None:
+        """Raise what an error frame means; or go on behind what is lost, where that is accepted."""
+        wanted, at = self._range, self._decoder.next_offset
+        if frame.code in (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED) and frame.min_offset > at:
+            if self._reader.origin.fail_on_data_loss:
+                raise error_of(
+                    Code.OFFSET_OUT_OF_RANGE,
+                    f"{wanted.describe()}: wanted offset {at}, the earliest is {frame.min_offset}:"
+                    " trimmed since the plan was made; start later or set failOnDataLoss=false",
+                )
+            gap = Gap(wanted.topic, wanted.queue, at, min(frame.min_offset, wanted.end))
+            self._reader.gaps.append(gap)
+            _LOG.warning("%s", gap.describe())
+            self._decoder.next_offset = gap.end
+            raise _LeaveMember(error_of(Code.OFFSET_OUT_OF_RANGE, gap.describe()))
+        error = error_of(frame.code, f"{wanted.describe()}: {frame.detail}")
+        if error.retriable or frame.code in (Code.OFFSET_OUT_OF_RANGE, Code.STORAGE_FAILED):
+            raise _LeaveMember(error)
+        raise error
+
+    def _renew(self, address: str) -> None:
+        now = time.monotonic()
+        hold = self._hold
+        if hold is not None and now - self._renewed_at > hold.ttl_ms / 3_000:
+            self._renewed_at = now
+            self._reader.renew(address, self._range, hold)
