@@ -4,9 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
+from pyarrow import types as types
 
 class ArrowInvalid(ValueError): ...
-class DataType: ...
+
+class DataType:
+    value_type: DataType
 
 class Field:
     name: str
@@ -24,6 +27,7 @@ class Schema:
 
 class Buffer:
     size: int
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Scalar:
     def as_py(self) -> Any: ...
@@ -32,6 +36,8 @@ class Array:
     type: DataType
     null_count: int
     nbytes: int
+    offset: int
+    def buffers(self) -> list[Buffer | None]: ...
     @staticmethod
     def from_buffers(
         type: DataType,  # noqa: A002 - the library's name
@@ -58,10 +64,15 @@ class DictionaryArray(Array):
     def from_arrays(indices: Array, dictionary: Array) -> DictionaryArray: ...  # type: ignore[override]
 
 class ListArray(Array):
+    offsets: Array
+    values: Array
     @staticmethod
     def from_arrays(offsets: Array, values: Array) -> ListArray: ...
 
 class MapArray(Array):
+    offsets: Array
+    keys: Array
+    items: Array
     @staticmethod
     def from_arrays(offsets: Array, keys: Array, items: Array) -> MapArray: ...
 
@@ -77,6 +88,7 @@ class RecordBatch:
     def take(self, indices: Array) -> RecordBatch: ...
     def to_pylist(self) -> list[dict[str, Any]]: ...
     def validate(self, *, full: bool = False) -> None: ...
+    def cast(self, target_schema: Schema) -> RecordBatch: ...
 
 class ChunkedArray:
     def to_pylist(self) -> list[Any]: ...
@@ -88,6 +100,7 @@ class Table:
     def from_batches(batches: Iterable[RecordBatch], schema: Schema | None = None) -> Table: ...
     def column(self, place: int | str) -> ChunkedArray: ...
     def to_pylist(self) -> list[dict[str, Any]]: ...
+    def equals(self, other: Table) -> bool: ...
     def to_batches(self) -> list[RecordBatch]: ...
 
 def array(values: object, type: DataType | None = None) -> Array: ...  # noqa: A002

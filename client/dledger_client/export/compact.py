@@ -1,0 +1,65 @@
+"""Small files that lie side by side become one, as a version of its own. Owns: which, and how.
+
+Adjacent ranges of one queue and day are merged into the name of their union. That is a plan and a
+manifest like any other: deterministic, exclusive, finished by whoever finds it open. The rows stay
+the same; the manifest names what it adds and what that replaces.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dledger_client.export.history import Version
+from dledger_client.export.layout import Piece
+from dledger_client.export.parquet import read_entry
+from dledger_client.export.records import COMPACT, FileEntry, Merge, Plan
+from dledger_client.export.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """Reads ranges from the files that they replace; each is checked while it is read."""
+
+    storage: Storage
+    merges: tuple[Merge, ...]
+
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield a merge's rows; ExportError DAMAGED."""
+        (merge,) = (each for each in self.merges if each.piece == piece)
+        for entry in merge.inputs:
+            yield from read_entry(self.storage.path(entry.path), entry, columns)
+
+
+def merges_of(files: Sequence[FileEntry], size_max: int) -> list[Merge]:
+    """Return what to merge: neighbours of one queue and day, up to `size_max` bytes together."""
+    found: list[Merge] = []
+    run: list[FileEntry] = []
+    for entry in [*sorted(files, key=lambda each: (each.queue, each.start)), None]:
+        if entry is not None and run and _goes_on(run, entry, size_max):
+            run.append(entry)
+            continue
+        if len(run) > 1:
+            size = sum(each.bytes for each in run)
+            piece = Piece(run[0].queue, run[0].start, run[-1].end, run[0].date, size)
+            found.append(Merge(piece, tuple(run)))
+        run = [entry] if entry is not None else []
+    return found
+
+
+def _goes_on(run: Sequence[FileEntry], entry: FileEntry, size_max: int) -> bool:
+    last = run[-1]
+    neighbours = (last.queue, last.date, last.end) == (entry.queue, entry.date, entry.start)
+    return neighbours and sum(each.bytes for each in run) + entry.bytes <= size_max
+
+
+def make_compaction(version: Version, size_max: int) -> Plan | None:
+    """Return the plan of a compaction; None when nothing lies side by side."""
+    merges = merges_of(list(version.files.values()), size_max)
+    if not merges:
+        return None
+    last = version.last
+    return Plan(
+        last.number + 1, COMPACT, last.identity, last.layout, last.columns, last.end, last.end,
+        (), tuple(merges), (),
+    )  # fmt: skip

@@ -1,0 +1,204 @@
+"""One range as one Parquet file, and back. Owns: encodings, row groups, the footer, the check.
+
+The footer says what the file is: range, topic id, cluster, form of its columns, sum of its rows.
+A file is believed only when all of it was read and agrees with its own footer.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dledger_client.arrow import schema_of
+from dledger_client.export.content import ContentSum
+from dledger_client.export.errors import ExportCode, ExportError, damaged
+from dledger_client.export.layout import Piece, name_of
+from dledger_client.export.records import FileEntry, Identity
+
+FOOTER: Final = "dledger"
+"""Key of the footer's metadata; the value is JSON."""
+SCHEMA_VERSION: Final = 1
+ROW_GROUP_BYTES: Final = 64 << 20
+ROW_GROUP_ROWS: Final = 1_000_000
+ZSTD_LEVEL: Final = 3
+READ_ROWS: Final = 64 * 1_024
+OFFSET: Final = "queue_offset"
+STORED: Final = "store_timestamp"
+_DELTA: Final = (OFFSET, STORED, "born_timestamp")
+"""Growing numbers: a few bits each."""
+_DICTIONARY: Final = ("topic", "queue_id", "tag", "properties.key_value.key")
+"""Few values, many times. Bodies never: a dictionary of them is a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    queue: int
+    start: int
+    end: int
+    date: str
+    columns: tuple[str, ...]
+    schema: int
+    crc: int
+
+
+class Summary:
+    """Watches the rows of a range go by: contiguous, complete, of when."""
+
+    def __init__(self, piece: Piece, columns: Sequence[str]) -> None:
+        self._piece = piece
+        self._sum = ContentSum(schema_of(columns))
+        self._next = piece.start
+        self.time_min_ms = 0
+        self.time_max_ms = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; ValueError when its offsets do not follow."""
+        if not batch.num_rows:
+            return
+        bounds = pc.min_max(batch.column(OFFSET)).as_py()
+        after = self._next + batch.num_rows
+        if (bounds["min"], bounds["max"]) != (self._next, after - 1) or after > self._piece.end:
+            raise ValueError(f"offsets {bounds['min']}-{bounds['max']} where {self._next} follows")
+        times = pc.min_max(pc.cast(batch.column(STORED), pa.int64())).as_py()
+        first = self._next == self._piece.start
+        low, high = times["min"] // 1_000, times["max"] // 1_000
+        self.time_min_ms = low if first else min(self.time_min_ms, low)
+        self.time_max_ms = high if first else max(self.time_max_ms, high)
+        self._next = after
+        self._sum.update(batch)
+
+    def finish(self) -> int:
+        """Return the sum of the rows; ValueError when some are missing."""
+        if self._next != self._piece.end:
+            raise ValueError(f"ends before offset {self._next}, must at {self._piece.end}")
+        return self._sum.digest()
+
+
+def write(
+    file: BinaryIO,
+    identity: Identity,
+    piece: Piece,
+    columns: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+) -> FileEntry:
+    """Write a range; return what a manifest says of it. ValueError when rows are missing.
+
+    Each call to pyarrow's writer makes a row group, so batches are gathered first: at most
+    ROW_GROUP_BYTES and a batch are held.
+    """
+    schema = schema_of(columns)
+    summary = Summary(piece, columns)
+    with pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=[*_DICTIONARY],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in columns},
+        write_statistics=True,
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(list(columns).index(OFFSET))],
+    ) as writer:
+        held: list[pa.RecordBatch] = []
+        size = rows = 0
+        for batch in batches:
+            summary.add(batch)
+            held.append(batch)
+            size, rows = size + batch.nbytes, rows + batch.num_rows
+            if size >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(held, schema), ROW_GROUP_ROWS)
+                held, size, rows = [], 0, 0
+        if held:
+            writer.write_table(pa.Table.from_batches(held, schema), ROW_GROUP_ROWS)
+        crc = summary.finish()
+        footer = {
+            "cluster": identity.cluster, "topic": identity.topic, "topic_id": identity.topic_id,
+            "queue": piece.queue, "start": piece.start, "end": piece.end, "date": piece.date,
+            "columns": list(columns), "schema": SCHEMA_VERSION, "crc": crc,
+        }  # fmt: skip
+        writer.add_key_value_metadata({FOOTER: json.dumps(footer, sort_keys=True)})
+    file.flush()
+    return _entry(identity, piece, summary, crc, file.tell())
+
+
+def _entry(identity: Identity, piece: Piece, summary: Summary, crc: int, size: int) -> FileEntry:
+    return FileEntry(
+        name_of(identity.topic, piece), piece.queue, piece.start, piece.end, piece.date,
+        piece.end - piece.start, size, crc, piece.start, piece.end - 1,
+        summary.time_min_ms, summary.time_max_ms,
+    )  # fmt: skip
+
+
+def read_footer(path: Path) -> Footer:
+    """Return what a file says of itself; ValueError when it is no file of ours, or not whole."""
+    try:
+        found = pq.read_metadata(path).metadata or {}
+        fields = json.loads(found[FOOTER.encode()])
+        fields["columns"] = tuple(fields["columns"])
+        return Footer(**fields)
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no whole file of ours: {type(error).__name__} {error}") from error
+
+
+def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) -> FileEntry | None:
+    """Read all of a file; return its entry, None when it is not whole.
+
+    ExportError CONFLICT when it is whole and somebody else's: it is never replaced.
+    """
+    try:
+        footer = read_footer(path)
+    except ValueError:
+        return None
+    wanted = (identity.cluster, identity.topic_id, piece.queue, piece.start, piece.end)
+    found = (footer.cluster, footer.topic_id, footer.queue, footer.start, footer.end)
+    if found != wanted or footer.columns != tuple(columns) or footer.schema != SCHEMA_VERSION:
+        raise ExportError(
+            ExportCode.CONFLICT,
+            f"{path} holds {footer.topic} {footer.topic_id} of {footer.cluster}, columns "
+            f"{', '.join(footer.columns)}: not what this export would write there",
+            "move it away, or export into another folder",
+        )
+    summary = Summary(piece, columns)
+    try:
+        for batch in read_batches(path, columns):
+            summary.add(batch)
+        crc = summary.finish()
+    except (OSError, pa.ArrowInvalid, ValueError):
+        return None
+    if crc != footer.crc:
+        return None
+    return _entry(identity, piece, summary, crc, path.stat().st_size)
+
+
+def read_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows as they were written; OSError or ArrowInvalid when it is damaged."""
+    schema = schema_of(columns)
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(READ_ROWS, columns=list(columns)):
+            yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a manifest names; ExportError DAMAGED when they are others."""
+    summary = Summary(entry.piece, columns)
+    try:
+        for batch in read_batches(path, columns):
+            summary.add(batch)
+            yield batch
+        crc = summary.finish()
+    except FileNotFoundError:
+        raise damaged(entry.path, "is missing") from None
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        raise damaged(entry.path, f"cannot be read: {error}") from error
+    if crc != entry.crc:
+        raise damaged(entry.path, f"its rows sum to {crc:08x}, the manifest says {entry.crc:08x}")

@@ -1,0 +1,71 @@
+"""Reading a version of an export back, by its manifests alone. Files beside them are not looked at.
+
+```
+table = read_export("/lake/orders").read()              # a version is a list of files
+frame = read_export_spark(spark, "/lake/orders", version=3)
+```
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from dledger_client.arrow import schema_of
+from dledger_client.export import history
+from dledger_client.export.errors import ExportCode, ExportError
+from dledger_client.export.parquet import read_entry
+from dledger_client.export.records import FileEntry, Manifest
+from dledger_client.export.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class ExportVersion:
+    """One version: which files, what is in them."""
+
+    root: Path
+    manifest: Manifest
+    files: tuple[FileEntry, ...]
+    """In order of queue and offset."""
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the files are; for any reader of Parquet."""
+        return [str(self.root / entry.path) for entry in self.files]
+
+    @property
+    def rows(self) -> int:
+        """How many records, by the manifests."""
+        return sum(entry.rows for entry in self.files)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order of queue and offset; each file is checked against its manifest.
+
+        ExportError DAMAGED, possibly behind rows of the damaged file.
+        """
+        for entry in self.files:
+            yield from read_entry(self.root / entry.path, entry, self.manifest.columns)
+
+    def read(self) -> pa.Table:
+        """Return all rows in memory, checked."""
+        return pa.Table.from_batches(self.batches(), schema_of(self.manifest.columns))
+
+
+def read_export(path: Path | str, version: int | None = None) -> ExportVersion:
+    """Return a version of an export, the newest by default.
+
+    ExportError: NOT_AN_EXPORT, VERSION_UNKNOWN, VERSION_GONE, DAMAGED, NEWER_FORMAT.
+    """
+    root = Path(path)
+    found = history.load(Storage(root), version)
+    files = sorted(found.files.values(), key=lambda each: (each.queue, each.start))
+    missing = [entry.path for entry in files if not (root / entry.path).exists()]
+    if missing and version is not None and version < history.last_number(Storage(root)):
+        raise ExportError(
+            ExportCode.VERSION_GONE,
+            f"{root}: {missing[0]}, {len(missing)} files of version {version} in all, were "
+            "collected after a compaction",
+            "read a later version",
+        )
+    return ExportVersion(root, found.last, tuple(files))

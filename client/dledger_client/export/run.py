@@ -1,0 +1,185 @@
+"""The protocol: freeze a plan, make its files, publish a manifest. Owns the order of the steps.
+
+```
+1  the newest manifest N - 1 and, if there is one, the plan N that somebody left open
+2  no plan: freeze the log at its commit index, cut it, publish plan N exclusively;
+   who comes second takes the plan that is there
+3  make the plan's files; each is durable under its name before its task returns
+4  publish manifest N exclusively: the one moment at which version N begins to exist
+```
+
+A process may die between any two system calls, and others may be at the same steps: plans and files
+are the same for all, a manifest exists once. Replacing step 4's `put_if_absent` by a table format's
+commit with N as its transaction number keeps all of that.
+"""
+
+import importlib.metadata
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dledger_client.export import history
+from dledger_client.export.compact import MergeSource
+from dledger_client.export.errors import ExportCode, ExportError
+from dledger_client.export.layout import Layout, Piece
+from dledger_client.export.planning import Options, check_options, make_plan
+from dledger_client.export.records import (
+    COMPACT,
+    Manifest,
+    Plan,
+    check_tiles,
+    dump,
+    load_manifest,
+    manifest_name,
+    plan_name,
+)
+from dledger_client.export.source import FreezeRequest, Frozen, Source
+from dledger_client.export.storage import Storage
+from dledger_client.export.task import Made, Work
+
+_LOG: Final = logging.getLogger("dledger_client.export")
+
+
+class Engine(Protocol):
+    """Makes the files of a plan, in any order, in any process, any of them any number of times."""
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        """Return what became of each piece, in the order of `pieces`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    manifest: Manifest | None
+    """The version that exists now because of this plan; None: nothing new."""
+    plan: Plan | None = None
+    adopted: bool = False
+    """The plan was somebody else's, or of an earlier run."""
+    ours: bool = False
+    """This run published the manifest; else another exporter did."""
+    reused: int = 0
+    """Files that were there."""
+
+
+def export_once(
+    storage: Storage, source: Source, engine: Engine, options: Options, now_ms: int
+) -> Outcome:
+    """Publish the next version. ExportError changes nothing that is published.
+
+    An open plan is finished, and is all that this run does: the next one plans what came since.
+    """
+    check_options(options)
+    number = history.last_number(storage) + 1
+    last = history.manifest_of(storage, number - 1) if number else None
+    if last is not None:
+        storage.settle(manifest_name(last.number))
+    plan = history.open_plan(storage, number)
+    if plan is not None and plan.kind == COMPACT:
+        return finish_compaction(storage, engine, plan, now_ms)
+    frozen = source.freeze(_request(options, last, plan, now_ms))
+    adopted = plan is not None
+    if plan is None:
+        plan = make_plan(number, last, frozen, options)
+        if plan is None:
+            return Outcome(None)
+        if not storage.put_if_absent(plan_name(number), dump(plan)):
+            adopted = True
+            plan = history.open_plan(storage, number)
+            assert plan is not None, "a plan is never deleted"
+            if plan.kind == COMPACT:
+                return finish_compaction(storage, engine, plan, now_ms)
+            # It may have been frozen later than ours: what it names has to be asked for anew.
+            frozen = source.freeze(_request(options, last, plan, now_ms))
+    check_plan(plan, last, frozen)
+    work = Work(storage, plan.identity, plan.columns, source.ranges(), options.accept_data_loss)
+    return _finish(engine, work, plan, adopted, now_ms)
+
+
+def plan_only(storage: Storage, source: Source, options: Options, now_ms: int) -> Outcome:
+    """Return what a run would do; nothing is written (a hold on the log aside)."""
+    check_options(options)
+    number = history.last_number(storage) + 1
+    last = history.manifest_of(storage, number - 1) if number else None
+    plan = history.open_plan(storage, number)
+    if plan is not None:
+        return Outcome(None, plan, adopted=True)
+    frozen = source.freeze(_request(options, last, None, now_ms))
+    return Outcome(None, make_plan(number, last, frozen, options))
+
+
+def _request(
+    options: Options, last: Manifest | None, plan: Plan | None, now_ms: int
+) -> FreezeRequest:
+    position = plan.start if plan is not None else history.position_of(last)
+    layout = last.layout if last is not None else options.layout or Layout.DATE
+    older = now_ms - options.max_delay_ms if options.max_delay_ms else None
+    return FreezeRequest(
+        options.topic,
+        position,
+        with_days=plan is None and layout is Layout.DATE,
+        since_ms=options.since_ms,
+        until_ms=options.until_ms if plan is None else None,
+        older_than_ms=older,
+    )
+
+
+def check_plan(plan: Plan, last: Manifest | None, frozen: Frozen) -> None:
+    """Raise unless a plan that was found goes on where the last version ends, in this log."""
+    history.check_owner(plan, frozen.identity, None)
+    for queue, offset in history.position_of(last).items():
+        if plan.start.get(queue) != offset:
+            raise ExportError(
+                ExportCode.CONFLICT,
+                f"plan {plan.number} begins queue {queue} at {plan.start.get(queue)}, the last "
+                f"version ends at {offset}",
+                "files of two exports are mixed in this folder; put it back from a copy",
+            )
+    ends = {each.queue: each.end for each in frozen.queues}
+    for queue, end in plan.end.items():
+        if end > plan.start[queue] and queue in ends and ends[queue] < end:
+            raise ExportError(
+                ExportCode.LOG_SHORTER,
+                f"queue {queue} ends at offset {ends[queue]}, planned up to {end}",
+                "the cluster has lost its log or is another one; export into a new folder",
+            )
+
+
+def finish_compaction(storage: Storage, engine: Engine, plan: Plan, now_ms: int) -> Outcome:
+    """Make a compaction's files of those they replace, and publish it."""
+    work = Work(storage, plan.identity, plan.columns, MergeSource(storage, plan.merges))
+    return _finish(engine, work, plan, True, now_ms)
+
+
+def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, now_ms: int) -> Outcome:
+    pieces = [merge.piece for merge in plan.merges] if plan.kind == COMPACT else plan.pieces
+    made = engine.run(work, pieces)
+    entries = tuple(each.entry for each in made if each.entry is not None)
+    gaps = (*plan.gaps, *(each.gap for each in made if each.gap is not None))
+    check_tiles(plan, entries, gaps)
+    manifest = Manifest(
+        plan.number,
+        plan.kind,
+        plan.identity,
+        plan.layout,
+        plan.columns,
+        plan.start,
+        plan.end,
+        tuple(sorted(entries, key=lambda each: (each.queue, each.start))),
+        tuple(each.path for merge in plan.merges for each in merge.inputs),
+        tuple(sorted(gaps, key=lambda each: (each.queue, each.start))),
+        f"dledger {importlib.metadata.version('dledger')}",
+        now_ms,
+    )
+    name = manifest_name(plan.number)
+    ours = work.storage.put_if_absent(name, dump(manifest))
+    if not ours:
+        data = work.storage.read(name)
+        assert data is not None, "a manifest is never deleted"
+        manifest = load_manifest(name, data)
+    for gap in manifest.gaps:
+        _LOG.warning("lost: queue %s offsets %s to %s", gap.queue, gap.start, gap.end - 1)
+    reused = sum(each.reused for each in made)
+    return Outcome(manifest, plan, adopted, ours, reused)

@@ -1,0 +1,74 @@
+"""What an export reads from: a log that can be frozen, and ranges of it. Owns the two protocols.
+
+The protocol of exports stands on these alone. `cluster_source.py` is a cluster, `compact.py` files
+that were exported before, and tests have a log in memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from dledger_client.export.layout import FrozenQueue, Piece
+from dledger_client.export.records import Identity
+
+
+class DataLost(Exception):
+    """A range that was planned does not reach back so far any more."""
+
+    def __init__(self, piece: Piece, minimum: int) -> None:
+        super().__init__(f"{piece.describe()}: the earliest is {minimum}")
+        self.piece = piece
+        self.minimum = minimum
+
+    def __reduce__(self) -> tuple[type["DataLost"], tuple[Piece, int]]:
+        """Travel between processes."""
+        return type(self), (self.piece, self.minimum)
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeRequest:
+    """What a run wants to know."""
+
+    topic: str
+    position: Mapping[int, int]
+    """How far each queue is exported; one that is missing begins at `since_ms`."""
+    with_days: bool = True
+    """Days are needed: files are laid out by date."""
+    since_ms: int | None = None
+    """None: at the earliest offset."""
+    until_ms: int | None = None
+    """None: at what is committed now."""
+    older_than_ms: int | None = None
+    """Is there anything to export that was stored before this?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A log at one moment: everything below the ends is committed and does not change."""
+
+    identity: Identity
+    queues: tuple[FrozenQueue, ...]
+    is_overdue: bool = False
+    """The answer to `older_than_ms`."""
+
+
+class RangeSource(Protocol):
+    """Rows of ranges. Pickles, and is opened where it is used."""
+
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield a range in order, each offset once; DataLost when its beginning is trimmed."""
+        ...
+
+
+class Source(Protocol):
+    """A log."""
+
+    def freeze(self, request: FreezeRequest) -> Frozen:
+        """Return what is committed by a quorum's word, and keep it from being trimmed a while."""
+        ...
+
+    def ranges(self) -> RangeSource:
+        """Return who reads what was frozen last."""
+        ...

@@ -1,0 +1,184 @@
+"""Looking after an export: compaction, verification, collection of what nobody names.
+
+Owns: what may be deleted, what verification believes. Not: the protocol (`run.py`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dledger_client.arrow import schema_of
+from dledger_client.export import history
+from dledger_client.export.compact import make_compaction
+from dledger_client.export.content import ContentSum
+from dledger_client.export.errors import ExportCode, ExportError, damaged
+from dledger_client.export.layout import FILE_NAME, name_of
+from dledger_client.export.parquet import check
+from dledger_client.export.records import COMPACT, FileEntry, Manifest, Plan, dump, plan_name
+from dledger_client.export.run import Engine, Outcome, finish_compaction
+from dledger_client.export.source import DataLost, RangeSource
+from dledger_client.export.storage import TEMPORARY, Storage
+
+GRACE_MS_MIN: Final = 60_000
+"""Below it a live writer's file would count as forgotten."""
+
+
+def compact(storage: Storage, engine: Engine, size_max: int, now_ms: int) -> Outcome:
+    """Publish a version of fewer files; Outcome without a manifest when there is nothing to merge.
+
+    A compaction that was left open is finished instead. ExportError CONFLICT while a plan of an
+    export is open: its files are not there yet.
+    """
+    version = history.load(storage)
+    number = version.last.number + 1
+    plan = history.open_plan(storage, number)
+    if plan is None:
+        plan = make_compaction(version, size_max)
+        if plan is None:
+            return Outcome(None)
+        if not storage.put_if_absent(plan_name(number), dump(plan)):
+            plan = history.open_plan(storage, number)
+            assert plan is not None, "a plan is never deleted"
+    if plan.kind != COMPACT:
+        raise ExportError(
+            ExportCode.CONFLICT,
+            f"{storage.root} has an open plan {number} of an export",
+            "finish it first with: dledger export",
+        )
+    return finish_compaction(storage, engine, plan, now_ms)
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was looked at, and what is wrong."""
+
+    files: int = 0
+    rows: int = 0
+    compared: int = 0
+    """Files whose rows the log still holds, and which were compared with it."""
+    problems: tuple[ExportError, ...] = ()
+
+
+def verify(
+    storage: Storage,
+    log: RangeSource | None = None,
+    retained_from: Callable[[int], int] = lambda _queue: 0,
+    seen: Callable[[FileEntry], None] = lambda _entry: None,
+) -> Verification:
+    """Read every live file whole; with a log, compare with it what it still holds.
+
+    `retained_from` gives a queue's earliest offset in the log. Problems are collected: one damaged
+    file should not hide the next.
+    """
+    version = history.load(storage)
+    found = Verification()
+    problems = list(_order(version))
+    for entry in sorted(version.files.values(), key=lambda each: (each.queue, each.start)):
+        try:
+            _check_entry(storage, version.last, entry)
+            found.rows += entry.rows
+            if log is not None and entry.start >= retained_from(entry.queue):
+                found.compared += _compare(log, version.last.columns, entry)
+        except ExportError as error:
+            problems.append(error)
+        found.files += 1
+        seen(entry)
+    found.problems = tuple(problems)
+    return found
+
+
+def _order(version: history.Version) -> Iterator[ExportError]:
+    """Yield what is missing or twice, by the manifests alone."""
+    spans = [(each.queue, each.start, each.end) for each in version.files.values()]
+    for manifest in version.manifests:
+        spans += [(gap.queue, gap.start, gap.end) for gap in manifest.gaps]
+    at = dict(version.start)
+    for queue, start, end in sorted(spans):
+        if start != at.get(queue):
+            yield damaged(
+                "manifests", f"queue {queue}: offset {start} where {at.get(queue)} follows"
+            )
+        at[queue] = end
+    for queue, end in version.last.end.items():
+        if at.get(queue) != end:
+            yield damaged("manifests", f"queue {queue} ends at {at.get(queue)}, must at {end}")
+
+
+def _check_entry(storage: Storage, last: Manifest, entry: FileEntry) -> None:
+    path = storage.path(entry.path)
+    if not path.exists():
+        raise damaged(entry.path, "is missing")
+    found = check(path, last.identity, entry.piece, last.columns)
+    if found is None:
+        raise damaged(entry.path, "is not whole, or its rows do not sum to what its footer says")
+    if found != entry:
+        raise damaged(entry.path, "is whole, and not what the manifest names")
+
+
+def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bool:
+    """Compare a file's rows with the log's; False when the log lost them meanwhile."""
+    total = ContentSum(schema_of(columns))
+    try:
+        for batch in log.read(entry.piece, columns):
+            total.update(batch)
+    except DataLost:
+        return False
+    if total.digest() != entry.crc:
+        raise ExportError(
+            ExportCode.WRONG_ROWS,
+            f"{entry.path}: the log's rows sum to {total.digest():08x}, the file's to "
+            f"{entry.crc:08x}",
+            "one of the two was changed; export into a new folder and compare",
+        )
+    return True
+
+
+def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> list[str]:
+    """Delete what no version needs, once it is older than the grace time; return the names.
+
+    Kept: every live file, every file of an open plan (whoever finishes it may reuse it), what a
+    compaction replaced less than `grace_ms` ago (readers of an older version are at it), and
+    whatever is not named like a file of ours. A range is planned once, so a name that is forgotten
+    is never planned again.
+    """
+    if grace_ms < GRACE_MS_MIN:
+        raise ExportError(
+            ExportCode.BAD_OPTION, f"--grace: {grace_ms} ms", f"must be {GRACE_MS_MIN} or more"
+        )
+    # The files first: what is installed after this look is not in it.
+    written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
+    temporary = [f"{TEMPORARY}/{name}" for name in storage.names(TEMPORARY)]
+    kept, replaced_ms = _named(storage)
+    dead = [
+        name
+        for name in (*temporary, *written)
+        if name not in kept
+        and max(storage.modified(name) * 1_000, replaced_ms.get(name, 0)) + grace_ms <= now_ms
+    ]
+    for name in dead if not dry_run else ():
+        storage.delete(name)
+    return dead
+
+
+def _named(storage: Storage) -> tuple[set[str], dict[str, int]]:
+    """Return what must be kept, and when what a compaction replaced was replaced."""
+    kept: set[str] = set()
+    replaced: dict[str, int] = {}
+    number = history.last_number(storage) + 1
+    # The plan before the version: were it finished between the two looks, it is in the version.
+    plan = history.open_plan(storage, number)
+    if plan is not None:
+        kept.update(_names_of(plan))
+    if number:
+        version = history.load(storage)
+        kept.update(version.files)
+        replaced = version.removed_ms
+    return kept, replaced
+
+
+def _names_of(plan: Plan) -> Iterable[str]:
+    topic = plan.identity.topic
+    yield from (name_of(topic, piece) for piece in plan.pieces)
+    for merge in plan.merges:
+        yield name_of(topic, merge.piece)
+        yield from (entry.path for entry in merge.inputs)

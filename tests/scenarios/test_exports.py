@@ -1,0 +1,265 @@
+"""Exports under deaths, power cuts and rivals. Small enough to catch known bugs with.
+
+Goal: whatever dies at whatever call, and whoever else exports into the same folder, a finishing run
+leaves every committed record in the newest version once, and each version was published once.
+Method: a log in memory, a disk that dies before or behind each of its calls, a schedule of two
+exporters that is drawn in full.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dledger_client.export import ExportCode, ExportError, history, read_export
+from dledger_client.export.layout import Piece, name_of
+from dledger_client.export.planning import MIB, Options
+from dledger_client.export.run import Outcome, export_once
+from dledger_client.export.storage import Disk, Storage
+from dledger_client.export.upkeep import compact
+from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
+from tests.unit.export.rivals import race
+
+OPTIONS = Options("orders", file_bytes=MIB)
+NOW_MS = 1_700_000_000_000
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Yield where an export will be."""
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made) / "lake"
+
+
+def run(root: Path, log: FakeLog, disk: Disk | None = None) -> Outcome:
+    return export_once(Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, NOW_MS)
+
+
+def finish(root: Path, log: FakeLog) -> None:
+    """Run until there is nothing new."""
+    while run(root, log).manifest is not None:
+        pass
+
+
+def check(root: Path, log: FakeLog) -> None:
+    """Every record of the log, once, as it was stored; and manifests that follow one another."""
+    rows = read_export(root).read().to_pylist()
+    found = [(row["queue_id"], row["queue_offset"]) for row in rows]
+    wanted = [(queue, offset) for queue, end in log.ends.items() for offset in range(end)]
+    assert len(found) == len(set(found)), "a record is there twice"
+    assert sorted(found) == wanted, f"{len(found)} of {len(wanted)} records"
+    assert all(row["body"] == body_of(row["queue_id"], row["queue_offset"]) for row in rows)
+    version = history.load(Storage(root))
+    ends: dict[int, int] = {}
+    for manifest in version.manifests:
+        assert ends.items() <= dict(manifest.start).items(), "a version begins where none ended"
+        ends = dict(manifest.end)
+
+
+def grown(log: FakeLog) -> FakeLog:
+    return FakeLog({queue: end + 9 for queue, end in log.ends.items()} | {7: 3})
+
+
+def calls_of_a_run(log: FakeLog) -> int:
+    with folder() as root:
+        disk = FaultyDisk(root.parent)
+        run(root, log, disk)
+        return len(disk.calls)
+
+
+def die_at(half_step: int, log: FakeLog, *, power_cut: bool) -> None:
+    """Die there in the first run, go on with a log that has grown since."""
+    with folder() as root:
+        disk = FaultyDisk(root.parent)
+        disk.die_at = half_step
+        try:
+            run(root, log, disk)
+        except Died:
+            pass
+        if power_cut:
+            disk.power_cut()
+        later = grown(log)
+        finish(root, later)
+        check(root, later)
+
+
+def test_a_run_that_dies_at_any_call_is_finished_by_the_next() -> None:
+    """Before and behind each call; files that were made are not made again wrongly."""
+    log = FakeLog({0: 21, 1: 9})
+    for half_step in range(2 * calls_of_a_run(log)):
+        die_at(half_step, log, power_cut=False)
+
+
+def test_a_power_cut_at_any_call_loses_nothing_that_is_published() -> None:
+    """What was not synced is gone: names from folders, halves of files."""
+    log = FakeLog({0: 12, 1: 3})
+    for half_step in range(2 * calls_of_a_run(log)):
+        die_at(half_step, log, power_cut=True)
+
+
+def test_what_is_published_survives_a_power_cut_right_behind_it() -> None:
+    """The manifest, and every file that it names."""
+    with folder() as root:
+        log = FakeLog({0: 25, 1: 3})
+        disk = FaultyDisk(root.parent)
+        run(root, log, disk)
+        disk.power_cut()
+        check(root, log)
+
+
+def test_a_manifest_built_on_a_rivals_files_survives_a_power_cut() -> None:
+    """Who reuses a file cannot know that its writer lived to sync the folder: it syncs itself."""
+    log = FakeLog({0: 12})
+    half_steps = 2 * calls_of_a_run(log)
+    for half_step in range(half_steps):
+        with folder() as root:
+            disk = FaultyDisk(root.parent)
+            disk.die_at = half_step
+            try:
+                run(root, log, disk)
+            except Died:
+                pass
+            disk.dead, disk.die_at = False, -1  # another process, the same disk
+            disk.calls.clear()
+            run(root, log, disk)
+            disk.power_cut()
+            check(root, log)
+
+
+def test_an_open_plan_is_finished_and_not_replaced() -> None:
+    """The plan of a run that died is adopted as it is, though the log has grown since."""
+    with folder() as root:
+        log = FakeLog({0: 25})
+        disk = FaultyDisk(root.parent)
+        storage = Storage(root, disk)
+        plan = _die_behind_the_plan(storage, disk, log)
+        later = grown(log)
+        outcome = run(root, later)
+        assert outcome.adopted
+        assert outcome.plan == plan
+        assert outcome.manifest is not None
+        assert dict(outcome.manifest.end) == {0: 25}
+        finish(root, later)
+        check(root, later)
+
+
+def _die_behind_the_plan(storage: Storage, disk: FaultyDisk, log: FakeLog) -> object:
+    half_step = 0
+    while history.open_plan(Storage(storage.root), 0) is None:
+        disk.die_at = half_step
+        try:
+            export_once(storage, log, HereEngine(), OPTIONS, NOW_MS)
+        except Died:
+            pass
+        disk.dead = False
+        disk.calls.clear()
+        half_step += 2
+    return history.open_plan(Storage(storage.root), 0)
+
+
+def test_two_exporters_at_once_publish_each_version_once() -> None:
+    """Every schedule with two changes of who runs, of two runs from an empty folder.
+
+    The log grows whenever it is looked at: a version of one plan and files of the other would show.
+    """
+    count = 0
+    for change, back in _schedules():
+        with folder() as root:
+            log = FakeLog({0: 11}, grows=2)
+            outcomes = race(root, log, change, back, OPTIONS, NOW_MS)
+            published = [each for each in outcomes if each.ours]
+            numbers = [each.manifest.number for each in published if each.manifest]
+            assert len(numbers) == len(set(numbers)), "one version was published by both"
+            log.grows = 0
+            finish(root, log)
+            check(root, log)
+            count += 1
+    assert count > 100
+
+
+def _schedules() -> Iterator[tuple[int, int]]:
+    """Yield how many calls the first makes, then the second, before the first goes on."""
+    for change in range(0, 45, 2):
+        for back in range(1, 45, 3):
+            yield change, back
+
+
+def test_a_file_that_is_not_whole_is_made_again() -> None:
+    """A name with other bytes behind it, of whatever origin, is never trusted."""
+    log = FakeLog({0: 9})
+    name = name_of("orders", Piece(0, 0, 9, "2024-10-04"))
+    with folder() as root:
+        run(root, log)
+        whole = (root / name).read_bytes()
+    for broken in (b"", whole[: len(whole) // 2], whole[:-1], _flipped(whole)):
+        with folder() as root:
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_bytes(broken)
+            run(root, log)
+            check(root, log)
+
+
+def _flipped(data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[len(data) // 8] ^= 0x55
+    return bytes(changed)
+
+
+def test_another_ones_file_is_refused_and_left_alone() -> None:
+    """Whole, of the same name, and of another topic's life: never reused, never replaced."""
+    with folder() as root, folder() as other:
+        mine = FakeLog({0: 9})
+        run(other, FakeLog({0: 9}, identity=_remade(mine)))
+        (piece,) = history.load(Storage(other)).files.values()
+        (root / piece.path).parent.mkdir(parents=True)
+        before = (other / piece.path).read_bytes()
+        (root / piece.path).write_bytes(before)
+        refused(lambda: run(root, mine), ExportCode.CONFLICT)
+        assert (root / piece.path).read_bytes() == before
+        assert history.last_number(Storage(root)) == -1
+
+
+def _remade(log: FakeLog):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(log.identity, topic_id="11" * 16)
+
+
+def refused(call: object, code: ExportCode) -> None:
+    assert callable(call)
+    try:
+        call()
+    except ExportError as error:
+        assert error.code is code, error
+    else:
+        raise AssertionError(f"not refused with {code}")
+
+
+def test_a_compaction_that_dies_at_any_call_changes_no_row() -> None:
+    """It is a plan like any other; the next run finishes it, then exports what came since."""
+    log = FakeLog({0: 21, 1: 9})
+    half_step, died = 0, True
+    while died:
+        with folder() as root:
+            run(root, log)
+            disk = FaultyDisk(root.parent)
+            disk.die_at = half_step
+            died = False
+            try:
+                compact(Storage(root, disk), HereEngine(), 1 << 30, NOW_MS)
+            except Died:
+                died = True
+            disk.power_cut()
+            later = grown(log)
+            finish(root, later)
+            check(root, later)
+            half_step += 5
+
+
+def test_trimmed_records_are_never_passed_over_in_silence() -> None:
+    """Refused, before and during a run; or accepted, and the gap is in the manifest."""
+    with folder() as root:
+        run(root, FakeLog({0: 10}))
+        log = FakeLog({0: 20}, minimums={0: 12})
+        refused(lambda: run(root, log), ExportCode.DATA_LOSS)
+        assert history.last_number(Storage(root)) == 0

@@ -1,0 +1,106 @@
+"""Two exporters in one folder, their calls to the disk in an order that a test chooses."""
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dledger_client.export.planning import Options
+from dledger_client.export.run import Outcome, export_once
+from dledger_client.export.storage import Storage
+from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+
+DEADLINE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Turns:
+    """Whose turn it is: `first` makes some calls, then `second` some, then `first` to its end."""
+
+    change: int
+    back: int
+    made: dict[str, int] = field(default_factory=lambda: {"first": 0, "second": 0})
+    ended: set[str] = field(default_factory=set[str])
+    moved: threading.Condition = field(default_factory=threading.Condition)
+
+    def whose(self) -> str:
+        """Return who may make the next call."""
+        if self.made["first"] < self.change and "first" not in self.ended:
+            return "first"
+        if self.made["second"] < self.back and "second" not in self.ended:
+            return "second"
+        return "second" if "first" in self.ended else "first"
+
+    def wait(self, name: str) -> None:
+        """Return when it is this one's turn; the call is counted."""
+        with self.moved:
+            assert self.moved.wait_for(lambda: self.whose() == name, DEADLINE_SECONDS), name
+            self.made[name] += 1
+            self.moved.notify_all()
+
+    def end(self, name: str) -> None:
+        """Let the other one have the rest."""
+        with self.moved:
+            self.ended.add(name)
+            self.moved.notify_all()
+
+
+class TurnsDisk(QuickDisk):
+    """Waits for its turn before each call that the other exporter could notice."""
+
+    def __init__(self, turns: Turns, name: str) -> None:
+        self._turns = turns
+        self._name = name
+
+    def link(self, old: Path, new: Path) -> None:
+        self._turns.wait(self._name)
+        super().link(old, new)
+
+    def replace(self, old: Path, new: Path) -> None:
+        self._turns.wait(self._name)
+        super().replace(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self._turns.wait(self._name)
+        super().unlink(path)
+
+    def make_folder(self, path: Path) -> None:
+        self._turns.wait(self._name)
+        super().make_folder(path)
+
+    def read(self, path: Path) -> bytes:
+        self._turns.wait(self._name)
+        return super().read(path)
+
+    def names(self, path: Path) -> list[str]:
+        self._turns.wait(self._name)
+        return super().names(path)
+
+
+def race(
+    root: Path, log: FakeLog, change: int, back: int, options: Options, now_ms: int
+) -> list[Outcome]:
+    """Run two exporters by that schedule; return how they ended. What either raises is raised."""
+    turns = Turns(change, back)
+    outcomes: list[Outcome] = []
+    errors: list[BaseException] = []
+
+    def export(name: str) -> None:
+        try:
+            storage = Storage(root, TurnsDisk(turns, name))
+            outcomes.append(export_once(storage, log, HereEngine(), options, now_ms))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            turns.end(name)
+
+    threads = [
+        threading.Thread(target=export, args=("first",)),
+        threading.Thread(target=export, args=("second",)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return outcomes
