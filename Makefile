@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants export-kills chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,9 @@ proto: $(READY)
 
 sim: $(READY)
 	$(BIN)/python -m tests.sim.run sim --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+
+export-kills: $(READY)
+	$(BIN)/python -m tests.unit.export.killed --kills 150 $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants

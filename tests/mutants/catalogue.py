@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.mutants.column_bugs import COLUMN_BUGS
 from tests.mutants.disk_bugs import DISK_BUGS
+from tests.mutants.export_bugs import EXPORT_BUGS
 from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.pace_bugs import PACE_BUGS
@@ -14,7 +15,7 @@ from tests.mutants.storage_bugs import STORAGE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
-    *COLUMN_BUGS,
+    *COLUMN_BUGS, *EXPORT_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

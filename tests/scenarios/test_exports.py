@@ -7,16 +7,20 @@ exporters that is drawn in full.
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from dledger_client.export import ExportCode, ExportError, history, read_export
+import pytest
+
+from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
+from dledger_client.export import run as protocol
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.run import Outcome, export_once
+from dledger_client.export.records import Identity
+from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Disk, Storage
-from dledger_client.export.upkeep import compact
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
 from tests.unit.export.rivals import race
 
@@ -32,7 +36,9 @@ def folder() -> Iterator[Path]:
 
 
 def run(root: Path, log: FakeLog, disk: Disk | None = None) -> Outcome:
-    return export_once(Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, NOW_MS)
+    return protocol.export_once(
+        Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, NOW_MS
+    )
 
 
 def finish(root: Path, log: FakeLog) -> None:
@@ -54,6 +60,9 @@ def check(root: Path, log: FakeLog) -> None:
     for manifest in version.manifests:
         assert ends.items() <= dict(manifest.start).items(), "a version begins where none ended"
         ends = dict(manifest.end)
+        plan = history.open_plan(Storage(root), manifest.number)
+        assert plan is not None
+        assert (plan.start, plan.end) == (manifest.start, manifest.end), "a version of no plan"
 
 
 def grown(log: FakeLog) -> FakeLog:
@@ -72,10 +81,8 @@ def die_at(half_step: int, log: FakeLog, *, power_cut: bool) -> None:
     with folder() as root:
         disk = FaultyDisk(root.parent)
         disk.die_at = half_step
-        try:
+        with suppress(Died):
             run(root, log, disk)
-        except Died:
-            pass
         if power_cut:
             disk.power_cut()
         later = grown(log)
@@ -115,10 +122,8 @@ def test_a_manifest_built_on_a_rivals_files_survives_a_power_cut() -> None:
         with folder() as root:
             disk = FaultyDisk(root.parent)
             disk.die_at = half_step
-            try:
+            with suppress(Died):
                 run(root, log, disk)
-            except Died:
-                pass
             disk.dead, disk.die_at = False, -1  # another process, the same disk
             disk.calls.clear()
             run(root, log, disk)
@@ -147,10 +152,8 @@ def _die_behind_the_plan(storage: Storage, disk: FaultyDisk, log: FakeLog) -> ob
     half_step = 0
     while history.open_plan(Storage(storage.root), 0) is None:
         disk.die_at = half_step
-        try:
-            export_once(storage, log, HereEngine(), OPTIONS, NOW_MS)
-        except Died:
-            pass
+        with suppress(Died):
+            protocol.export_once(storage, log, HereEngine(), OPTIONS, NOW_MS)
         disk.dead = False
         disk.calls.clear()
         half_step += 2
@@ -219,20 +222,14 @@ def test_another_ones_file_is_refused_and_left_alone() -> None:
         assert history.last_number(Storage(root)) == -1
 
 
-def _remade(log: FakeLog):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
+def _remade(log: FakeLog) -> Identity:
     return replace(log.identity, topic_id="11" * 16)
 
 
-def refused(call: object, code: ExportCode) -> None:
-    assert callable(call)
-    try:
+def refused(call: Callable[[], object], code: ExportCode) -> None:
+    with pytest.raises(ExportError) as error:
         call()
-    except ExportError as error:
-        assert error.code is code, error
-    else:
-        raise AssertionError(f"not refused with {code}")
+    assert error.value.code is code, error.value
 
 
 def test_a_compaction_that_dies_at_any_call_changes_no_row() -> None:
@@ -246,7 +243,7 @@ def test_a_compaction_that_dies_at_any_call_changes_no_row() -> None:
             disk.die_at = half_step
             died = False
             try:
-                compact(Storage(root, disk), HereEngine(), 1 << 30, NOW_MS)
+                upkeep.compact(Storage(root, disk), HereEngine(), 1 << 30, NOW_MS)
             except Died:
                 died = True
             disk.power_cut()

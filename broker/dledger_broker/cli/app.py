@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "trim": "offsets",
     "transfer": "offsets",
     "lift-quarantine": "offsets",
+    "export": "export",
     "inspect": "inspect",
     "repair": "repair",
     "config": "configuration",

@@ -5,6 +5,8 @@ from one member after the other.
 """
 
 import hashlib
+import logging
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +19,20 @@ import pyarrow as pa
 
 from dledger_client._wire import parse_addresses
 from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen
-from dledger_client.reading import Edge, Hold, HoldRequest, Origin, Planner, Range, RangeReader
+from dledger_client.reading import (
+    Edge,
+    Hold,
+    HoldRequest,
+    Origin,
+    Planner,
+    Range,
+    RangeReader,
+    ReadPlan,
+)
 from dledger_client.reading.plan import Estimate, QueueState
 
 HOLD_MS: Final = 600_000
@@ -30,6 +42,8 @@ TIMES_PER_CALL: Final = 2_048
 QUEUES_PER_CALL: Final = 1_024
 DOUBLINGS: Final = 15
 """Days are looked for up to 2 ** 14, 44 years, around the present."""
+
+_LOG: Final = logging.getLogger("dledger_client.export")
 
 
 class ClusterSource:
@@ -42,14 +56,16 @@ class ClusterSource:
         config: ConnectionConfig | None = None,
         read_from: str = "follower",
     ) -> None:
-        """`root` is the export's folder: exporters into one folder share one hold."""
+        """`root` is the export's folder; its hold is named for it."""
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
         self._read_from = read_from
         digest = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:16]
-        self._hold = HoldRequest(f"export-{digest}", HOLD_MS)
+        # One for each exporter: who is done ends its own, and nobody else's.
+        self._hold = HoldRequest(f"export-{digest}-{os.urandom(4).hex()}", HOLD_MS)
         self._planner = Planner(self._bootstrap, self._config)
         self._ranges: ClusterRanges | None = None
+        self._plan: ReadPlan | None = None
 
     def __enter__(self) -> Self:
         self._planner.__enter__()
@@ -61,7 +77,14 @@ class ClusterSource:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._planner.__exit__(kind, error, traceback)
+        try:
+            # A run that failed leaves a plan open, and what that names is still needed.
+            if kind is None and self._plan is not None:
+                self._planner.release(self._plan)
+        except ClientError as failed:
+            _LOG.debug("hold not released, it ends by itself: %s", failed)
+        finally:
+            self._planner.__exit__(kind, error, traceback)
 
     def freeze(self, request: FreezeRequest) -> Frozen:
         """Return what is committed, and hold it; ClientError when nobody can say."""
@@ -78,6 +101,7 @@ class ClusterSource:
         plan = self._planner.freeze(
             [topic], Edge(offsets={topic: held}), Edge(), hold=self._hold, fail_on_data_loss=False
         )
+        self._plan = plan
         now = {each.state.queue: each.state for each in plan.queues}
         ends = {
             queue: state.maximum

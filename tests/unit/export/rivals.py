@@ -4,8 +4,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dledger_client.export import run as protocol
 from dledger_client.export.planning import Options
-from dledger_client.export.run import Outcome, export_once
+from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 
@@ -87,7 +88,7 @@ def race(
     def export(name: str) -> None:
         try:
             storage = Storage(root, TurnsDisk(turns, name))
-            outcomes.append(export_once(storage, log, HereEngine(), options, now_ms))
+            outcomes.append(protocol.export_once(storage, log, HereEngine(), options, now_ms))
         except BaseException as error:
             errors.append(error)
         finally:

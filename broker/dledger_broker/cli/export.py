@@ -1,0 +1,408 @@
+"""`dledger export`: a topic's committed log as Parquet files, each record exactly once.
+
+Owns the command line of exports and their exit codes. What they do is `dledger_client.export`,
+which is imported when a command runs: it needs pyarrow.
+"""
+
+import datetime as dt
+import re
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    NameServers,
+    is_inside,
+    parse_name_servers,
+)
+from dledger_broker.cli.export_progress import Reporter
+from dledger_broker.cli.offsets import parse_time
+from dledger_broker.cli.output import (
+    CommandFailed,
+    Exit,
+    JsonFlag,
+    bad_input,
+    note,
+    print_json,
+    print_rows,
+)
+from dledger_proto.errors import DledgerError
+
+if TYPE_CHECKING:
+    from dledger_client.export.cluster_source import ClusterSource
+    from dledger_client.export.planning import Options
+    from dledger_client.export.run import Engine, Outcome
+    from dledger_client.export.storage import Storage
+
+CONFLICT: Final = 5
+DATA_LOSS: Final = 6
+NOTHING_NEW: Final = 7
+EXPORT_EXIT_CODES: Final = (
+    "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
+    "could be reached in time; 5 conflict: the folder or a file in it is not this export's; 6 "
+    "records are trimmed that were not exported; 7 nothing new; 130 interrupted, the next run goes "
+    "on. Every error begins with a stable code, DLEDGER_EXPORT_..."
+)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the export.", show_default=False)]
+Jobs = Annotated[int, typer.Option(min=0, max=64, help="Processes; 0: one for each processor.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        help="Write a topic's committed messages to Parquet files, exactly once.",
+        epilog=EXPORT_EXIT_CODES,
+        invoke_without_command=True,
+    )
+    group.callback(epilog=EXPORT_EXIT_CODES)(export)
+    for function in (status, verify, compact, gc):
+        group.command(epilog=EXPORT_EXIT_CODES)(function)
+    app.add_typer(group, name="export")
+
+
+def export(
+    context: typer.Context,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="What to export.")] = "",
+    to: Annotated[str, typer.Option("--to", help="Folder of the export.")] = "",
+    engine: Annotated[str, typer.Option(help="Who writes: local, a pool of processes.")] = "local",
+    layout: Annotated[str, typer.Option(help="date or queue; at first by date.")] = "",
+    since: Annotated[
+        str, typer.Option(help="Store time at which the first run begins; default: the earliest.")
+    ] = "",
+    until: Annotated[str, typer.Option(help="Store time before which this run ends.")] = "",
+    min_bytes: Annotated[
+        str, typer.Option(help="Leave less than this for a later run, like 64m.")
+    ] = "0",
+    max_delay: Annotated[
+        str, typer.Option(help="But let nothing wait for longer than this, like 10m.")
+    ] = "0s",
+    file_bytes: Annotated[str, typer.Option(help="Of the log, for one file, about.")] = "256m",
+    jobs: Jobs = 0,
+    max_rate: Annotated[str, typer.Option(help="Bytes a second that are read; 0: any.")] = "0",
+    read_from: Annotated[
+        str, typer.Option(help="Which members are asked first: follower, leader, any.")
+    ] = "follower",
+    accept_data_loss: Annotated[
+        bool, typer.Option(help="Export what is left where messages are trimmed; record the gap.")
+    ] = False,
+    watch: Annotated[bool, typer.Option(help="Go on until interrupted.")] = False,
+    every: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "10s",
+    dry_run: Annotated[bool, typer.Option(help="Say what would be done; write nothing.")] = False,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Export what was committed since the last run, or finish what a run left open.
+
+    It may be killed at any moment and run again, also from two places at once: every message is in
+    the export once. Times are like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    for option, value in (("--topic", topic), ("--to", to)):
+        if not value:
+            bad_input(f"{option} is missing", "say what to export, and where to")
+    _choice("--engine", engine, ("local",))
+    _choice("--layout", layout, ("", "date", "queue"))
+    _choice("--read-from", read_from, ("follower", "leader", "any"))
+    with _expected_failures():
+        from dledger_client.export.engine_local import LocalEngine
+        from dledger_client.export.layout import Layout
+        from dledger_client.export.planning import Options, check_options
+        from dledger_client.export.run import plan_only
+
+        options = Options(
+            topic,
+            Layout(layout) if layout else None,
+            parse_time(since, "--since") if since else None,
+            parse_time(until, "--until") if until else None,
+            parse_size(min_bytes, "--min-bytes"),
+            parse_duration(max_delay, "--max-delay"),
+            parse_size(file_bytes, "--file-bytes"),
+            accept_data_loss,
+        )
+        check_options(options)
+        pause = parse_duration(every, "--every") / 1_000
+        storage = _storage(to)
+        reporter = Reporter(as_json=as_json)
+        local = LocalEngine(jobs, parse_size(max_rate, "--max-rate"), reporter.advance)
+        with _source(name_servers, storage, read_from) as source:
+            if dry_run:
+                _print_plan(plan_only(storage, source, options, _now_ms()), as_json=as_json)
+            elif watch:
+                _watch(storage, source, local, options, reporter, pause)
+            else:
+                _print_outcome(_run(storage, source, local, options, reporter), as_json=as_json)
+
+
+def _run(
+    storage: "Storage",
+    source: "ClusterSource",
+    engine: "Engine",
+    options: "Options",
+    reporter: Reporter,
+) -> "Outcome":
+    from dledger_client.export.run import export_once
+
+    with reporter.running(engine):
+        return export_once(storage, source, reporter, options, _now_ms())
+
+
+def _watch(
+    storage: "Storage",
+    source: "ClusterSource",
+    engine: "Engine",
+    options: "Options",
+    reporter: Reporter,
+    pause: float,
+) -> NoReturn:
+    """Run for ever. A cluster that is away for a while is waited for; other errors end it."""
+    wake = Event()
+    while True:
+        try:
+            outcome = _run(storage, source, engine, options, reporter)
+        except DledgerError as error:
+            if not (error.definite and error.retriable):
+                raise
+            note(f"{error}; trying again in {pause:g} s")
+            wake.wait(pause)
+            continue
+        if outcome.manifest is None:
+            wake.wait(pause)
+        else:
+            _print_version(outcome, as_json=reporter.as_json)
+
+
+def status(
+    folder: Folder,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what an export holds, and whether a run was left open. Asks no cluster."""
+    with _expected_failures():
+        from dledger_client.export import history
+
+        storage = _storage(str(folder))
+        version = history.load(storage)
+        last = version.last
+        plan = history.open_plan(storage, last.number + 1)
+        row = {
+            "version": last.number,
+            "topic": last.identity.topic,
+            "cluster": last.identity.cluster,
+            "files": len(version.files),
+            "rows": version.rows,
+            "bytes": sum(entry.bytes for entry in version.files.values()),
+            "published": dt.datetime.fromtimestamp(last.time_ms / 1_000, dt.UTC).isoformat(),
+            "open_plan": None if plan is None else plan.kind,
+        }
+        if as_json:
+            print_json({**row, "position": last.end})
+            return
+        print_rows([row], tuple(row), as_json=False)
+        queues = [
+            {"queue": queue, "from": version.start[queue], "up_to": end}
+            for queue, end in sorted(last.end.items())
+        ]
+        print_rows(queues, ("queue", "from", "up_to"), as_json=False)
+
+
+def verify(
+    folder: Folder,
+    against_log: Annotated[
+        bool, typer.Option("--log/--no-log", help="Compare with the log what it still holds.")
+    ] = True,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read all files of the newest version: counts, order, sums; and the same from the log."""
+    with _expected_failures():
+        from dledger_client.export import history, upkeep
+        from dledger_client.export.source import FreezeRequest
+
+        storage = _storage(str(folder))
+        if against_log:
+            last = history.load(storage).last
+            with _source(name_servers, storage, "follower") as source:
+                frozen = source.freeze(
+                    FreezeRequest(last.identity.topic, history.load(storage).start, with_days=False)
+                )
+                history.check_owner(last, frozen.identity, None)
+                minimums = {each.queue: each.minimum for each in frozen.queues}
+                found = upkeep.verify(
+                    storage, source.ranges(), lambda queue: minimums.get(queue, 1 << 62)
+                )
+        else:
+            found = upkeep.verify(storage)
+        row = {
+            "files": found.files,
+            "rows": found.rows,
+            "compared_with_log": found.compared,
+            "problems": [str(problem) for problem in found.problems],
+        }
+        print_rows([row], tuple(row), as_json=as_json)
+        if found.problems:
+            first = found.problems[0]
+            raise CommandFailed(f"{len(found.problems)} problems, the first: {first}")
+
+
+def compact(
+    folder: Folder,
+    file_bytes: Annotated[str, typer.Option(help="Of a merged file, at most.")] = "256m",
+    jobs: Jobs = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Merge small files of one queue and day that lie side by side; no row changes."""
+    with _expected_failures():
+        from dledger_client.export import upkeep
+        from dledger_client.export.engine_local import LocalEngine
+
+        reporter = Reporter(as_json=as_json)
+        engine = LocalEngine(jobs, 0, reporter.advance)
+        size = parse_size(file_bytes, "--file-bytes")
+        with reporter.running(engine):
+            outcome = upkeep.compact(_storage(str(folder)), reporter, size, _now_ms())
+        _print_outcome(outcome, as_json=as_json)
+
+
+def gc(
+    folder: Folder,
+    grace: Annotated[
+        str, typer.Option(help="What is younger is kept, like 24h; at least 1m.")
+    ] = "24h",
+    dry_run: Annotated[bool, typer.Option(help="Say what would be deleted.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Delete what no version needs: leftovers of dead runs, files that a compaction replaced."""
+    with _expected_failures():
+        from dledger_client.export import upkeep
+
+        names = upkeep.collect(
+            _storage(str(folder)), parse_duration(grace, "--grace"), _now_ms(), dry_run=dry_run
+        )
+        rows = [{"deleted": name} for name in names]
+        print_rows(rows, ("deleted",), as_json=as_json)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return bytes of "64m" and the like; ends the command when it is none."""
+    found = re.fullmatch(r"(\d{1,15})([kmg]?)", text.strip().lower())
+    if found is None:
+        bad_input(f"{option}: {text}, must be a number of bytes like 500, 64k, 128m or 1g")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Return milliseconds of "10m" and the like; ends the command when it is none."""
+    found = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", text.strip().lower())
+    if found is None:
+        bad_input(f"{option}: {text}, must be a time like 500ms, 30s, 10m, 24h or 7d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _choice(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        bad_input(f"{option}: {value}, must be {' or '.join(each for each in known if each)}")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+def _storage(folder: str) -> "Storage":
+    from dledger_client.export.storage import Storage
+
+    root = Path(folder).absolute()
+    if not root.parent.is_dir():
+        bad_input(f"{root.parent} is no folder", "make it first")
+    if root.exists() and not root.is_dir():
+        bad_input(f"{root} is no folder")
+    return Storage(root)
+
+
+@contextmanager
+def _source(name_servers: str, storage: "Storage", read_from: str) -> "Generator[ClusterSource]":
+    from dledger_client.config import ConnectionConfig
+    from dledger_client.export.cluster_source import ClusterSource
+
+    config = ConnectionConfig(inside=is_inside())
+    addresses = parse_name_servers(name_servers)
+    with ClusterSource(addresses, storage.root, config, read_from) as source:
+        yield source
+
+
+@contextmanager
+def _expected_failures() -> Generator[None]:
+    """End the command with one line and a code for what an export expects."""
+    try:
+        from dledger_client.export.errors import ExportCode, ExportError
+    except ModuleNotFoundError as error:
+        bad_input(f"{error.name} is not installed", "pip install 'dledger[arrow]'")
+    codes = {
+        ExportCode.BAD_OPTION: Exit.BAD_INPUT,
+        ExportCode.FOREIGN_CLUSTER: CONFLICT,
+        ExportCode.OTHER_TOPIC: CONFLICT,
+        ExportCode.OTHER_LAYOUT: CONFLICT,
+        ExportCode.LOG_SHORTER: CONFLICT,
+        ExportCode.CONFLICT: CONFLICT,
+        ExportCode.DATA_LOSS: DATA_LOSS,
+    }
+    try:
+        yield
+    except ExportError as error:
+        what = f"DLEDGER_EXPORT_{error.code}: {error.what}"
+        raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error
+
+
+def _print_plan(outcome: "Outcome", *, as_json: bool) -> None:
+    plan = outcome.plan
+    if plan is None:
+        raise _nothing_new()
+    rows = [
+        {
+            "queue": piece.queue, "start": piece.start, "end": piece.end, "date": piece.date,
+            "bytes": piece.size, "records": piece.end - piece.start,
+        }
+        for piece in plan.pieces or [merge.piece for merge in plan.merges]
+    ]  # fmt: skip
+    if outcome.adopted:
+        note(f"version {plan.number} was planned by an earlier run and is finished first")
+    columns = ("queue", "date", "start", "end", "records", "bytes")
+    print_rows(rows, columns, as_json=as_json)
+
+
+def _print_outcome(outcome: "Outcome", *, as_json: bool) -> None:
+    if outcome.manifest is None:
+        raise _nothing_new()
+    _print_version(outcome, as_json=as_json)
+
+
+def _nothing_new() -> typer.Exit:
+    note("nothing new")
+    return typer.Exit(NOTHING_NEW)
+
+
+def _print_version(outcome: "Outcome", *, as_json: bool) -> None:
+    manifest = outcome.manifest
+    assert manifest is not None
+    row = {
+        "version": manifest.number,
+        "kind": manifest.kind,
+        "files": len(manifest.added),
+        "rows": sum(entry.rows for entry in manifest.added),
+        "bytes": sum(entry.bytes for entry in manifest.added),
+        "reused": outcome.reused,
+        "by": "this run" if outcome.ours else "another exporter",
+        "lost": sum(gap.end - gap.start for gap in manifest.gaps),
+    }
+    if as_json:
+        print_json({"event": "published", **row})
+    else:
+        print_rows([row], tuple(row), as_json=False)

@@ -1,0 +1,87 @@
+"""How far an export is: a bar on a terminal, JSON lines for programs."""
+
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from dledger_broker.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dledger_client.export.layout import Piece
+    from dledger_client.export.run import Engine
+    from dledger_client.export.task import Made, Work
+
+LINE_SECONDS: Final = 1.0
+"""Between two JSON lines."""
+
+
+class Reporter:
+    """An engine that shows what the engine behind it does."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._engine: Engine | None = None
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._files = 0
+        self._began = 0.0
+        self._said = 0.0
+
+    @contextmanager
+    def running(self, engine: "Engine") -> Generator[None]:
+        """Stand before an engine while the block runs."""
+        self._engine = engine
+        try:
+            yield
+        finally:
+            self._engine = None
+
+    def run(self, work: "Work", pieces: "Sequence[Piece]") -> "list[Made]":
+        """Have the engine run, and show it."""
+        assert self._engine is not None, "between two runs there is nothing to show"
+        self._files = len(pieces)
+        self._began = self._said = time.monotonic()
+        console = Console(file=sys.stderr)
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=self.as_json or not console.is_terminal,
+        )
+        with bar:
+            self._bar = bar
+            # The sizes are estimates of the log; what is counted are columns in memory.
+            self._task = bar.add_task("0 rows", total=sum(piece.size for piece in pieces) or None)
+            try:
+                return self._engine.run(work, pieces)
+            finally:
+                self._bar = None
+
+    def advance(self, files: int, rows: int, size: int) -> None:
+        """Show what is done so far, all of it."""
+        if self._bar is not None:
+            text = f"{files} of {self._files} files, {rows:,} rows"
+            self._bar.update(self._task, completed=size, description=text)
+        now = time.monotonic()
+        if self.as_json and now - self._said >= LINE_SECONDS:
+            self._said = now
+            rate = size / max(now - self._began, 1e-9)
+            row = {"files": files, "of": self._files, "rows": rows, "bytes_per_second": round(rate)}
+            print_json({"event": "progress", **row})

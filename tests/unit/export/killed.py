@@ -1,0 +1,104 @@
+"""An exporter to be killed: a process of its own with a pool of workers, on a log in memory.
+
+`python -m tests.unit.export.killed FOLDER END` runs once. `--kills N --seed S` is the long run: that
+many moments, each with an exporter killed or two at once, then a finishing run and a check.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dledger_client.export import history, read_export
+from dledger_client.export.engine_local import LocalEngine
+from dledger_client.export.planning import MIB, Options
+from dledger_client.export.run import export_once
+from dledger_client.export.storage import Storage
+from tests.unit.export.fakes import FakeLog, body_of
+
+OPTIONS = Options("orders", file_bytes=MIB)
+LIFE_SECONDS_MAX = 1.5
+
+
+def log_up_to(end: int) -> FakeLog:
+    """Return the log as of one moment; the same for every process."""
+    return FakeLog({0: end, 1: end // 2, 2: end // 5})
+
+
+def export(root: Path, end: int, jobs: int) -> bool:
+    """Run once; False when there was nothing new."""
+    outcome = export_once(
+        Storage(root), log_up_to(end), LocalEngine(jobs), OPTIONS, int(time.time() * 1_000)
+    )
+    return outcome.manifest is not None
+
+
+def start(root: Path, end: int, jobs: int) -> subprocess.Popen[bytes]:
+    """Start an exporter as the head of a process group, so that its workers can be killed, too."""
+    command = [sys.executable, "-m", "tests.unit.export.killed", str(root), str(end)]
+    return subprocess.Popen(
+        [*command, "--jobs", str(jobs)], start_new_session=True, stderr=subprocess.DEVNULL
+    )
+
+
+def kill_some(root: Path, kills: int, seed: int) -> int:
+    """Kill exporters at random moments; return the end of the log at last."""
+    chance = random.Random(seed)
+    end = 40
+    for _ in range(kills):
+        end += chance.randrange(0, 30)
+        jobs = chance.choice((1, 1, 2))
+        running = [start(root, end, jobs) for _ in range(chance.choice((1, 1, 2)))]
+        until = time.monotonic() + chance.uniform(0.0, LIFE_SECONDS_MAX)
+        for process in running:
+            try:
+                process.wait(max(until - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                # The whole group, or the driver alone: its workers must end by themselves.
+                if chance.random() < 0.5:
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+                process.wait()
+    return end
+
+
+def check(root: Path, end: int) -> tuple[int, int]:
+    """Finish, and compare with the log; return rows and versions."""
+    while export(root, end, 1):
+        pass
+    rows = read_export(root).read().to_pylist()
+    found = sorted((row["queue_id"], row["queue_offset"]) for row in rows)
+    ends = log_up_to(end).ends
+    assert found == [(queue, at) for queue, stop in ends.items() for at in range(stop)]
+    assert all(row["body"] == body_of(row["queue_id"], row["queue_offset"]) for row in rows)
+    return len(found), history.last_number(Storage(root)) + 1
+
+
+def main() -> None:
+    """Run as a process to be killed, or kill."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("end", nargs="?", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if not arguments.kills:
+        export(arguments.folder, arguments.end, arguments.jobs)
+        return
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made) / "lake"
+        end = kill_some(root, arguments.kills, arguments.seed)
+        rows, versions = check(root, end)
+        told = f"{arguments.kills} kills, seed {arguments.seed}"
+        print(f"{told}: {rows} rows, each once, in {versions} versions")
+
+
+if __name__ == "__main__":
+    main()
