@@ -141,7 +141,7 @@ def test_an_open_plan_is_finished_and_not_replaced() -> None:
         later = grown(log)
         outcome = run(root, later)
         assert outcome.adopted
-        assert outcome.plan == plan
+        assert outcome.plan == plan, "another plan than the one that was open"
         assert outcome.manifest is not None
         assert dict(outcome.manifest.end) == {0: 25}
         finish(root, later)

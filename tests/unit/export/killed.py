@@ -1,7 +1,7 @@
 """An exporter to be killed: a process of its own with a pool of workers, on a log in memory.
 
-`python -m tests.unit.export.killed FOLDER END` runs once. `--kills N --seed S` is the long run: that
-many moments, each with an exporter killed or two at once, then a finishing run and a check.
+`python -m tests.unit.export.killed FOLDER END` runs once. `--kills N --seed S` is the long run:
+that many moments, each with an exporter killed or two at once, then a finishing run and a check.
 """
 
 import argparse
