@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants export-kills chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
+.PHONY: demo test verify fix sim mutants export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +63,10 @@ chaos-bench: $(READY)
 
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose
+
+# Part of `make test`, too. Needs Java 17 or 21; without one it says so and tests nothing.
+spark-test: $(READY)
+	$(BIN)/python -m pytest tests/spark tests/unit/spark -rs
 
 power-cuts: $(READY)
 	POWER_CUTS=20 $(BIN)/python -m pytest tests/integration/test_power_cut.py

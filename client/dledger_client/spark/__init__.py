@@ -1,0 +1,6 @@
+"""Spark reads committed logs: `format("dledger")`. Needs the extra `spark`, and Java 17 or 21."""
+
+from dledger_client.spark.session import register, session
+from dledger_client.spark.source import DledgerSource
+
+__all__ = ["DledgerSource", "register", "session"]

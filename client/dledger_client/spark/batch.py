@@ -1,0 +1,270 @@
+"""The batch reader: a plan frozen where Spark plans, ranges read where Spark runs tasks.
+
+Owns: what is in a partition, the columns of a schema given by the user, filters that are pushed
+down. Not: options (`options.py`), plans and reading (`dledger_client.reading`).
+
+Spark's rules that shape this: partitions are a list; an empty list becomes one task with a bare
+InputPartition; batches must have exactly the schema's Arrow form; a reader that can take filters
+makes every query fail where the conf is off, so the plain one cannot (see `PushingReader`).
+"""
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from dledger_client.arrow.schema import COLUMNS, ddl_of, schema_of, unknown
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import error_of
+from dledger_client.reading import (
+    Frozen,
+    Hold,
+    HoldRequest,
+    Origin,
+    Planner,
+    Range,
+    RangeReader,
+    ReadPlan,
+    partitions,
+)
+from dledger_client.spark.failures import told
+from dledger_client.spark.options import Settings, parse
+from dledger_proto.errors import Code
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def schema_for(options: Mapping[str, str]) -> str:
+    """Return the schema of the columns that options ask for, as DDL."""
+    with told():
+        return ddl_of(parse(options).columns)
+
+
+def reader_for(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Return the reader for a schema, which may be the user's own: some of our columns."""
+    with told():
+        settings = replace(parse(options), columns=columns_of(schema))
+    return PushingReader(settings) if settings.pushdown else LogReader(settings)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """Return the names of a schema's columns; INVALID_ARGUMENT unless each is exactly ours."""
+    names = schema.fieldNames()
+    for name in names:
+        if name not in COLUMNS:
+            raise error_of(Code.INVALID_ARGUMENT, f"schema: column {unknown(name, COLUMNS)}")
+    ours = schema_of(names)
+    for field, wanted in zip(schema.fields, from_arrow_schema(ours).fields, strict=True):
+        if field.dataType != wanted.dataType or not field.nullable:
+            raise error_of(
+                Code.INVALID_ARGUMENT,
+                f"schema: column {field.name} is {field.dataType.simpleString()}"
+                f"{'' if field.nullable else ' not null'}, it must be {COLUMNS[field.name].ddl}",
+            )
+    assert to_arrow_schema(schema, timezone="UTC").equals(ours), "Spark's form and ours differ"
+    return tuple(names)
+
+
+@dataclass
+class LogPartition(InputPartition):
+    """Some ranges and from whom to read them. Small: it travels with its task."""
+
+    ranges: tuple[Range, ...]
+    holds: tuple[Hold | None, ...]
+    origin: Origin
+
+
+class LogReader(DataSourceReader):
+    """Reads what a plan froze."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        """Freeze the plan, and cut it."""
+        with told(), planner_for(self._settings) as planner:
+            plan = freeze(planner, self._settings)
+            return cut_plan(self._settings, plan, self._narrowed(planner, plan))
+
+    def _narrowed(self, _planner: Planner, plan: ReadPlan) -> Sequence[Frozen]:
+        """Return the queues to read, narrowed by what was pushed down."""
+        return plan.queues
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield the records of a partition as Arrow batches."""
+        if isinstance(partition, LogPartition):
+            yield from read_partition(partition, self._settings.columns)
+
+
+def read_partition(partition: LogPartition, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+    """Yield the records of a partition, one range after the other."""
+    with told(), RangeReader(partition.origin, columns) as reader:
+        for wanted, hold in zip(partition.ranges, partition.holds, strict=True):
+            yield from reader.read(wanted, hold)
+
+
+def planner_for(settings: Settings) -> Planner:
+    """Return a connection to plan over."""
+    return Planner(settings.endpoints, ConnectionConfig(inside=settings.inside))
+
+
+def topics_of(planner: Planner, settings: Settings) -> tuple[str, ...]:
+    """Return the topics that settings name, those of a pattern as they are now."""
+    if not settings.pattern:
+        return settings.topics
+    topics = planner.topics_like(settings.pattern)
+    if not topics:
+        raise error_of(
+            Code.TOPIC_NOT_FOUND, f"topicsPattern: no topic matches {settings.pattern!r}"
+        )
+    return tuple(topics)
+
+
+def freeze(planner: Planner, settings: Settings) -> ReadPlan:
+    """Return the plan of a batch read, held unless that is switched off."""
+    owner = settings.hold_owner or f"spark-{uuid.uuid4().hex[:16]}"
+    return planner.freeze(
+        topics_of(planner, settings),
+        settings.start,
+        settings.end,
+        hold=HoldRequest(owner, settings.hold_ms) if settings.hold_ms else None,
+        fail_on_data_loss=settings.fail_on_data_loss,
+        only=settings.only,
+    )
+
+
+def cut_plan(settings: Settings, plan: ReadPlan, queues: Sequence[Frozen]) -> list[InputPartition]:
+    """Return the partitions of a plan; parallel ones begin with different members."""
+    parts = partitions(
+        queues,
+        size_max=settings.max_bytes,
+        records_max=settings.max_records,
+        at_least=settings.min_partitions,
+    )
+    holds = {}
+    if plan.hold is not None:
+        holds = {
+            each.state.place: Hold(plan.hold.owner, each.start, plan.hold.ttl_ms)
+            for each in plan.queues
+        }
+    return [
+        LogPartition(
+            ranges,
+            tuple(holds.get((each.topic, each.queue)) for each in ranges),
+            Origin(
+                settings.endpoints,
+                tuple(plan.groups.values()),
+                settings.read_from,
+                rotation,
+                settings.fail_on_data_loss,
+                settings.stall_ms,
+                ConnectionConfig(inside=settings.inside),
+            ),
+        )
+        for rotation, ranges in enumerate(parts)
+    ]
+
+
+class PushingReader(LogReader):
+    """Reads less where a query filters queues, offsets or store times.
+
+    Needs `spark.sql.python.filterPushdown.enabled`; without it Spark refuses every query of a
+    reader that has `pushFilters`. Hence the option `pushdown`, and hence two classes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._queues: set[int] | None = None
+        self._from_offset = 0
+        self._to_offset = 1 << 63
+        self._from_ms: int | None = None
+        self._to_ms: int | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take in what can be; give back what Spark must still look at, the same objects."""
+        return [each for each in filters if not self._take(each)]
+
+    def _take(self, given: Filter) -> bool:
+        """Return whether a filter is wholly done by what is read."""
+        column = ".".join(getattr(given, "attribute", ()))
+        value: object = getattr(given, "value", None)
+        match (given, column):
+            case (EqualTo(), "queue_id") if isinstance(value, int):
+                self._keep_queues({value})
+                return True
+            case (In(), "queue_id"):
+                wanted: Sequence[object] = given.value
+                self._keep_queues({each for each in wanted if isinstance(each, int)})
+                return True
+            case (_, "queue_offset") if isinstance(value, int):
+                return self._take_offset(given, value)
+            case (_, "store_timestamp") if isinstance(value, dt.datetime):
+                self._take_time(given, value)
+                return False  # times have microseconds, the index milliseconds
+            case _:
+                return False
+
+    def _keep_queues(self, queues: set[int]) -> None:
+        self._queues = queues if self._queues is None else self._queues & queues
+
+    def _take_offset(self, given: Filter, value: int) -> bool:
+        match given:
+            case EqualTo():
+                low, high = value, value + 1
+            case GreaterThan():
+                low, high = value + 1, self._to_offset
+            case GreaterThanOrEqual():
+                low, high = value, self._to_offset
+            case LessThan():
+                low, high = 0, value
+            case LessThanOrEqual():
+                low, high = 0, value + 1
+            case _:
+                return False
+        self._from_offset = max(self._from_offset, low)
+        self._to_offset = min(self._to_offset, high)
+        return True
+
+    def _take_time(self, given: Filter, value: dt.datetime) -> None:
+        """Widen to whole milliseconds: Spark looks at the times themselves afterwards."""
+        time_ms = max(int(value.timestamp() * 1_000) - 1, 0)
+        if isinstance(given, EqualTo | GreaterThan | GreaterThanOrEqual):
+            self._from_ms = max(self._from_ms or 0, time_ms)
+        if isinstance(given, EqualTo | LessThan | LessThanOrEqual):
+            self._to_ms = min(time_ms + 3, self._to_ms or time_ms + 3)
+
+    def _narrowed(self, planner: Planner, plan: ReadPlan) -> Sequence[Frozen]:
+        times = [each for each in (self._from_ms, self._to_ms) if each is not None]
+        topics = sorted({each.state.topic for each in plan.queues})
+        states = planner.states(topics, times) if times and topics else []
+        by_time = {state.place: state.by_time for state in states}
+        narrowed: list[Frozen] = []
+        for each in plan.queues:
+            if self._queues is not None and each.state.queue not in self._queues:
+                continue
+            start = max(each.start, self._from_offset)
+            end = min(each.end, self._to_offset)
+            at = by_time.get(each.state.place, {})
+            if self._from_ms is not None:
+                start = max(start, at[self._from_ms])
+            if self._to_ms is not None:
+                end = min(end, at[self._to_ms])
+            if start < end:
+                narrowed.append(replace(each, start=start, end=end))
+        return narrowed

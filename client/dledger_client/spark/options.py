@@ -1,0 +1,263 @@
+"""The options of `format("dledger")`: names, values, what is said about a wrong one. Pure.
+
+Owns: the table of options and their parsing. Not: what edges mean (`reading/plan.py`).
+
+Spark hands names over in lower case. A table made by SQL adds options of its own; those are known
+and ignored. Any other name that is not ours is refused, with the nearest that is: a misspelt
+`startingOffset` would otherwise read from the beginning without a word.
+"""
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from dledger_client.arrow.schema import choose_columns, unknown
+from dledger_client.errors import ClientError, error_of
+from dledger_client.reading import EARLIEST, LATEST, Edge
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import GIB, KIB, MIB
+
+OPTIONS: Final = (
+    "endpoints", "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "minPartitions", "maxRecordsPerPartition",
+    "maxBytesPerPartition", "failOnDataLoss", "includeProperties", "columns", "readFrom",
+    "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+)  # fmt: skip
+OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
+"""What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
+_BY_KEY: Final = {name.lower(): name for name in OPTIONS}
+_SIZES: Final = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
+_SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)b?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a read is asked for. Pickles."""
+
+    endpoints: tuple[str, ...]
+    topics: tuple[str, ...]
+    pattern: str
+    only: frozenset[tuple[str, int]] | None
+    start: Edge
+    end: Edge
+    columns: tuple[str, ...]
+    min_partitions: int = 1
+    max_records: int = 0
+    """0: any."""
+    max_bytes: int = 128 * MIB
+    fail_on_data_loss: bool = True
+    read_from: str = "follower"
+    pushdown: bool = False
+    inside: bool = False
+    hold_ms: int = 600_000
+    """0: nothing is held. Tasks renew it; the last ends by itself."""
+    hold_owner: str = ""
+    """Empty: one is made for each plan."""
+    stall_ms: int = 60_000
+
+
+def parse(options: Mapping[str, str]) -> Settings:
+    """Return the settings; ClientError naming option, value and what it must be."""
+    given = _known(options)
+    topics, pattern, only = _topics(given)
+    read = _Values(given)
+    return Settings(
+        endpoints=tuple(_endpoints(given)),
+        topics=topics,
+        pattern=pattern,
+        only=only,
+        start=_edge(given, "startingOffsets", "startingTimestamp", topics),
+        end=_edge(given, "endingOffsets", "endingTimestamp", topics),
+        columns=_columns(given, include_properties=read.flag("includeProperties", default=False)),
+        min_partitions=read.number("minPartitions", 1, 1, 1_000_000),
+        max_records=read.number("maxRecordsPerPartition", 0, 1, 1 << 62),
+        max_bytes=read.size("maxBytesPerPartition", 128 * MIB),
+        fail_on_data_loss=read.flag("failOnDataLoss", default=True),
+        read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
+        pushdown=read.flag("pushdown", default=False),
+        inside=read.flag("inside", default=False),
+        hold_ms=read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000),
+        hold_owner=given.get("holdOwner", ""),
+        stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),
+    )
+
+
+def _bad(sentence: str) -> ClientError:
+    return error_of(Code.INVALID_ARGUMENT, sentence)
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        name = _BY_KEY.get(key.lower())
+        if name is not None:
+            given[name] = value
+        elif key.lower() not in OF_TABLES and not key.lower().startswith("option."):
+            raise _bad(f"option {unknown(key, OPTIONS)}")
+    return given
+
+
+def _endpoints(given: Mapping[str, str]) -> list[str]:
+    found = [part.strip() for part in given.get("endpoints", "").split(",") if part.strip()]
+    if not found:
+        raise _bad("endpoints: missing; name servers or members, host:port, several by comma")
+    return found
+
+
+def _topics(
+    given: Mapping[str, str],
+) -> tuple[tuple[str, ...], str, frozenset[tuple[str, int]] | None]:
+    names = [name for name in ("topic", "topics", "topicsPattern", "assign") if name in given]
+    if len(names) != 1:
+        raise _bad(f"{', '.join(names) or 'topic'}: give exactly one of topic, topics, "
+                   "topicsPattern, assign")  # fmt: skip
+    (name,) = names
+    value = given[name]
+    if name == "topicsPattern":
+        return (), value, None
+    if name == "assign":
+        assigned = _assigned(value)
+        return tuple(sorted({topic for topic, _ in assigned})), "", assigned
+    topics = [value] if name == "topic" else [part.strip() for part in value.split(",")]
+    topics = list(dict.fromkeys(topic for topic in topics if topic))
+    if not topics:
+        raise _bad(f"{name}: empty")
+    return tuple(topics), "", None
+
+
+def _json(option: str, text: str) -> dict[str, object]:
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise _bad(f"{option}: {text!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise _bad(f"{option}: {text!r} is no JSON object")
+    return cast("dict[str, object]", found)
+
+
+def _assigned(text: str) -> frozenset[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+    for topic, queues in _json("assign", text).items():
+        numbers = cast("list[object]", queues) if isinstance(queues, list) else []
+        if not numbers or not all(type(number) is int for number in numbers):
+            raise _bad(f'assign: {text!r}, must be {{"topic": [0, 1, ...]}}')
+        found |= {(topic, cast("int", number)) for number in numbers}
+    if not found:
+        raise _bad("assign: names no queue")
+    return frozenset(found)
+
+
+def _edge(given: Mapping[str, str], offsets: str, timestamp: str, topics: tuple[str, ...]) -> Edge:
+    if offsets in given and timestamp in given:
+        raise _bad(f"{offsets}, {timestamp}: give one of them")
+    if timestamp in given:
+        return Edge(time_ms=_time(timestamp, given[timestamp]))
+    text = given.get(offsets, "").strip()
+    sentinels = {"earliest": EARLIEST, "latest": LATEST}
+    if not text:
+        return Edge()
+    if text.lower() in sentinels:
+        return Edge(sentinel=sentinels[text.lower()])
+    if text.startswith("group:"):
+        group = text.removeprefix("group:").strip()
+        if not group:
+            raise _bad(f"{offsets}: {text!r} names no consumer group")
+        return Edge(group=group)
+    if not text.startswith("{"):
+        raise _bad(f"{offsets}: {text!r}, must be earliest, latest, group:NAME or JSON")
+    return Edge(offsets=_offsets(offsets, text, topics))
+
+
+def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
+    """Return offsets by topic and queue; of one topic the outer level may be left out."""
+    found = _json(option, text)
+    if len(topics) == 1 and all(not isinstance(value, dict) for value in found.values()):
+        found = {topics[0]: found}
+    by_topic: dict[str, dict[int, int]] = {}
+    for topic, queues in found.items():
+        if not isinstance(queues, dict):
+            raise _bad(f'{option}: {text!r}, must be {{"topic": {{"0": 120, "1": -2}}}}')
+        numbers = cast("dict[str, object]", queues)
+        for queue, offset in numbers.items():
+            if not queue.isdecimal() or type(offset) is not int or offset < EARLIEST:
+                raise _bad(f"{option}: {topic}: {queue!r}: {offset!r}, must be queue: offset, "
+                           "with -2 for earliest and -1 for latest")  # fmt: skip
+        by_topic[topic] = {int(queue): cast("int", offset) for queue, offset in numbers.items()}
+    return by_topic
+
+
+def _time(option: str, text: str) -> int:
+    """Return milliseconds since 1970 from such a number or from ISO 8601 (without zone: UTC)."""
+    if re.fullmatch(r"\d+", text.strip()):
+        return int(text)
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _bad(
+            f"{option}: {text!r}, must be milliseconds since 1970 or like 2026-01-31T12:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return round(moment.timestamp() * 1_000)
+
+
+def _columns(given: Mapping[str, str], *, include_properties: bool) -> tuple[str, ...]:
+    names = None
+    if "columns" in given:
+        names = [part.strip() for part in given["columns"].split(",") if part.strip()]
+    try:
+        return choose_columns(names, include_properties=include_properties)
+    except DledgerError as error:
+        raise error_of(error.code, error.detail) from None
+
+
+class _Values:
+    """Single values of known options."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def _read(self, name: str, parse_text: Callable[[str], int | None], must: str) -> int | None:
+        text = self._given.get(name)
+        if text is None:
+            return None
+        value = parse_text(text.strip())
+        if value is None:
+            raise _bad(f"{name}: {text!r}, must be {must}")
+        return value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return an integer within limits."""
+
+        def parsed(text: str) -> int | None:
+            value = int(text) if text.isdecimal() else -1
+            return value if least <= value <= most else None
+
+        found = self._read(name, parsed, f"an integer from {least} to {most}")
+        return default if found is None else found
+
+    def size(self, name: str, default: int) -> int:
+        """Return bytes, from a number with or without b, k, m, g."""
+
+        def parsed(text: str) -> int | None:
+            match = _SIZE.fullmatch(text)
+            return int(match[1]) * _SIZES[match[2].lower()] or None if match else None
+
+        found = self._read(name, parsed, "bytes above 0, like 67108864, 64m or 1g")
+        return default if found is None else found
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        values = {"true": 1, "false": 0}
+        found = self._read(name, lambda text: values.get(text.lower()), "true or false")
+        return default if found is None else bool(found)
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        """Return one of some words."""
+        text = self._given.get(name, default).strip().lower()
+        if text not in choices:
+            raise _bad(f"{name}: {text!r}, must be {', '.join(choices)}")
+        return text

@@ -1,0 +1,43 @@
+"""A Spark session that can read us, without the traps that a first one has.
+
+Owns: the interpreter of the workers, registration, time zone, filters. Everything may be given
+otherwise; what is set already in the environment is left.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from dledger_client.spark.source import DledgerSource
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("dledger")` known to a session. Again is harmless."""
+    spark.dataSource.register(DledgerSource)
+
+
+def session(
+    app: str = "dledger", *, master: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a session with `format("dledger")`; the one that runs already, if one does.
+
+    Workers run this interpreter: Spark would take any `python3` of the PATH, which in a virtual
+    environment that is not activated lacks our packages. Times are UTC. Filters may be pushed down
+    (readers take them only with the option `pushdown`).
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    if master:
+        builder = builder.master(master)
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        **(conf or {}),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark

@@ -1,0 +1,33 @@
+"""`spark.read.format("dledger")`: what Spark sees first. The reading is in `batch.py`.
+
+Spark imports this module in every Python process to look a format up; one module that cannot be
+imported hides the formats of all others. So nothing is imported here that may be missing.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class DledgerSource(DataSource):
+    """Committed records of topics as a table; options in `options.py`, columns in `arrow`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "dledger"
+
+    def schema(self) -> "StructType | str":
+        """Return the columns that the options ask for."""
+        from dledger_client.spark.batch import schema_for
+
+        return schema_for(self.options)
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        """Return a reader of these columns."""
+        from dledger_client.spark.batch import reader_for
+
+        return reader_for(self.options, schema)

@@ -1,0 +1,56 @@
+"""One Spark session for all tests here: a second one would cost another eight seconds.
+
+Skipped, and said why, where there is no Java.
+"""
+
+import os
+
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_HOME = "JAVA_HOME"
+
+
+def java() -> str:
+    """Return the Java that Spark would start, empty without one."""
+    home = os.environ.get(JAVA_HOME, "")
+    return shutil.which("java", path=os.path.join(home, "bin") if home else None) or ""
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """A session with two slots and no user interface; tasks are tried three times."""
+    if not java():
+        pytest.skip(
+            "NO JAVA HERE: nothing of Spark is tested; install Java 17 or 21, or set JAVA_HOME"
+        )
+    from dledger_client.spark import session
+
+    found = session(
+        "dledger-tests",
+        master="local[2,3]",
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield found
+    found.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything here, so that it can be left out."""
+    for item in items:
+        item.add_marker(pytest.mark.spark)

@@ -1,0 +1,95 @@
+"""Options say what they mean, and a wrong one is answered with what would be right."""
+
+from typing import Any
+
+import pytest
+
+from dledger_client.errors import InvalidRequest
+from dledger_client.reading import EARLIEST, LATEST, Edge
+from dledger_client.spark.options import Settings, parse
+
+BASE = {"endpoints": "a:1, b:2", "topic": "t"}
+
+
+def parsed(**options: str) -> Settings:
+    return parse(BASE | options)
+
+
+def test_defaults() -> None:
+    """Everything there is, of one topic, held for ten minutes, from followers."""
+    found = parsed()
+    assert (found.endpoints, found.topics, found.pattern) == (("a:1", "b:2"), ("t",), "")
+    assert (found.start, found.end, found.only) == (Edge(), Edge(), None)
+    assert (found.read_from, found.hold_ms, found.fail_on_data_loss) == ("follower", 600_000, True)
+    assert "properties" not in found.columns
+    assert parsed(includeproperties="true").columns[-1] == "properties"
+    assert parsed(columns="body, queue_offset").columns == ("body", "queue_offset")
+
+
+@pytest.mark.parametrize(
+    ("text", "edge"),
+    [
+        ("earliest", Edge(sentinel=EARLIEST)),
+        ("Latest", Edge(sentinel=LATEST)),
+        ("group:readers", Edge(group="readers")),
+        ('{"0": 5, "1": -2}', Edge(offsets={"t": {0: 5, 1: EARLIEST}})),
+        ('{"t": {"0": -1}}', Edge(offsets={"t": {0: LATEST}})),
+    ],
+)
+def test_offsets(text: str, edge: Edge) -> None:
+    """The forms of Spark's Kafka source, and a consumer group."""
+    assert parsed(startingoffsets=text).start == edge
+    assert parsed(endingOffsets=text).end == edge
+
+
+def test_times_and_sizes() -> None:
+    """Milliseconds or ISO 8601; bytes with a letter."""
+    assert parsed(startingTimestamp="1700000000000").start == Edge(time_ms=1_700_000_000_000)
+    assert parsed(endingTimestamp="2023-11-14T22:13:20Z").end == Edge(time_ms=1_700_000_000_000)
+    assert parsed(startingTimestamp="2023-11-14 22:13:20").start.time_ms == 1_700_000_000_000
+    assert parsed(maxBytesPerPartition="64m").max_bytes == 64 << 20
+    assert parsed(maxBytesPerPartition="5kb").max_bytes == 5 << 10
+
+
+def test_selections() -> None:
+    """Exactly one of topic, topics, topicsPattern, assign."""
+    several = {"endpoints": "a:1"}
+    assert parse(several | {"topics": "b, a,b"}).topics == ("b", "a")
+    assert parse(several | {"topicsPattern": "o.*"}).pattern == "o.*"
+    assigned = parse(several | {"assign": '{"x": [1], "y": [0, 2]}'})
+    assert assigned.topics == ("x", "y")
+    assert assigned.only == {("x", 1), ("y", 0), ("y", 2)}
+    for options in (several, BASE | {"topics": "b"}):
+        with pytest.raises(InvalidRequest, match="exactly one"):
+            parse(options)
+
+
+def test_options_of_tables_are_left_alone() -> None:
+    """What SQL adds by itself is no mistake of the user's."""
+    assert parsed(owner="me", provider="dledger", **{"option.topic": "t"}) == parsed()
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+    ({"endpoints": ""}, "endpoints: missing"),
+    ({"columns": "boddy"}, "'body'"),
+    ({"startingOffsets": "soon"}, "earliest, latest"),
+    ({"startingOffsets": "{"}, "no JSON"),
+    ({"startingOffsets": '{"0": -3}'}, "-2 for earliest"),
+    ({"startingOffsets": '{"0": true}'}, "-2 for earliest"),
+    ({"startingOffsets": "latest", "startingTimestamp": "1"}, "one of them"),
+    ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+    ({"startingOffsets": "group:"}, "no consumer group"),
+    ({"maxBytesPerPartition": "0"}, "64m"),
+    ({"minPartitions": "0"}, "an integer from 1"),
+    ({"failOnDataLoss": "no"}, "true or false"),
+    ({"readFrom": "anyone"}, "follower, leader, any"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG)
+def test_wrong_options_name_the_remedy(options: dict[str, Any], says: str) -> None:
+    """One sentence: option, value, what it must be."""
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(**options)
+    assert says in str(caught.value)
