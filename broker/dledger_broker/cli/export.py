@@ -73,7 +73,10 @@ def export(
     context: typer.Context,
     topic: Annotated[str, typer.Option("--topic", "-t", help="What to export.")] = "",
     to: Annotated[str, typer.Option("--to", help="Folder of the export.")] = "",
-    engine: Annotated[str, typer.Option(help="Who writes: local, a pool of processes.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="Who writes: local, a pool of processes; or spark, its tasks.")
+    ] = "local",
+    master: Annotated[str, typer.Option(help="Spark's master; default: local[*].")] = "local[*]",
     layout: Annotated[str, typer.Option(help="date or queue; at first by date.")] = "",
     since: Annotated[
         str, typer.Option(help="Store time at which the first run begins; default: the earliest.")
@@ -110,7 +113,7 @@ def export(
     for option, value in (("--topic", topic), ("--to", to)):
         if not value:
             bad_input(f"{option} is missing", "say what to export, and where to")
-    _choice("--engine", engine, ("local",))
+    _choice("--engine", engine, ("local", "spark"))
     _choice("--layout", layout, ("", "date", "queue"))
     _choice("--read-from", read_from, ("follower", "leader", "any"))
     with _expected_failures():
@@ -133,14 +136,31 @@ def export(
         pause = parse_duration(every, "--every") / 1_000
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
-        local = LocalEngine(jobs, parse_size(max_rate, "--max-rate"), reporter.advance)
+        rate = parse_size(max_rate, "--max-rate")
+        if rate and engine == "spark":
+            bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
+        maker: Engine
+        if engine == "spark":
+            maker = _spark_engine(master, reporter)
+        else:
+            maker = LocalEngine(jobs, rate, reporter.advance)
         with _source(name_servers, storage, read_from) as source:
             if dry_run:
                 _print_plan(plan_only(storage, source, options, _now_ms()), as_json=as_json)
             elif watch:
-                _watch(storage, source, local, options, reporter, pause)
+                _watch(storage, source, maker, options, reporter, pause)
             else:
-                _print_outcome(_run(storage, source, local, options, reporter), as_json=as_json)
+                _print_outcome(_run(storage, source, maker, options, reporter), as_json=as_json)
+
+
+def _spark_engine(master: str, reporter: Reporter) -> "Engine":
+    try:
+        from dledger_client.export.engine_spark import SparkEngine
+        from dledger_client.spark import session
+    except ModuleNotFoundError as error:
+        bad_input(f"{error.name} is not installed", "pip install 'dledger[spark]'")
+    # Called when there is something to do: a JVM takes seconds to start.
+    return SparkEngine(lambda: session("dledger export", master=master), reporter.advance)
 
 
 def _run(

@@ -23,6 +23,7 @@ from tests.unit.export.fakes import FakeLog, body_of
 
 OPTIONS = Options("orders", file_bytes=MIB)
 LIFE_SECONDS_MAX = 1.5
+"""Behind the imports: about what a run takes, with a pool longer."""
 
 
 def log_up_to(end: int) -> FakeLog:
@@ -42,8 +43,9 @@ def start(root: Path, end: int, jobs: int) -> subprocess.Popen[bytes]:
     """Start an exporter as the head of a process group, so that its workers can be killed, too."""
     command = [sys.executable, "-m", "tests.unit.export.killed", str(root), str(end)]
     return subprocess.Popen(
-        [*command, "--jobs", str(jobs)], start_new_session=True, stderr=subprocess.DEVNULL
-    )
+        [*command, "--jobs", str(jobs)], start_new_session=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def kill_some(root: Path, kills: int, seed: int) -> int:
@@ -54,6 +56,10 @@ def kill_some(root: Path, kills: int, seed: int) -> int:
         end += chance.randrange(0, 30)
         jobs = chance.choice((1, 1, 2))
         running = [start(root, end, jobs) for _ in range(chance.choice((1, 1, 2)))]
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline(), "an exporter did not start"
+            process.stdout.close()
         until = time.monotonic() + chance.uniform(0.0, LIFE_SECONDS_MAX)
         for process in running:
             try:
@@ -90,6 +96,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if not arguments.kills:
+        print("begins", flush=True)
         export(arguments.folder, arguments.end, arguments.jobs)
         return
     with tempfile.TemporaryDirectory() as made:
