@@ -53,6 +53,30 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the export.", show_default=False)]
+TopicOption = Annotated[str, typer.Option("--topic", "-t", help="What to export.")]
+To = Annotated[str, typer.Option("--to", help="Folder of the export.")]
+EngineName = Annotated[
+    str, typer.Option(help="Who writes: local, a pool of processes; or spark, its tasks.")
+]
+Master = Annotated[str, typer.Option(help="Spark's master; default: local[*].")]
+LayoutName = Annotated[str, typer.Option(help="date or queue; at first by date.")]
+Since = Annotated[
+    str, typer.Option(help="Store time at which the first run begins; default: the earliest.")
+]
+Until = Annotated[str, typer.Option(help="Store time before which this run ends.")]
+MinBytes = Annotated[str, typer.Option(help="Leave less than this for a later run, like 64m.")]
+MaxDelay = Annotated[str, typer.Option(help="But let nothing wait for longer than this, like 10m.")]
+FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")]
+MaxRate = Annotated[str, typer.Option(help="Bytes a second that are read; 0: any.")]
+ReadFrom = Annotated[
+    str, typer.Option(help="Which members are asked first: follower, leader, any.")
+]
+AcceptDataLoss = Annotated[
+    bool, typer.Option(help="Export what is left where messages are trimmed; record the gap.")
+]
+Watch = Annotated[bool, typer.Option(help="Go on until interrupted.")]
+Every = Annotated[str, typer.Option(help="With --watch: how often to look.")]
+DryRun = Annotated[bool, typer.Option(help="Say what would be done; write nothing.")]
 Jobs = Annotated[int, typer.Option(min=0, max=64, help="Processes; 0: one for each processor.")]
 
 
@@ -71,35 +95,23 @@ def add_to(app: typer.Typer) -> None:
 
 def export(
     context: typer.Context,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="What to export.")] = "",
-    to: Annotated[str, typer.Option("--to", help="Folder of the export.")] = "",
-    engine: Annotated[
-        str, typer.Option(help="Who writes: local, a pool of processes; or spark, its tasks.")
-    ] = "local",
-    master: Annotated[str, typer.Option(help="Spark's master; default: local[*].")] = "local[*]",
-    layout: Annotated[str, typer.Option(help="date or queue; at first by date.")] = "",
-    since: Annotated[
-        str, typer.Option(help="Store time at which the first run begins; default: the earliest.")
-    ] = "",
-    until: Annotated[str, typer.Option(help="Store time before which this run ends.")] = "",
-    min_bytes: Annotated[
-        str, typer.Option(help="Leave less than this for a later run, like 64m.")
-    ] = "0",
-    max_delay: Annotated[
-        str, typer.Option(help="But let nothing wait for longer than this, like 10m.")
-    ] = "0s",
-    file_bytes: Annotated[str, typer.Option(help="Of the log, for one file, about.")] = "256m",
+    topic: TopicOption = "",
+    to: To = "",
+    engine: EngineName = "local",
+    master: Master = "local[*]",
+    layout: LayoutName = "",
+    since: Since = "",
+    until: Until = "",
+    min_bytes: MinBytes = "0",
+    max_delay: MaxDelay = "0s",
+    file_bytes: FileBytes = "256m",
     jobs: Jobs = 0,
-    max_rate: Annotated[str, typer.Option(help="Bytes a second that are read; 0: any.")] = "0",
-    read_from: Annotated[
-        str, typer.Option(help="Which members are asked first: follower, leader, any.")
-    ] = "follower",
-    accept_data_loss: Annotated[
-        bool, typer.Option(help="Export what is left where messages are trimmed; record the gap.")
-    ] = False,
-    watch: Annotated[bool, typer.Option(help="Go on until interrupted.")] = False,
-    every: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "10s",
-    dry_run: Annotated[bool, typer.Option(help="Say what would be done; write nothing.")] = False,
+    max_rate: MaxRate = "0",
+    read_from: ReadFrom = "follower",
+    accept_data_loss: AcceptDataLoss = False,
+    watch: Watch = False,
+    every: Every = "10s",
+    dry_run: DryRun = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     as_json: JsonFlag = False,
 ) -> None:
@@ -110,17 +122,14 @@ def export(
     """
     if context.invoked_subcommand is not None:
         return
-    for option, value in (("--topic", topic), ("--to", to)):
-        if not value:
-            bad_input(f"{option} is missing", "say what to export, and where to")
+    if not topic or not to:
+        bad_input("--topic and --to are needed", "say what to export, and where to")
     _choice("--engine", engine, ("local", "spark"))
     _choice("--layout", layout, ("", "date", "queue"))
     _choice("--read-from", read_from, ("follower", "leader", "any"))
     with _expected_failures():
-        from dledger_client.export.engine_local import LocalEngine
         from dledger_client.export.layout import Layout
         from dledger_client.export.planning import Options, check_options
-        from dledger_client.export.run import plan_only
 
         options = Options(
             topic,
@@ -136,21 +145,24 @@ def export(
         pause = parse_duration(every, "--every") / 1_000
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
-        rate = parse_size(max_rate, "--max-rate")
-        if rate and engine == "spark":
-            bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
-        maker: Engine
-        if engine == "spark":
-            maker = _spark_engine(master, reporter)
-        else:
-            maker = LocalEngine(jobs, rate, reporter.advance)
+        maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
         with _source(name_servers, storage, read_from) as source:
             if dry_run:
-                _print_plan(plan_only(storage, source, options, _now_ms()), as_json=as_json)
+                _plan_only(storage, source, options, as_json=as_json)
             elif watch:
                 _watch(storage, source, maker, options, reporter, pause)
             else:
                 _print_outcome(_run(storage, source, maker, options, reporter), as_json=as_json)
+
+
+def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
+    if name == "local":
+        from dledger_client.export.engine_local import LocalEngine
+
+        return LocalEngine(jobs, rate, reporter.advance)
+    if rate:
+        bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
+    return _spark_engine(master, reporter)
 
 
 def _spark_engine(master: str, reporter: Reporter) -> "Engine":
@@ -381,7 +393,12 @@ def _expected_failures() -> Generator[None]:
         raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error
 
 
-def _print_plan(outcome: "Outcome", *, as_json: bool) -> None:
+def _plan_only(
+    storage: "Storage", source: "ClusterSource", options: "Options", *, as_json: bool
+) -> None:
+    from dledger_client.export.run import plan_only
+
+    outcome = plan_only(storage, source, options, _now_ms())
     plan = outcome.plan
     if plan is None:
         raise _nothing_new()

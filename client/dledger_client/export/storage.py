@@ -152,7 +152,8 @@ class Storage:
             self._disk.sync_folder(folder)
             if folder == self.root:
                 break
-        self._disk.sync_folder(self.root.parent)
+        with suppress(PermissionError):  # a folder that we may not read is not one we made it in
+            self._disk.sync_folder(self.root.parent)
 
     def delete(self, name: str) -> None:
         """Take a name away; no error when it is gone."""
