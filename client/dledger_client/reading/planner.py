@@ -86,6 +86,11 @@ class Planner:
         topics = self._runner.run(self._administration.list_topics())
         return [topic.name for topic in topics if matches(topic.name)]
 
+    @property
+    def cluster(self) -> str:
+        """The cluster's name; empty before the first answer."""
+        return self._administration.cluster.routes.cluster
+
     def freeze(
         self,
         topics: Sequence[str],

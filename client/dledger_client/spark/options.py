@@ -24,7 +24,8 @@ OPTIONS: Final = (
     "endpoints", "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "failOnDataLoss", "includeProperties", "columns", "readFrom",
-    "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+    "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs", "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
 )  # fmt: skip
 OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
 """What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
@@ -57,6 +58,10 @@ class Settings:
     hold_owner: str = ""
     """Empty: one is made for each plan."""
     stall_ms: int = 60_000
+    trigger_records: int = 0
+    """Of one batch of a stream; 0: any."""
+    trigger_bytes: int = 0
+    """The same in bytes, about; Spark takes one limit, so not both."""
 
 
 def parse(options: Mapping[str, str]) -> Settings:
@@ -64,6 +69,8 @@ def parse(options: Mapping[str, str]) -> Settings:
     given = _known(options)
     topics, pattern, only = _topics(given)
     read = _Values(given)
+    if "maxOffsetsPerTrigger" in given and "maxBytesPerTrigger" in given:
+        raise _bad("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
     return Settings(
         endpoints=tuple(_endpoints(given)),
         topics=topics,
@@ -82,6 +89,8 @@ def parse(options: Mapping[str, str]) -> Settings:
         hold_ms=read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000),
         hold_owner=given.get("holdOwner", ""),
         stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),
+        trigger_records=read.number("maxOffsetsPerTrigger", 0, 1, 1 << 62),
+        trigger_bytes=read.size("maxBytesPerTrigger", 0),
     )
 
 

@@ -6,7 +6,7 @@ imported hides the formats of all others. So nothing is imported here that may b
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -31,3 +31,9 @@ class DledgerSource(DataSource):
         from dledger_client.spark.batch import reader_for
 
         return reader_for(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return a streaming reader of these columns."""
+        from dledger_client.spark.stream import stream_reader_for
+
+        return stream_reader_for(self.options, schema)

@@ -1,0 +1,221 @@
+"""The streaming reader: offsets by queue, limits for each batch, new queues as they appear.
+
+Owns: what an offset of a stream says, how much of the backlog a batch takes. Not: plans and reading
+(as in `batch.py`).
+
+    {"cluster": "c", "q": {"orders": {"0": 12, ...}}, "topics": {"orders": "<id>"}, "v": 1}
+
+Spark keeps offsets as JSON text and compares the text, so keys are always in one order, and none
+ever goes away. Identities are in it: an offset of another cluster, or of a topic made anew,
+is refused and not misread. Spark builds one reader that plans and another that travels to tasks,
+and calls `commit` a batch late or never: so everything a task needs is in its partition, and holds
+are renewed by planning and reading and end by themselves.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dledger_client.errors import error_of
+from dledger_client.reading import EARLIEST, LATEST, Edge, Planner
+from dledger_client.reading.plan import Estimate, Place, QueueState
+from dledger_client.spark.batch import (
+    LogPartition,
+    columns_of,
+    cut_plan,
+    freeze,
+    planner_for,
+    read_partition,
+    topics_of,
+)
+from dledger_client.spark.failures import told
+from dledger_client.spark.options import Settings, parse
+from dledger_proto.errors import Code
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION: Final = 1
+Offsets = dict[str, Any]
+"""As in the header of this module."""
+
+
+def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStreamReader":
+    """Return the reader for a schema, which may be the user's own: some of our columns."""
+    with told():
+        settings = replace(parse(options), columns=columns_of(schema))
+        if settings.end != Edge() or settings.pushdown:
+            raise error_of(
+                Code.INVALID_ARGUMENT, "endingOffsets, endingTimestamp, pushdown: not of a stream"
+            )
+    if settings.start == Edge():
+        settings = replace(settings, start=Edge(sentinel=LATEST))
+    if not settings.hold_owner:
+        settings = replace(settings, hold_owner=f"spark-{uuid.uuid4().hex[:16]}")
+    return LogStreamReader(settings)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is committed, batch after batch."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._target: dict[Place, int] | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
+        """Return where the first batch begins: by default at what is the end now."""
+        with told(), planner_for(self._settings) as planner:
+            plan = freeze(planner, self._settings)
+            ends = {each.state.place: each.start for each in plan.queues}
+            ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
+            return offsets_of(plan.cluster, ids, ends)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what one batch may take at most."""
+        settings = self._settings
+        if settings.trigger_records:
+            return ReadMaxRows(settings.trigger_records)
+        if settings.trigger_bytes:
+            return ReadMaxBytes(settings.trigger_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """Return where the batch that begins at `start` ends, within a limit."""
+        with told(), planner_for(self._settings) as planner:
+            cluster, states = self._states(planner)
+            ids = {state.topic: state.topic_id.hex() for state in states}
+            begun = places_of(start, cluster, ids)
+            ends = {state.place: state.maximum for state in states}
+            if self._target is not None:
+                # Queues that came after the target was frozen are of a later query.
+                floor = {state.place: state.minimum for state in states}
+                ends = {place: self._target.get(place, floor[place]) for place in ends}
+            ends = limited(states, begun, ends, limit)
+            return offsets_of(cluster, {**start["topics"], **ids}, {**begun, **ends})
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+        """Return the end of the log, for the lag that a query's progress shows."""
+        with told(), planner_for(self._settings) as planner:
+            cluster, states = self._states(planner)
+            ids = {state.topic: state.topic_id.hex() for state in states}
+            return offsets_of(cluster, ids, {state.place: state.maximum for state in states})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Freeze where the query ends."""
+        with told(), planner_for(self._settings) as planner:
+            _, states = self._states(planner)
+            self._target = {state.place: state.maximum for state in states}
+
+    def _states(self, planner: Planner) -> tuple[str, list[QueueState]]:
+        states = planner.states(topics_of(planner, self._settings))
+        only = self._settings.only
+        return planner.cluster, [each for each in states if only is None or each.place in only]
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Return the partitions of a batch; what it reads, and what follows, is held."""
+        with told(), planner_for(self._settings) as planner:
+            ends = by_topic(end)
+            settings = replace(
+                self._settings,
+                topics=tuple(sorted(ends)),
+                pattern="",
+                # A queue that `start` does not name appeared since; one that `end` does not, too.
+                start=Edge(offsets=by_topic(start), missing=EARLIEST),
+                end=Edge(offsets=ends, missing=EARLIEST),
+            )
+            plan = freeze(planner, settings)
+            ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
+            places_of(end, plan.cluster, ids)
+            return cut_plan(settings, plan, plan.queues)
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield the records of a partition as Arrow batches."""
+        if isinstance(partition, LogPartition):
+            yield from read_partition(partition, self._settings.columns)
+
+
+def offsets_of(cluster: str, ids: Mapping[str, str], ends: Mapping[Place, int]) -> Offsets:
+    """Return an offset of a stream, keys in order."""
+    queues: dict[str, dict[str, int]] = {}
+    for (topic, queue), offset in sorted(ends.items()):
+        queues.setdefault(topic, {})[str(queue)] = offset
+    return {"cluster": cluster, "q": queues, "topics": dict(sorted(ids.items())), "v": VERSION}
+
+
+def by_topic(offsets: Offsets) -> dict[str, dict[int, int]]:
+    """Return the offsets by topic and queue."""
+    queues: Mapping[str, Mapping[str, int]] = offsets["q"]
+    return {
+        topic: {int(queue): offset for queue, offset in of_topic.items()}
+        for topic, of_topic in queues.items()
+    }
+
+
+def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Place, int]:
+    """Return the offsets by queue; refused when they are of another cluster, topic or form."""
+    if offsets.get("v") != VERSION:
+        raise error_of(
+            Code.UNSUPPORTED_FORMAT, f"offset of version {offsets.get('v')}, known is {VERSION}"
+        )
+    if offsets["cluster"] != cluster:
+        raise error_of(
+            Code.WRONG_CLUSTER,
+            f"the checkpoint is of cluster {offsets['cluster']}, this is {cluster}: begin with a "
+            "new checkpoint",
+        )
+    known: Mapping[str, str] = offsets["topics"]
+    for topic, topic_id in ids.items():
+        if known.get(topic, topic_id) != topic_id:
+            raise error_of(
+                Code.WRONG_CLUSTER,
+                f"topic {topic} was made anew since the checkpoint: begin with a new checkpoint",
+            )
+    return {
+        (topic, queue): offset
+        for topic, queues in by_topic(offsets).items()
+        for queue, offset in queues.items()
+    }
+
+
+def limited(
+    states: Sequence[QueueState],
+    begun: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    limit: ReadLimit,
+) -> dict[Place, int]:
+    """Return where a batch ends: everything, or of each queue a share in proportion to its backlog.
+
+    Never before where it begins, and at least one record further as long as there is one: a limit
+    that is too small for anything would stand still for good.
+    """
+    starts = {state.place: begun.get(state.place, state.minimum) for state in states}
+    backlog = {place: max(ends[place] - starts[place], 0) for place in starts}
+    if isinstance(limit, ReadMaxBytes):
+        sizes = {
+            state.place: max(Estimate(state).between(starts[state.place], ends[state.place]), 1)
+            for state in states
+            if backlog[state.place]
+        }
+        share = min(limit.max_bytes / max(sum(sizes.values()), 1), 1.0)
+    elif isinstance(limit, ReadMaxRows):
+        share = min(limit.max_rows / max(sum(backlog.values()), 1), 1.0)
+    else:
+        share = 1.0
+    left = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(backlog.values())
+    found: dict[Place, int] = {}
+    for place in sorted(starts, key=lambda each: -backlog[each]):
+        taken = min(max(round(backlog[place] * share), 1), backlog[place], max(left, 0))
+        left -= taken
+        found[place] = starts[place] + taken
+    return found

@@ -1,0 +1,54 @@
+"""`spark.readStream.format("dledger")` on a real group: each record in one batch, limits kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from dledger_broker.local_cluster import LocalCluster
+from dledger_client import Admin, Producer
+from tests.integration.test_reading import addresses, cluster_in, fill
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three members."""
+    folder: Path = tmp_path_factory.mktemp("group")
+    with cluster_in(folder) as local:
+        yield local
+
+
+def test_available_now_by_portions_and_from_a_checkpoint(
+    spark: SparkSession, group: LocalCluster, tmp_path: Path
+) -> None:
+    """Batches within the limit; a second query goes on where the first ended, a new queue too."""
+    where = addresses(group)
+    batches: list[list[tuple[int, int]]] = []
+
+    def take(found: DataFrame, _number: int) -> None:
+        rows = found.select("queue_id", "queue_offset").collect()
+        batches.append([(row.queue_id, row.queue_offset) for row in rows])
+
+    def run() -> None:
+        stream = spark.readStream.format("dledger").option("endpoints", where)
+        stream = stream.option("topic", "flow").option("startingOffsets", "earliest")
+        query = (
+            stream.option("maxOffsetsPerTrigger", "40").load().writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(120)
+
+    fill(where, "flow", 100, size=10)
+    run()
+    assert [len(batch) for batch in batches if batch] == [40, 40, 20]
+    fill(where, "flow", 20, size=10)
+    with Admin(where) as admin:
+        admin.update_topic("flow", layout=[(group.group, 5)], read_queues=5)
+    with Producer(where) as producer:
+        assert [producer.send("flow", b"new", queue=4).offset for _ in range(3)] == [0, 1, 2]
+    run()
+    rows = [row for batch in batches for row in batch]
+    assert len(rows) == len(set(rows)) == 123
+    old = {(queue, offset) for queue in range(4) for offset in range(30)}
+    assert set(rows) == old | {(4, 0), (4, 1), (4, 2)}
