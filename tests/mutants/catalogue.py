@@ -9,13 +9,14 @@ from tests.mutants.export_bugs import EXPORT_BUGS
 from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.pace_bugs import PACE_BUGS
+from tests.mutants.plan_bugs import PLAN_BUGS
 from tests.mutants.raft_bugs import RAFT_BUGS
 from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
-    *COLUMN_BUGS, *EXPORT_BUGS,
+    *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"
