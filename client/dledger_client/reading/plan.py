@@ -27,10 +27,12 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where reading begins, or ends before. At most one field is set; none: the queue's own end."""
+    """Where reading begins, or ends before. One kind is given, or none: the queue's own end."""
 
     offsets: Mapping[str, Mapping[int, int]] | None = None
     """Of every queue of every topic, exactly; EARLIEST and LATEST are allowed."""
+    missing: int | None = None
+    """What a queue gets that `offsets` does not name; None: that is an error."""
     time_ms: int | None = None
     """The first offset stored at or after it."""
     group: str = ""
@@ -121,7 +123,8 @@ def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
         return
     named = {(topic, queue) for topic, queues in edge.offsets.items() for queue in queues}
     there = {state.place for state in states}
-    for problem, places in (("misses", there - named), ("names", named - there)):
+    missed = there - named if edge.missing is None else set[Place]()
+    for problem, places in (("misses", missed), ("names", named - there)):
         if places:
             topic, queue = min(places)
             sentence = f"{option}: {problem} {topic}/{queue}, {len(places)} in all; "
@@ -172,7 +175,9 @@ def resolve(
 def _offset(edge: Edge, state: QueueState, default: int) -> int:
     offset = default if edge.sentinel is None else edge.sentinel
     if edge.offsets is not None:
-        offset = edge.offsets[state.topic][state.queue]
+        named = edge.offsets.get(state.topic, {}).get(state.queue, edge.missing)
+        assert named is not None, f"{state.place} was checked to be named"
+        offset = named
     elif edge.time_ms is not None:
         offset = state.by_time[edge.time_ms]
     elif edge.group:
