@@ -32,7 +32,7 @@ from crc32c import crc32c
 
 from dledger.state.lmdb_errors import failure
 from dledger.state.lmdb_mark import check_mark, read_mark
-from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.state.lmdb_rows import DATA_FILE, PAGE_SIZES, DamagedPages, NewerPages, PageFile, Walk
 from dledger.state.sealed import (
     FORMAT_KEY,
     RESIDUE,
@@ -155,13 +155,12 @@ def verdict_of(folder: str, *, whole: bool) -> Mapping[str, object]:
 
 
 def examine(folder: str, *, whole: bool) -> Checked:
-    """Check a store in this process: for the process that was made for it."""
+    """Check a store in this process, which LMDB may take down."""
     try:
         with PageFile(os.path.join(folder, DATA_FILE)) as file:
             if file.newest.commit == 0:
                 check_mark(folder, read_mark(folder), Totals())
                 return Checked(None, whole=True)
-            _limit_cpu(file.newest.pages)
             check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
             totals = _totals(folder, file)
             check_mark(folder, read_mark(folder), totals)
@@ -231,9 +230,14 @@ def _try(folder: str, totals: Totals) -> None:
         environment.close()
 
 
-def _limit_cpu(pages: int) -> None:
+def _limit_cpu(folder: str) -> None:
+    """Let an endless loop end this process."""
+    try:
+        size = os.stat(os.path.join(folder, DATA_FILE)).st_size
+    except OSError:
+        size = 0  # the check says why
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    wanted = CPU_SECONDS + pages // PAGES_PER_CPU_SECOND
+    wanted = CPU_SECONDS + size // PAGE_SIZES[0] // PAGES_PER_CPU_SECOND
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_CPU, (wanted, hard))
@@ -242,6 +246,7 @@ def _limit_cpu(pages: int) -> None:
 
 def main() -> None:
     """Check the store named on the command line and print the verdict."""
+    _limit_cpu(sys.argv[1])
     sys.stdout.write(json.dumps(verdict_of(sys.argv[1], whole="--whole" in sys.argv[2:])))
     sys.stdout.flush()
 
