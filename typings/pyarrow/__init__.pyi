@@ -61,7 +61,7 @@ class DictionaryArray(Array):
     indices: Array
     dictionary: Array
     @staticmethod
-    def from_arrays(indices: Array, dictionary: Array) -> DictionaryArray: ...  # type: ignore[override]
+    def from_arrays(indices: Array, dictionary: Array) -> DictionaryArray: ...
 
 class ListArray(Array):
     offsets: Array
