@@ -114,7 +114,8 @@ class Administration:
         check_integer("ttl_ms", ttl_ms)
         ref, group = await self._reference(place)
         request = pb.HoldRequest(owner=owner, queue=ref, offset=offset, ttl_ms=ttl_ms)
-        return (await self.cluster.call(calls.HOLD, request, group=group)).until_ms
+        method = calls.HOLD if ttl_ms else calls.RELEASE_HOLD
+        return (await self.cluster.call(method, request, group=group)).until_ms
 
     # Groups and members.
 

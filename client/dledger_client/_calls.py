@@ -61,6 +61,10 @@ LIST_TOPICS: Final = Method[pb.ListTopicsRequest, pb.ListTopicsReply](
 )
 TRIM: Final = Method[pb.TrimRequest, pb.TrimReply]("Admin", "Trim", pb.TrimReply, write=True)
 HOLD: Final = Method[pb.HoldRequest, pb.HoldReply]("Admin", "Hold", pb.HoldReply, write=True)
+# Of a hold a late copy keeps too much for a while; of a release it would end a hold taken since.
+RELEASE_HOLD: Final = Method[pb.HoldRequest, pb.HoldReply](
+    "Admin", "Hold", pb.HoldReply, write=True, repeatable=False
+)
 HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply](
     "Admin", "HoldAll", pb.HoldAllReply, write=True
 )

@@ -176,10 +176,14 @@ class Queries:
 
 
 async def _all(ask: _Ask, portions: Sequence[tuple[str, _Portion]]) -> None:
-    """Ask all groups at once; the first error is raised when all have answered."""
+    """Ask all groups at once; when all have answered the first error is raised.
+
+    An unknown outcome is raised before a definite one: what a caller may repeat depends on it.
+    """
     results = await asyncio.gather(
         *(ask(group, asked) for group, asked in portions), return_exceptions=True
     )
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    errors = [result for result in results if isinstance(result, BaseException)]
+    unknown = [each for each in errors if isinstance(each, ClientError) and not each.definite]
+    for error in (*unknown, *errors):
+        raise error

@@ -8,8 +8,8 @@ A member without data, once a peer's process has shown that it speaks to this ve
   row  what is heard                                             then
   A    a formed peer of another cluster, group or member list    wait, say why
   B    formed peers of two different groups                      wait, say why
-  C    a formed peer whose first entry lists this incarnation,
-       and no other incarnation is on record anywhere            adopt its first entry
+  C    formed peers whose first entries list this incarnation,
+       and no other incarnation is on record anywhere            adopt their first entry
   D    any other formed peer                                     adopt it, in quarantine
   E    all configured members, all without data, and each has
        met the very incarnations that this one has met           form
@@ -99,7 +99,7 @@ def decide(
 ) -> Decision:
     """Apply the table to a member without data."""
     formed = {peer: view for peer, view in views.items() if view.group_id}
-    # One first entry tells it all: whoever has not told its own is in the group of its id.
+    # One first entry tells enough for a quarantine: who has not told its own is in the same group.
     told = {peer: view for peer, view in formed.items() if view.genesis}
     for peer, view in sorted(told.items()):
         wrong = _mismatch(view, cluster, group, members)
@@ -118,6 +118,10 @@ def decide(
         known = listed == incarnation and all(
             each.recorded in (b"", incarnation) for each in formed.values()
         )
+        silent = sorted(set(formed) - set(told))
+        if known and silent:  # one that trimmed it knows that this life had data
+            reason = f"{', '.join(silent)}: data, and no first entry told yet"
+            return Decision(Step.WAIT, reason=reason)
         return Decision(Step.ADOPT if known else Step.QUARANTINE, genesis=view.genesis)
     met = met_by(member, incarnation, views)
     missing = sorted(set(members) - set(met))

@@ -37,6 +37,7 @@ from dledger.state.sealed import (
     FORMAT_KEY,
     RESIDUE,
     SEAL_SIZE,
+    SUM_MASK,
     TOTALS_KEY,
     Totals,
     check_format,
@@ -48,7 +49,7 @@ from dledger.state.sealed import (
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 
 PAGES_AT_START: Final = 8_192
-"""32 MiB of pages of 4 KiB: about a third of a second."""
+"""32 MiB of pages of 4 KiB: less than a second."""
 CPU_SECONDS: Final = 30
 PAGES_PER_CPU_SECOND: Final = 1_000
 _CRASHES: Final = frozenset(
@@ -56,7 +57,6 @@ _CRASHES: Final = frozenset(
         signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGXCPU,
     }
 )  # fmt: skip
-_SUM_MASK: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
     command = [sys.executable, "-P", "-m", __name__, folder, *(["--whole"] if whole else [])]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([here, *(path for path in sys.path if path)]),
+        # In our order: what stands before the standard library there must not do so here.
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, sys.path), here])),
     }
     try:
         ended = subprocess.run(  # noqa: S603 - our own command
@@ -207,7 +208,7 @@ def _check_rows(folder: str, walk: Walk, totals: Totals) -> None:
         if rows[-1][0] == TOTALS_KEY:
             count -= 1
             total -= seal_in(rows[-1][1])
-    found = Totals(count, total & _SUM_MASK, totals.commit)
+    found = Totals(count, total & SUM_MASK, totals.commit)
     if found != totals:
         raise damaged(
             folder,

@@ -14,7 +14,6 @@ from dledger.state.sealed import damaged
 from dledger.state.store import StoreFailed
 
 _DAMAGE: Final = (
-    lmdb.BadTxnError,
     lmdb.BadValsizeError,
     lmdb.CorruptedError,
     lmdb.CursorFullError,
@@ -22,10 +21,10 @@ _DAMAGE: Final = (
     lmdb.InvalidError,
     lmdb.PageFullError,
     lmdb.PageNotFoundError,
-    lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-"""What liblmdb says when pages make no sense to it."""
+"""What liblmdb says when pages make no sense to it. Not PanicError and BadTxnError: they follow a
+write that failed, and the file holds the commit before."""
 _UNREADABLE: Final = (errno.EIO, errno.EISDIR, errno.ENOTDIR)
 """Of the system's refusals those that the same file will give for ever: it is lost."""
 

@@ -36,6 +36,7 @@ from dledger.state.sealed import (
     FORMAT_KEY,
     RESIDUE,
     SEAL_SIZE,
+    SUM_MASK,
     TOTALS_KEY,
     Totals,
     damaged,
@@ -131,8 +132,14 @@ class LmdbBase:
         except lmdb.Error as error:
             raise failure(path, "it cannot be opened", error) from error
 
+    def _check_usable(self) -> None:
+        """After a failed save LMDB refuses reads, too; what it says then is no news of the file."""
+        if self._failed:
+            raise StoreFailed(f"state store {self._path} failed before: {self._failed}")
+
     def get(self, key: bytes) -> bytes | None:
         """See `Base.get`."""
+        self._check_usable()
         try:
             with self._environment.begin() as transaction:
                 sealed = transaction.get(key)
@@ -142,6 +149,7 @@ class LmdbBase:
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
         """See `Base.scan`."""
+        self._check_usable()
         stop = min(stop, TOTALS_KEY)
         rows: list[Row] = []
         try:
@@ -176,8 +184,7 @@ class LmdbBase:
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """See `Base.save`."""
-        if self._failed:
-            raise StoreFailed(f"state store {self._path} failed before: {self._failed}")
+        self._check_usable()
         needed = PAGES_PER_ROW_SIZE * size_bytes + FREE_SPACE_MARGIN_BYTES
         free = self._file_system.free_bytes(self._path)
         if free < needed:
@@ -231,7 +238,7 @@ class LmdbBase:
                 total -= old
             total += seal
             seals.set(key, seal)
-        return Totals(count, total & ((1 << 64) - 1), transaction.id())
+        return Totals(count, total & SUM_MASK, transaction.id())
 
     def _seal_on_disk(self, transaction: lmdb.Transaction, key: bytes) -> int | None:
         """Return the seal of a saved row; None when there is none."""

@@ -42,7 +42,8 @@ A life is one run of a producer; it draws `life_id` when it starts. Who register
 A life takes over in two steps so that a late copy changes nothing. The first step tells it whom it
 follows, the second names that one's epoch and misses if anybody registered in between. So a life
 that has ended takes the name only from those who held it when it asked, never from one that came
-later, and repeats of its own registrations find what they gave.
+later, and repeats of its own registrations find what they gave. A forgotten id knows nobody: all
+this holds for copies and pauses that are shorter than the expiry.
 
 An id is forgotten after an expiry of at least a step without a write. It begins again above its old
 epochs as long as it was registered less than once a second on average since it was first known.

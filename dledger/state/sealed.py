@@ -41,7 +41,7 @@ _FORMAT: Final = struct.Struct("<4sHH")
 _TOTALS: Final = struct.Struct("<QQQ")
 _SEAL: Final = struct.Struct("<I")
 _KEY_SHOWN_BYTES: Final = 64
-_SUM_MASK: Final = (1 << 64) - 1
+SUM_MASK: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Totals:
 
     def encode(self) -> bytes:
         """Return the sealed value of TOTALS_KEY."""
-        return seal(TOTALS_KEY, _TOTALS.pack(self.rows, self.seals & _SUM_MASK, self.commit))
+        return seal(TOTALS_KEY, _TOTALS.pack(self.rows, self.seals & SUM_MASK, self.commit))
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""

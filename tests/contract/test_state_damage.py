@@ -19,6 +19,7 @@ import pytest
 from dledger.files import OsFileSystem
 from dledger.state import lmdb_check
 from dledger.state.lmdb_check import check_store, read_verdict, verdict_of
+from dledger.state.lmdb_errors import failure
 from dledger.state.lmdb_mark import MARK_FILE
 from dledger.state.lmdb_rows import PageFile
 from dledger.state.lmdb_store import LmdbStore
@@ -346,6 +347,12 @@ def test_a_refusal_of_the_system_is_no_damage(
     monkeypatch.setattr(lmdb_check, "PageFile", refuse)
     verdict = verdict_of(str(folder), whole=False)
     assert (verdict["end"], verdict["errno"]) == ("refused", number)
+
+
+@pytest.mark.parametrize("error", [lmdb.PanicError("MDB_PANIC"), lmdb.BadTxnError("MDB_BAD_TXN")])
+def test_what_lmdb_says_after_a_failed_write_is_no_damage(error: lmdb.Error) -> None:
+    """Such a store failed; its file holds the commit before."""
+    assert not isinstance(failure("f", "it cannot be read", error), DamagedStore)
 
 
 def test_format_1_is_refused(tmp_path: Path) -> None:

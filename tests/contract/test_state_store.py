@@ -195,6 +195,9 @@ def test_lmdb_with_a_full_map_fails_for_good(tmp_path: Path) -> None:
         flush.execute()
     with pytest.raises(StoreFailed, match="failed before"):
         flush.execute()
+    for read in (lambda: store.get(b"other"), lambda: store.scan(b"o", b"p", 1)):
+        with pytest.raises(StoreFailed, match="failed before"):
+            read()
     store.close()
     again = LmdbStore(str(tmp_path), MAP_SIZE)
     assert again.get(b"key") == b"1"

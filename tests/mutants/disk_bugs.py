@@ -80,7 +80,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "forgotten-term-not-noticed",
         "a member that knows an earlier term than it promised is taken as it is (D18)",
-        [Edit(f"{RAFT}.formation:forgotten_by", "hello.term >= promised", "True")],
+        [Edit(f"{RAFT}.formation:forgotten_by", "hello.term >= promise.term", "True")],
         [f"{DISK}.test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_one"],
     ),
     Mutant(

@@ -190,7 +190,7 @@ def state(
     path = state_folder(found)
     problems = 0
     rows: list[Mapping[str, object]] = []
-    for row in _rows(path, wanted, limit):
+    for row in _rows(path, wanted, limit, moves=is_running(found)):
         problems += bool(row.problem)
         rows.append(
             {
@@ -219,13 +219,26 @@ def _check_whole(path: Path) -> None:
         _broken(path, error.strerror or str(error), refused=True)
 
 
-def _rows(path: Path, table: Table | None, limit: int) -> Iterator[StateRow]:
+def _rows(path: Path, table: Table | None, limit: int, *, moves: bool) -> Iterator[StateRow]:
+    """Yield the rows; `moves`: a member writes meanwhile, what looks like damage need be none."""
     try:
-        yield from open_state(path, table, limit)
+        for row in open_state(path, table, limit):
+            if moves and row.problem:
+                _moved(path)
+            yield row
     except DamagedStore as error:
+        if moves:
+            _moved(path)
         _broken(path, reason_of(error).removeprefix(f"{path}: "))
     except OSError as error:
         _broken(path, error.strerror or str(error), refused=is_refusal(error))
+
+
+def _moved(path: Path) -> NoReturn:
+    print_error(
+        f"{path}: its member wrote meanwhile, and what was read does not fit", "stop it first"
+    )
+    raise typer.Exit(Exit.FAILED)
 
 
 def _flush(rows: list[Mapping[str, object]], as_json: bool) -> None:

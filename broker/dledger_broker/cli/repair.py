@@ -53,6 +53,7 @@ T = TypeVar("T")
 ASIDE_MAX: Final = 1_000
 _UNKNOWN: Final = Identity("", "", MemberId(""), bytes(INCARNATION_SIZE))
 """Stands for an identity that cannot be read: it names no group, so none is compared."""
+NEWER: Final = "newer is not damaged; nothing was changed"
 MAY_NOT_READ: Final = "that says nothing of damage: let this command look, as the member's user may"
 UP_RECORD: Final = "cluster.json"
 UP_DEPTH: Final = 3
@@ -176,8 +177,7 @@ def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
         refused, end = damage, damage.position
         yield f"{damage.file}: {damage.reason}"
     except NewerFormat as newer:
-        yield newer.detail
-        return
+        raise CommandFailed(newer.detail, NEWER) from newer
     finally:
         pool.close()
     files = segment_files(folder)
@@ -206,8 +206,7 @@ def _state_damage(folder: Path) -> Iterator[str]:
         yield reason_of(error)
         return
     except NewerStore as error:
-        yield str(error)
-        return
+        raise CommandFailed(str(error), NEWER) from error
     except StoreFailed as error:
         raise CommandFailed(error.strerror or str(error), MAY_NOT_READ) from error
     if checked.totals is None:

@@ -12,7 +12,7 @@ from dledger.files import OsFileSystem
 from dledger.state import lmdb_check
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.sealed import FORMAT_KEY
+from dledger.state.sealed import FORMAT_KEY, seal
 from dledger.state.store import DamagedStore
 from dledger.state.tables import PREFIX, Table
 from dledger_broker.cli import main
@@ -92,6 +92,32 @@ def test_a_row_that_does_not_match_its_seal_is_shown_as_such(
     assert main(["repair", str(folder), "--check", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert problem.startswith(f"{folder}/state: table group-offset, key ")
+
+
+def test_of_a_member_that_writes_meanwhile_nothing_is_called_damage(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pages change under the walk: neither a row nor a page that does not fit says anything."""
+    sound = data_of(folder).read_bytes()
+    monkeypatch.setattr("dledger_broker.cli.inspect.is_running", lambda _: True)
+    for damaged in (sound.replace(b"where", b"wherE"), sound[: len(sound) // 2]):
+        data_of(folder).write_bytes(damaged)
+        capsys.readouterr()
+        assert main(["inspect", "state", str(folder), "--json"]) == 1
+        error = capsys.readouterr().err
+        assert "its member wrote meanwhile, and what was read does not fit; stop it first" in error
+        assert "repair" not in error
+
+
+def test_a_newer_state_is_not_set_aside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        lmdb.open(str(folder / "state"), map_size=MAP_SIZE) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        transaction.put(FORMAT_KEY, seal(FORMAT_KEY, b"DLST\x03\0\0\0"))
+    assert main(["repair", str(folder), "--yes"]) == 1
+    assert "newer is not damaged; nothing was changed" in capsys.readouterr().err
+    assert folder.exists()
 
 
 def test_missing_rows_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

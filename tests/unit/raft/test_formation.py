@@ -84,7 +84,15 @@ def test_a_peer_that_has_not_told_its_first_entry_holds_up_nobody() -> None:
     views = {"b": formed("b", life("a2"), genesis=b""), "c": formed("c", life("a2"))}
     assert decided(views)[0] is Step.QUARANTINE
     assert decided({**views, "b": formed("b", b"", genesis=b"")}, LIVES["a"])[0] is Step.QUARANTINE
-    assert decided({"b": formed("b", b"", genesis=b""), "c": formed("c", b"")})[0] is Step.ADOPT
+
+
+def test_who_might_adopt_waits_for_every_first_entry() -> None:
+    """A peer that trimmed it knows that this life had data, and has lost it."""
+    views = {"b": formed("b", LIVES["a"], genesis=b""), "c": formed("c", LIVES["a"])}
+    step, reason = decided(views)
+    assert step is Step.WAIT
+    assert reason == "b: data, and no first entry told yet"
+    assert decided({**views, "b": formed("b", LIVES["a"])})[0] is Step.ADOPT
 
 
 def test_row_a_a_peer_that_contradicts_itself_is_refused() -> None:
