@@ -183,11 +183,13 @@ def test_what_is_trimmed_under_a_plan_without_a_hold(tmp_path: Path) -> None:
         ((whole,),) = partitions(plan.queues, size_max=1 << 30)
         groups = tuple(plan.groups.values())
         with (
-            RangeReader(Origin((where,), groups), COLUMNS) as reader,
+            RangeReader(Origin(tuple(where.split(",")), groups), COLUMNS) as reader,
             pytest.raises(OffsetOutOfRange, match="earliest is 30"),
         ):
             next(reader.read(whole))
-        with RangeReader(Origin((where,), groups, fail_on_data_loss=False), COLUMNS) as reader:
+        with RangeReader(
+            Origin(tuple(where.split(",")), groups, fail_on_data_loss=False), COLUMNS
+        ) as reader:
             hold = Hold("job-2", 30, 60_000)
             rows = [row for batch in reader.read(whole, hold) for row in batch.to_pylist()]
             assert [row["body"] for row in rows] == sent[0][30:]

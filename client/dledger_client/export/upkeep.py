@@ -3,7 +3,7 @@
 Owns: what may be deleted, what verification believes. Not: the protocol (`run.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +12,9 @@ from dledger_client.export import history
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
-from dledger_client.export.layout import FILE_NAME, name_of
+from dledger_client.export.layout import FILE_NAME
 from dledger_client.export.parquet import check
-from dledger_client.export.records import COMPACT, FileEntry, Manifest, Plan, dump, plan_name
+from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
 from dledger_client.export.run import Engine, Outcome, finish_compaction
 from dledger_client.export.source import DataLost, RangeSource
 from dledger_client.export.storage import TEMPORARY, Storage
@@ -136,10 +136,11 @@ def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bo
 def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> list[str]:
     """Delete what no version needs, once it is older than the grace time; return the names.
 
-    Kept: every live file, every file of an open plan (whoever finishes it may reuse it), what a
-    compaction replaced less than `grace_ms` ago (readers of an older version are at it), and
-    whatever is not named like a file of ours. A range is planned once, so a name that is forgotten
-    is never planned again.
+    Kept: every live file, what a compaction replaced less than `grace_ms` ago (readers of an older
+    version are at it), whatever is not named like a file of ours, and while a plan is open every
+    file: whoever finishes it may reuse what is there, also of a range that lost its head since,
+    whose name the plan does not know. A range is planned once, so a name that is forgotten is never
+    planned again.
     """
     if grace_ms < GRACE_MS_MIN:
         raise ExportError(
@@ -148,10 +149,10 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     # The files first: what is installed after this look is not in it.
     written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
     temporary = [f"{TEMPORARY}/{name}" for name in storage.names(TEMPORARY)]
-    kept, replaced_ms = _named(storage)
+    is_open, kept, replaced_ms = _named(storage)
     dead = [
         name
-        for name in (*temporary, *written)
+        for name in (temporary if is_open else (*temporary, *written))
         if name not in kept
         and max(storage.modified(name) * 1_000, replaced_ms.get(name, 0)) + grace_ms <= now_ms
     ]
@@ -160,25 +161,15 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     return dead
 
 
-def _named(storage: Storage) -> tuple[set[str], dict[str, int]]:
-    """Return what must be kept, and when what a compaction replaced was replaced."""
+def _named(storage: Storage) -> tuple[bool, set[str], dict[str, int]]:
+    """Return whether a plan is open, what versions name, and when what was replaced was that."""
     kept: set[str] = set()
     replaced: dict[str, int] = {}
     number = history.last_number(storage) + 1
     # The plan before the version: were it finished between the two looks, it is in the version.
     plan = history.open_plan(storage, number)
-    if plan is not None:
-        kept.update(_names_of(plan))
     if number:
         version = history.load(storage)
         kept.update(version.files)
         replaced = version.removed_ms
-    return kept, replaced
-
-
-def _names_of(plan: Plan) -> Iterable[str]:
-    topic = plan.identity.topic
-    yield from (name_of(topic, piece) for piece in plan.pieces)
-    for merge in plan.merges:
-        yield name_of(topic, merge.piece)
-        yield from (entry.path for entry in merge.inputs)
+    return plan is not None, kept, replaced
