@@ -5,6 +5,7 @@ same call may succeed later or elsewhere. Numbers are on the wire and are never 
 """
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -136,6 +137,10 @@ class DledgerError(Exception):
         self.hint = hint
         """For NOT_LEADER and WRONG_GROUP: address of whom to ask ("host:port"), or empty."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as it is: `args` are the sentence, not what a constructor of ours takes."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     @property
     def definite(self) -> bool:
         """True: the operation certainly did not take effect."""
@@ -145,3 +150,11 @@ class DledgerError(Exception):
     def retriable(self) -> bool:
         """True: the same call may succeed later, or at another member."""
         return MEANINGS[self.code].retriable
+
+
+def _restored(
+    kind: type[DledgerError], args: tuple[object, ...], fields: Mapping[str, object]
+) -> DledgerError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
