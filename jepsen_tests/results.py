@@ -59,7 +59,8 @@ def _read(path: Path) -> Outcome:
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
 
@@ -79,7 +80,7 @@ def _runs(outcomes: Sequence[Outcome]) -> list[str]:
         )  # fmt: skip
     heads = ("workload", "backend, members", "seed", "minutes", "faults", "fault-hours",
              "operations", "ok", "fail", "info", "verdict")  # fmt: skip
-    return _table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def _totals(outcomes: Sequence[Outcome]) -> list[str]:
@@ -112,4 +113,4 @@ def _unavailability(outcomes: Sequence[Outcome]) -> list[str]:
         (name, len(gaps), f"{statistics.median(gaps):.2f}", f"{max(gaps):.2f}")
         for name, gaps in sorted(by_name.items())
     ]
-    return _table(("fault", "times", "median s", "worst s"), rows)
+    return markdown_table(("fault", "times", "median s", "worst s"), rows)

@@ -102,7 +102,6 @@ OF_GROUP: Final = What(
 )
 EMPTY: Final = What(Annotated[str, msgspec.Meta(max_length=0)], "empty")
 ASSIGNED: Final = What(dict[Place, Natural], '{"topic/queue": offset, ...}')
-ANY: Final = What(Any, "anything")
 
 
 @dataclass(frozen=True, slots=True)

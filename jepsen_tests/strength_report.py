@@ -2,11 +2,12 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from jepsen_tests.endings import EXIT_VALID
+from jepsen_tests.results import markdown_table
 from jepsen_tests.trials import Outcome
 
 CAUGHT: Final = Path(__file__).parents[1] / "tests" / "mutants" / "caught.json"
@@ -27,13 +28,13 @@ def strength_table(outcomes: Sequence[Outcome], simulated: Mapping[str, str]) ->
         median = statistics.median(each.bug.after for each in caught)
         lines[0] += f", the median after {median:.1f} s"
     lines[0] += ". Beside each the same run without the bug is valid, unless it says otherwise."
-    lines += ["", *_table(
+    lines += ["", *markdown_table(
         ("bug", "workload", "faults", "seed", "caught by", "after s"),
         ((o.trial.mutant, o.trial.workload, o.trial.faults, o.seed, ", ".join(o.bug.found),
           f"{o.bug.after:.1f}") for o in caught),
     )]  # fmt: skip
     if missed:
-        lines += ["", "Not caught:", "", *_table(
+        lines += ["", "Not caught:", "", *markdown_table(
             ("bug", "workload", "faults", "seed", "with it", "without", "the simulation", "why"),
             ((o.trial.mutant, o.trial.workload, o.trial.faults, o.seed, o.bug.verdict,
               o.sound.verdict, simulated.get(o.trial.mutant, "-"), _why(o)) for o in missed),
@@ -45,8 +46,3 @@ def _why(outcome: Outcome) -> str:
     if outcome.sound.code != EXIT_VALID:
         return "the sound run was not valid: nothing is proven"
     return outcome.trial.hidden or "it should have been"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]

@@ -90,14 +90,11 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
             progress.advance(task)
             return done
 
-        first = list(pool.map(run, range(len(entries)), [f"{n:02}" for n in _numbers(entries)]))
+        folders = [f"{number + 1:02}" for number in range(len(entries))]
+        first = list(pool.map(run, range(len(entries)), folders))
         outcomes = repeated(first, lambda number: run(number, f"{number + 1:02}-again"))
     console.print(_table(name, outcomes))
     return next(code for code in WORST_FIRST if code in {last.code for *_, last in outcomes})
-
-
-def _numbers(entries: Sequence["Entry"]) -> range:
-    return range(1, len(entries) + 1)
 
 
 def repeated(first: Sequence["Done"], again: Callable[[int], "Done"]) -> list[tuple["Done", ...]]:

@@ -5,7 +5,6 @@ and what a plan holds is not trimmed. Method: three processes, faults between th
 a range, everything compared with what was sent.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from dledger_client.reading import (
     partitions,
 )
 from tests.integration.cluster import DEADLINE_SECONDS
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 ALL = Edge()
@@ -100,13 +100,16 @@ def _end(plan: ReadPlan, queue: int) -> int:
 
 def until(condition: Callable[[], T | None], what: str) -> T:
     """Return the first true result; AssertionError at the deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)  # poll interval
-    raise AssertionError(what)
+    found: list[T] = []
+
+    def look() -> bool:
+        result = condition()
+        if result:
+            found.append(result)
+        return bool(result)
+
+    wait_until(look, what, DEADLINE_SECONDS)
+    return found[0]
 
 
 def leader_of(local: LocalCluster) -> str:
