@@ -9,11 +9,13 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from dledger_client.arrow import schema_of
+from dledger_client.errors import error_of
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen
 from dledger_client.export.storage import Disk
 from dledger_client.export.task import Made, Work, make_one
+from dledger_proto.errors import Code
 
 DAY0: Final = 20_000 * MS_PER_DAY
 IDENTITY: Final = Identity("c1", "orders", "00" * 16)
@@ -64,6 +66,8 @@ class FakeLog:
     grows: int = 0
     """Each queue, whenever it was looked at."""
     trimmed_after_freeze: dict[int, int] = field(default_factory=dict[int, int])
+    is_away: bool = False
+    """Nobody answers who reads."""
 
     def freeze(self, request: FreezeRequest) -> Frozen:
         """Return everything up to the ends."""
@@ -93,6 +97,8 @@ class FakeLog:
 
     def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield a range in small batches."""
+        if self.is_away:
+            raise error_of(Code.NO_LEADER, "nobody leads")
         minimum = self.trimmed_after_freeze.get(piece.queue, 0)
         if piece.start < minimum:
             raise DataLost(piece, minimum)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger_client.arrow import COLUMNS, schema_of
+from dledger_client.errors import ClientError
 from dledger_client.export import ExportCode, ExportError, parquet, read_export, upkeep
 from dledger_client.export.content import ContentSum
 from dledger_client.export.engine_local import LocalEngine, Pace
@@ -389,6 +390,9 @@ def test_a_pool_makes_what_one_process_makes(tmp_path: Path) -> None:
     lost = FakeLog({0: 40, 1: 30}, trimmed_after_freeze={0: 26})
     with pytest.raises(ExportError, match="DATA_LOSS"):
         export_once(pooled, lost, engine, OPTIONS, NOW_MS)
+    away = FakeLog({0: 25, 1: 9}, is_away=True)
+    with pytest.raises(ClientError, match="NO_LEADER: nobody leads"):
+        export_once(Storage(tmp_path / "c"), away, engine, OPTIONS, NOW_MS)
 
 
 def test_a_rate_is_kept() -> None:
