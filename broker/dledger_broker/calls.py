@@ -23,6 +23,8 @@ from dledger_proto.errors import Code, DledgerError
 
 DEADLINE_DEFAULT_SECONDS: Final = 10.0
 DEADLINE_MAX_SECONDS: Final = 300.0
+ANSWER_SHARE: Final = 0.9
+"""Of the time that a caller has: a refusal that comes after it is an unknown outcome."""
 ELECTION_WAIT_SECONDS: Final = 0.1
 """How often a call that waits for a leader looks again, besides at every change."""
 
@@ -74,7 +76,7 @@ class Call:
         if remaining is None:
             remaining = DEADLINE_DEFAULT_SECONDS
         self._clock = clock
-        self.deadline = clock.monotonic() + min(remaining, DEADLINE_MAX_SECONDS)
+        self.deadline = clock.monotonic() + ANSWER_SHARE * min(remaining, DEADLINE_MAX_SECONDS)
 
     @property
     def is_forwarded(self) -> bool:
@@ -82,7 +84,7 @@ class Call:
         return FORWARDED_KEY in self.said
 
     def seconds_left(self) -> float:
-        """Return the seconds until the deadline, never negative."""
+        """Return the seconds until it must be answered, never negative."""
         return max(0.0, self.deadline - self._clock.monotonic())
 
 

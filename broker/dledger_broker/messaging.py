@@ -109,7 +109,7 @@ class Messaging:
                 Code.QUEUE_NOT_FOUND, f"queue {queue}, must be below {QUEUES_PER_TOPIC_MAX}"
             )
         if topic_id:
-            _check_id("topic_id", topic_id)
+            check_id("topic_id", topic_id)
             known = await self.confirmed(
                 lambda: self._live_topic(topic_id),
                 Code.TOPIC_NOT_FOUND,
@@ -162,8 +162,8 @@ class Messaging:
         self, producer_id: bytes, life_id: bytes, epoch: int
     ) -> Registered | Taken:
         """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
-        _check_id("producer_id", producer_id)
-        _check_id("life_id", life_id)
+        check_id("producer_id", producer_id)
+        check_id("life_id", life_id)
         result = await self.served.commands.propose(
             commands.RegisterProducer(producer_id, life_id, epoch)
         )
@@ -335,7 +335,8 @@ class Messaging:
         return result.until_ms
 
 
-def _check_id(name: str, value: bytes) -> None:
+def check_id(name: str, value: bytes) -> None:
+    """Raise INVALID_ARGUMENT unless `value` can be an id."""
     if len(value) != ID_SIZE or not any(value):
         raise DledgerError(
             Code.INVALID_ARGUMENT, f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero"

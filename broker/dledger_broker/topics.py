@@ -24,7 +24,7 @@ from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, 
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
-from dledger_broker.messaging import Messaging
+from dledger_broker.messaging import ID_SIZE, Messaging, check_id
 from dledger_broker.tasks import keep_running
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
@@ -38,7 +38,6 @@ CARRY_SECONDS: Final = 2.0
 PULL_SECONDS: Final = 5.0
 """How often a leader asks the control group what it missed; at once when it becomes leader."""
 TOPICS_PER_CALL_MAX: Final = 256
-ID_SIZE: Final = 16
 FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
 """Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
@@ -82,10 +81,17 @@ class TopicAuthority:
         self._default_queues = default_queues_per_group
         self._log = structlog.get_logger().bind(group=messaging.served.names.group)
 
-    async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
-        """Create a topic; returns it, and the groups that have not taken it yet."""
+    async def create(
+        self, request: pb.CreateTopicRequest, seconds: float
+    ) -> tuple[Topic, list[str]]:
+        """Create a topic; returns it, and the groups that have not taken it yet.
+
+        Here and below: before anything is proposed, a leader is waited for `seconds`.
+        """
         check_topic_name(request.name)
-        await self._messaging.served.confirm()
+        if request.topic_id:
+            check_id("topic_id", request.topic_id)
+        await self._messaging.served.confirm(seconds)
         known = self._messaging.served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -118,7 +124,7 @@ class TopicAuthority:
         ):
             layout = known.layout
         command = commands.CreateTopic(
-            topic_id=self._random.randbytes(ID_SIZE),
+            topic_id=request.topic_id or self._random.randbytes(ID_SIZE),
             name=request.name,
             type=_offered_type(request.type),
             layout=layout,
@@ -133,9 +139,10 @@ class TopicAuthority:
                 return found
             raise
 
-    async def update(self, request: pb.UpdateTopicRequest) -> Topic:
+    async def update(self, request: pb.UpdateTopicRequest, seconds: float) -> Topic:
         """Change permission, read queues or layout of a topic."""
-        topic = await self._known(request.name)
+        # Behind a barrier: a new leader may not have applied that its name has another topic now.
+        topic = await self._messaging.topic_now(request.name, seconds)
         command = commands.UpdateTopic(
             topic.topic_id,
             layout=tuple(LayoutPart(part.group, part.write_queues) for part in request.layout),
@@ -144,9 +151,9 @@ class TopicAuthority:
         )
         return await self._carried(await self._changed(command))
 
-    async def delete(self, request: pb.DeleteTopicRequest) -> Topic:
+    async def delete(self, request: pb.DeleteTopicRequest, seconds: float) -> Topic:
         """Delete a topic; its name is free for another one."""
-        topic = await self._known(request.name)
+        topic = await self._messaging.topic_now(request.name, seconds)
         return await self._carried(await self._changed(commands.DeleteTopic(topic.topic_id)))
 
     async def carry(self, topic: Topic) -> list[str]:
@@ -188,10 +195,6 @@ class TopicAuthority:
     async def _carried(self, topic: Topic) -> Topic:
         await self.carry(topic)
         return topic
-
-    async def _known(self, name: str) -> Topic:
-        # A leader that is new may not have applied yet that its name has another topic now.
-        return await self._messaging.topic_now(name)
 
     async def _changed(self, command: commands.Command) -> Topic:
         result = await self._messaging.served.commands.propose(command)

@@ -9,7 +9,8 @@ counting at a number that no earlier life can have reached: its start in millise
 import hashlib
 from typing import Final
 
-PRODUCER_ID_SIZE: Final = 16
+ID_SIZE: Final = 16
+"""Bytes of the id of a producer, of one of its lives, of a topic."""
 NAMED_NUMBER_SHIFT: Final = 20
 NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -17,7 +18,7 @@ NUMBER_MAX: Final = (1 << 63) - 1
 def named_producer_id(cluster: str, name: str) -> bytes:
     """Return the 16-byte id of a producer name: the same in every process and every life."""
     text = b"dledger producer\0" + cluster.encode() + b"\0" + name.encode()
-    return hashlib.blake2b(text, digest_size=PRODUCER_ID_SIZE).digest()
+    return hashlib.blake2b(text, digest_size=ID_SIZE).digest()
 
 
 def first_number(*, named: bool, wall_ms: int) -> int:

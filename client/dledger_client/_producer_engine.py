@@ -23,7 +23,7 @@ from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
 from dledger_client._fork import check_fork
 from dledger_client._futures import Delivery
-from dledger_client._ids import PRODUCER_ID_SIZE, first_number, named_producer_id
+from dledger_client._ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._producer_core import ProducerCore
 from dledger_client._routes import RouteChange
 from dledger_client._topics import Pin
@@ -76,7 +76,7 @@ class ProducerEngine:
             first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
         )
         self.core.members = self.cluster.members
-        self._life_id = os.urandom(PRODUCER_ID_SIZE)
+        self._life_id = os.urandom(ID_SIZE)
         """Of this run: the groups know by it which registrations are ours (D11)."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Task[None]] = {}
@@ -268,7 +268,7 @@ class ProducerEngine:
             self.core.producer_id = (
                 named_producer_id(self.cluster.routes.cluster, self.config.name)
                 if self.config.name
-                else os.urandom(PRODUCER_ID_SIZE)
+                else os.urandom(ID_SIZE)
             )
         self.core.routes_changed(change, self.loop.time())
         self._advance()
@@ -399,7 +399,8 @@ class ProducerEngine:
         budget_ms = self.config.connection.call_timeout_ms
         if create:
             created = await self.cluster.call(
-                calls.CREATE_TOPIC, pb.CreateTopicRequest(name=topic, automatic=True),
+                calls.CREATE_TOPIC,
+                pb.CreateTopicRequest(name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)),
                 group=group, timeout_ms=budget_ms,
             )  # fmt: skip
             return created.topic

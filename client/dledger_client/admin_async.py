@@ -3,6 +3,7 @@
 Owns: what a user calls. Everything else is behind `Administration`.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -10,6 +11,7 @@ from typing import Self
 from dledger_client._administration import Administration
 from dledger_client._arguments import UINT32_MAX, check_integer
 from dledger_client._fetch_state import Place
+from dledger_client._ids import ID_SIZE
 from dledger_client._message import check_topic
 from dledger_client._routes import GroupRoute, TopicRoute
 from dledger_client._runner import AsyncRunner
@@ -90,6 +92,7 @@ class AsyncAdmin:
             read_queues=read_queues,
             permission=permission,
             groups=groups,
+            topic_id=os.urandom(ID_SIZE),
         )
         topic, _ = await self._runner.run(self._administration.create_topic(request))
         return topic

@@ -275,6 +275,7 @@ def test_bad_input_changes_nothing(tmp_path: Path) -> None:
             for request, code in (
                 (pb.CreateTopicRequest(name="unknown", automatic=True), Code.TOPIC_NOT_FOUND),
                 (pb.CreateTopicRequest(name="bad name"), Code.INVALID_ARGUMENT),
+                (pb.CreateTopicRequest(name="t2", topic_id=b"short"), Code.INVALID_ARGUMENT),
                 (pb.CreateTopicRequest(name="t2", type=_no_type()), Code.INVALID_ARGUMENT),
                 (pb.CreateTopicRequest(name="t2", type=pb.TOPIC_TYPE_DELAY), Code.UNIMPLEMENTED),
             ):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tests.mutants.call_bugs import CALL_BUGS
 from tests.mutants.column_bugs import COLUMN_BUGS
 from tests.mutants.disk_bugs import DISK_BUGS
 from tests.mutants.export_bugs import EXPORT_BUGS
@@ -16,7 +17,7 @@ from tests.mutants.storage_bugs import STORAGE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
-    *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
+    *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

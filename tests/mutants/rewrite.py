@@ -64,12 +64,12 @@ def _compiled(function: FunctionType, owner: Any, edit: Edit) -> FunctionType:
     if count != 1:
         raise StaleMutant(f"{edit.where}: {count} times, not once, in the product: {edit.old!r}")
     source = textwrap.dedent(source.replace(edit.old, edit.new))
-    while not source.startswith("def "):  # decorators are put back by the caller
+    while not source.startswith(("def ", "async def ")):  # decorators are put back by the caller
         source = source.split("\n", 1)[1]
     if inspect.isclass(owner):  # private names, as the compiler would have spelled them
         mangled = owner.__name__.lstrip("_")
         source = re.sub(r"\.__(?=[A-Za-z])(\w*?)(?<!__)\b", rf"._{mangled}__\1", source)
-        source = re.sub(r"^def __(\w+?)(?<!__)\(", rf"def _{mangled}__\1(", source)
+        source = re.sub(r"^((?:async )?def) __(\w+?)(?<!__)\(", rf"\1 _{mangled}__\2(", source)
         source = source.replace("super()", f"super({owner.__name__}, self)")
     name = f"<mutant {next(_numbers)} of {edit.where}>"
     # Where `inspect` looks, so that a second edit of the same function finds the first.

@@ -801,6 +801,7 @@ class CreateTopicRequest(_message.Message):
     PERMISSION_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     AUTOMATIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: Global___TopicType.ValueType
     write_queues_per_group: _builtins.int
@@ -811,6 +812,8 @@ class CreateTopicRequest(_message.Message):
     """0: read and write"""
     automatic: _builtins.bool
     """a send to an unknown topic; refused when switched off"""
+    topic_id: _builtins.bytes
+    """16 random bytes of the caller, the same in each try, or empty: a"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: every eligible group"""
@@ -825,10 +828,11 @@ class CreateTopicRequest(_message.Message):
         permission: _builtins.int = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         automatic: _builtins.bool = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "topic_id", b"topic_id", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -166,6 +166,8 @@ class FakeMember:
         self.streams = 0
         self.fetches: list[pb.FetchRequest] = []
         self.calls: list[str] = []
+        self.requests: list[bytes] = []
+        """Of `calls`, in their order."""
         self.call_errors: deque[DledgerError] = deque()
         self.break_fetch_after = -1
         """Frames until a fetch stream breaks; -1: never."""
@@ -232,6 +234,7 @@ class FakeMember:
     ) -> Callable[[bytes, RawContext], Awaitable[bytes]]:
         async def serve(request: bytes, context: RawContext) -> bytes:
             self.calls.append(name)
+            self.requests.append(request)
             if self.call_errors:
                 await abort(context, self.call_errors.popleft())
             try:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from dledger_client import Message, TopicQueue, by_groups, by_hash, by_random
-from dledger_client._ids import NUMBER_MAX, PRODUCER_ID_SIZE, first_number, named_producer_id
+from dledger_client._ids import ID_SIZE, NUMBER_MAX, first_number, named_producer_id
 from dledger_proto.keyhash import queue_of_key
 
 QUEUES = [
@@ -20,7 +20,7 @@ def test_named_producers_keep_their_id_and_never_reuse_a_number() -> None:
     assert named_producer_id("c", "n") == named_producer_id("c", "n")
     ids = {named_producer_id(c, n) for c, n in (("c", "n"), ("c", "m"), ("d", "n"), ("cn", ""))}
     assert len(ids) == 4
-    assert {len(identifier) for identifier in ids} == {PRODUCER_ID_SIZE}
+    assert {len(identifier) for identifier in ids} == {ID_SIZE}
     assert first_number(named=False, wall_ms=1_700_000_000_000) == 0
     first_life = first_number(named=True, wall_ms=1_700_000_000_000)
     next_life = first_number(named=True, wall_ms=1_700_000_000_001)

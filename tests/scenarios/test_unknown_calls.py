@@ -9,10 +9,14 @@ from collections.abc import Coroutine
 
 import pytest
 
+from dledger.state.command import DeleteTopic
+from dledger.state.results import TopicChanged
 from dledger_client import AsyncAdmin, ConnectionConfig
-from dledger_client.errors import OffsetBehind, TopicExists, UnknownOutcome
+from dledger_client.errors import NoPermission, OffsetBehind, TopicExists, UnknownOutcome
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.client.fake_member import FakeCluster
+from tests.unit.state.kit import Driven, code_of, create
 
 LOST = DledgerError(Code.UNKNOWN_OUTCOME, "the answer was lost")
 TOPIC_ID = b"t".ljust(16, b".")
@@ -100,3 +104,54 @@ def test_what_undoes_others_is_not_repeated(name: str) -> None:
             assert not cluster.offsets
 
     run(body())
+
+
+def test_an_unknown_of_one_group_comes_before_the_refusal_of_another() -> None:
+    """A caller who is told of the refusal alone takes it for nothing done."""
+
+    async def body() -> None:
+        topics = {"t": [("a", 1), ("b", 1)]}
+        async with (
+            FakeCluster({"a": 1, "b": 1}, topics) as cluster,
+            AsyncAdmin(cluster.bootstrap) as admin,
+        ):
+            await admin.describe_topic("t")
+            refusal = DledgerError(Code.NO_PERMISSION, "no")
+            cluster.leader("a").call_errors.append(refusal)
+            cluster.leader("b").call_errors.append(LOST)
+            with pytest.raises(UnknownOutcome):
+                await admin.commit_offsets("g", {("t", 0): 7, ("t", 1): 7}, reset=True)
+            cluster.leader("a").call_errors.append(refusal)
+            with pytest.raises(NoPermission):
+                await admin.commit_offsets("g", {("t", 0): 7, ("t", 1): 7}, reset=True)
+
+    run(body())
+
+
+def test_every_try_of_a_creation_names_the_same_topic() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            leader = cluster.leader()
+            leader.call_errors.append(LOST)
+            await admin.create_topic("n")
+            await admin.create_topic("m")
+            first, again, other = (
+                pb.CreateTopicRequest.FromString(request).topic_id
+                for name, request in zip(leader.calls, leader.requests, strict=True)
+                if name == "CreateTopic"
+            )
+            assert len(first) == 16
+            assert first == again
+            assert other != first
+
+    run(body())
+
+
+def test_a_creation_that_comes_after_the_deletion_makes_nothing() -> None:
+    """A late copy of a call that was told as done, or unknown."""
+    driven = Driven()
+    made = driven.one(create())
+    assert isinstance(made, TopicChanged)
+    driven.one(DeleteTopic(made.topic.topic_id))
+    assert code_of(driven.one(create())) is Code.TOPIC_EXISTS
+    assert driven.machine.topic_by_name(made.topic.name) is None

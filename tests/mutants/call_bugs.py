@@ -1,0 +1,61 @@
+"""Known bugs of calls whose outcome is unknown: what is repeated, and what is told (D11)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+CLUSTER: Final = "dledger_client._cluster:Cluster"
+SCRIPTS: Final = "test_unknown_calls"
+
+CALL_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "unknown-try-forgotten",
+        "a call is told as its last try ended, whatever an earlier one may have done",
+        [
+            Edit(
+                f"{CLUSTER}.tried",
+                "                    unknown = error\n",
+                "                    pass\n",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_refusal_after_an_unknown_try_is_unknown"],
+    ),
+    Mutant(
+        "undoing-is-repeated",
+        "a reset, or a change of a topic, is repeated after an unknown try",
+        [Edit(f"{CLUSTER}._judge", "or not (error.definite or method.is_repeatable)", "")],
+        [f'{SCRIPTS}.test_what_undoes_others_is_not_repeated:"CommitOffsets"'],
+    ),
+    Mutant(
+        "behind-after-unknown-is-definite",
+        "an offset that is behind after an unknown try is told as refused",
+        [
+            Edit(
+                "dledger_client._queries:Queries.commit",
+                "raise error if unknown is None else still_unknown(unknown, error)",
+                "raise error",
+            )
+        ],
+        [f"{SCRIPTS}.test_an_offset_that_is_behind_after_an_unknown_try_is_unknown"],
+    ),
+    Mutant(
+        "refusal-hides-unknown",
+        "of a call to several groups the first error is told, unknown or not",
+        [Edit("dledger_client._queries:_all", "(*unknown, *errors)", "errors")],
+        [f"{SCRIPTS}.test_an_unknown_of_one_group_comes_before_the_refusal_of_another"],
+    ),
+    Mutant(
+        "late-creation-makes-anew",
+        "a copy of a creation makes the topic again after it was deleted",
+        [
+            Edit(
+                "dledger.state.topics:TopicTable.create",
+                "self.by_name(topic.name) or self._by_id.get(topic.topic_id)",
+                "self.by_name(topic.name)",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_creation_that_comes_after_the_deletion_makes_nothing"],
+    ),
+)
