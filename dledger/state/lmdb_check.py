@@ -32,7 +32,16 @@ from crc32c import crc32c
 
 from dledger.state.lmdb_errors import failure
 from dledger.state.lmdb_mark import check_mark, read_mark
-from dledger.state.lmdb_rows import DATA_FILE, PAGE_SIZES, DamagedPages, NewerPages, PageFile, Walk
+from dledger.state.lmdb_rows import (
+    BLANK_SIZE_MAX,
+    DATA_FILE,
+    PAGE_SIZES,
+    DamagedPages,
+    NewerPages,
+    PageFile,
+    Walk,
+    is_blank,
+)
 from dledger.state.sealed import (
     FORMAT_KEY,
     RESIDUE,
@@ -73,14 +82,7 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
 
     Blocks. DamagedStore, NewerStore, or StoreFailed when it cannot be told. Changes nothing.
     """
-    try:
-        size = os.stat(os.path.join(folder, DATA_FILE)).st_size
-    except FileNotFoundError:
-        size = 0
-    except OSError as error:
-        raise failure(folder, f"{DATA_FILE} cannot be read", error) from error
-    if size == 0:
-        _check_nothing(folder)
+    if _is_new(folder):
         return Checked(None, whole=True)
     here = str(Path(__file__).parents[2])
     command = [sys.executable, "-P", "-m", __name__, folder, *(["--whole"] if whole else [])]
@@ -100,12 +102,25 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
     return read_verdict(folder, ended.returncode, ended.stdout, ended.stderr)
 
 
-def _check_nothing(folder: str) -> None:
-    """A data file that is missing or empty is a new store, unless one was here before."""
+def _is_new(folder: str) -> bool:
+    """A data file that is missing, or was never written to, is a new store's.
+
+    DamagedStore when there was one before.
+    """
+    try:
+        with open(os.path.join(folder, DATA_FILE), "rb") as file:
+            start = file.read(BLANK_SIZE_MAX + 1)
+    except FileNotFoundError:
+        start = b""
+    except OSError as error:
+        raise failure(folder, f"{DATA_FILE} cannot be read", error) from error
+    if len(start) > BLANK_SIZE_MAX or not is_blank(start):
+        return False
     try:
         check_mark(folder, read_mark(folder), Totals())
     except OSError as error:
         raise failure(folder, "its mark cannot be read", error) from error
+    return True
 
 
 def read_verdict(folder: str, code: int, out: bytes, errors: bytes) -> Checked:
@@ -159,9 +174,6 @@ def examine(folder: str, *, whole: bool) -> Checked:
     """Check a store in this process, which LMDB may take down."""
     try:
         with PageFile(os.path.join(folder, DATA_FILE)) as file:
-            if file.newest.commit == 0:
-                check_mark(folder, read_mark(folder), Totals())
-                return Checked(None, whole=True)
             check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
             totals = _totals(folder, file)
             check_mark(folder, read_mark(folder), totals)

@@ -31,6 +31,7 @@ from typing import Final
 DATA_FILE: Final = "data.mdb"
 PAGE_SIZES: Final = (4096, 8192, 16384, 32768)
 META_COUNT: Final = 2
+BLANK_SIZE_MAX: Final = META_COUNT * PAGE_SIZES[-1]
 DEPTH_MAX: Final = 32
 NO_PAGE: Final = (1 << 64) - 1
 
@@ -157,6 +158,30 @@ class PageFile:
                 f"{DATA_FILE} has {self.size} bytes, its newest commit needs {needed}"
             )
         return older, newest
+
+
+def is_blank(content: bytes) -> bool:
+    """Return whether a file that starts so never had a commit: its creation was cut off.
+
+    LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit.
+    """
+    return any(
+        not any(content[META_COUNT * size :])
+        and all(
+            _is_blank_meta(number, content[number * size : (number + 1) * size], size)
+            for number in range(META_COUNT)
+        )
+        for size in PAGE_SIZES
+    )
+
+
+def _is_blank_meta(number: int, page: bytes, size: int) -> bool:
+    if not any(page):
+        return True
+    try:
+        return len(page) == size and _parse_meta(number, page).commit == 0
+    except DamagedPages:
+        return False
 
 
 def _parse_meta(number: int, page: bytes) -> Meta:

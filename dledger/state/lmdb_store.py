@@ -32,6 +32,7 @@ from dledger.files import FileSystem, OsFileSystem
 from dledger.state.lmdb_check import Checked, check_store
 from dledger.state.lmdb_errors import failure
 from dledger.state.lmdb_mark import write_mark
+from dledger.state.lmdb_rows import DATA_FILE
 from dledger.state.sealed import (
     FORMAT_KEY,
     RESIDUE,
@@ -96,11 +97,21 @@ class LmdbBase:
         self._totals = Totals()
         try:
             checked = check_store(path)
+            if checked.totals is None:
+                self._clear()
             self._environment = self._open(path, map_size)
             self._begin(checked)
         except BaseException:
             del self._lock  # or the traceback would hold it
             raise
+
+    def _clear(self) -> None:
+        """Empty what a creation left that was cut off: LMDB takes zeros for a damaged file."""
+        file = self._file_system.open(os.path.join(self._path, DATA_FILE), create=True)
+        try:
+            file.truncate(0)
+        finally:
+            file.close()
 
     def _begin(self, checked: Checked) -> None:
         """Take over what was checked, and note how far this store has come."""

@@ -21,7 +21,7 @@ from dledger.state import lmdb_check
 from dledger.state.lmdb_check import check_store, read_verdict, verdict_of
 from dledger.state.lmdb_errors import failure
 from dledger.state.lmdb_mark import MARK_FILE
-from dledger.state.lmdb_rows import PageFile
+from dledger.state.lmdb_rows import DATA_FILE, PageFile
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.sealed import FORMAT_KEY, TOTALS_KEY, seal
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed
@@ -368,3 +368,45 @@ def test_format_1_is_refused(tmp_path: Path) -> None:
             transaction.put(FORMAT_KEY, value)
         with pytest.raises(error, match=match):
             LmdbStore(str(tmp_path), MAP_SIZE, OsFileSystem())
+
+
+def new_environment(path: Path) -> bytes:
+    """Return the file as LMDB leaves it before the first commit."""
+    lmdb.open(str(path), map_size=MAP_SIZE).close()
+    return (path / DATA_FILE).read_bytes()
+
+
+@pytest.mark.parametrize("case", ["zeros", "one zero page", "the other", "half", "whole"])
+def test_a_creation_that_was_cut_off_is_a_new_store(tmp_path: Path, case: str) -> None:
+    """A power cut may leave the file's length without its content, or a part of it."""
+    made = new_environment(tmp_path / "made")
+    assert len(made) == 2 * PAGE
+    left = {
+        "zeros": bytes(2 * PAGE),
+        "one zero page": bytes(PAGE) + made[PAGE:],
+        "the other": made[:PAGE] + bytes(PAGE),
+        "half": made[:PAGE],
+        "whole": made,
+    }[case]
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / DATA_FILE).write_bytes(left)
+    assert check_store(str(folder)).totals is None
+    store = LmdbStore(str(folder), MAP_SIZE)
+    store.put(QUEUE + b"key", b"value")
+    save(store)
+    store.close()
+    assert check_store(str(folder), whole=True).totals is not None
+
+
+def test_zeros_where_a_store_was_are_damage(folder: Path) -> None:
+    """With its mark beside it, or behind its first pages: somebody wrote here."""
+    data = folder / DATA_FILE
+    whole = data.read_bytes()
+    data.write_bytes(bytes(2 * PAGE))
+    with pytest.raises(DamagedStore, match="not the newest"):
+        check_store(str(folder))
+    (folder / MARK_FILE).unlink()
+    data.write_bytes(bytes(2 * PAGE) + whole[2 * PAGE :])
+    with pytest.raises(DamagedStore, match="meta page 0"):
+        check_store(str(folder))
