@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from dledger.log.commit_log import CommitLog
+from dledger.log.errors import DamagedLog
 from dledger.types import LogIndex, Position, Span
+from dledger_broker.fetch import STORAGE_ERRORS
 from dledger_broker.served import ServedGroup
 from dledger_proto.entry import (
     ENTRY_HEADER_SIZE,
@@ -32,7 +34,7 @@ def read_headers(
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Return (index, term, crc) of up to `count_max` entries from `position`, and where it ended.
 
-    Blocks. STORAGE_FAILED when an entry is damaged.
+    Blocks. DamagedLog naming file and position when an entry is damaged.
     """
     found: list[tuple[int, int, int]] = []
     while position < end and len(found) < count_max:
@@ -45,8 +47,9 @@ def read_headers(
             except CorruptEntry as error:
                 if isinstance(error, ShortEntry) and at > 0:
                     break  # its payload table goes on in the next block: read that from its start
-                sentence = f"the entry at position {position + at} is damaged: {error}"
-                raise DledgerError(Code.STORAGE_FAILED, sentence) from error
+                damaged = Position(position + at)
+                reason = f"the entry at position {damaged} is damaged: {error}"
+                raise DamagedLog(log.path_of(damaged), damaged, "READ", reason) from error
             found.append((header.index, header.term, header.header_crc))
             at += header.size
         position += at
@@ -59,7 +62,17 @@ async def log_entries(served: ServedGroup, from_index: int) -> AsyncIterator[pb.
     """Yield the applied entries from `from_index` on; the last reply says index and digest.
 
     Digest and applied index belong together: both are those of the moment the last reply is made.
+    STORAGE_FAILED, and the member ends, when an entry cannot be read as it was written (I15, I16).
     """
+    try:
+        async for reply in _replies(served, from_index):
+            yield reply
+    except STORAGE_ERRORS as error:
+        served.host.failed(error)
+        raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
+
+
+async def _replies(served: ServedGroup, from_index: int) -> AsyncIterator[pb.LogEntriesReply]:
     log, machine = served.log, served.machine
     index = max(from_index, log.first_index, 1)
     loop = asyncio.get_running_loop()

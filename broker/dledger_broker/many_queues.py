@@ -33,7 +33,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     times = sum(len(wanted.times_ms) for wanted in request.queues)
     if times > LOOKS_MAX:
         raise DledgerError(Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_MAX} in all")
-    found = [await _resolve(messaging, wanted.queue) for wanted in request.queues]
+    found = await asyncio.gather(*(_resolve(messaging, wanted.queue) for wanted in request.queues))
     await messaging.served.confirm()
     machine = messaging.served.machine
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
@@ -110,7 +110,11 @@ def sample_offsets(minimum: int, maximum: int, samples: int) -> list[int]:
 
 
 async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
-    """Hold, or with a TTL of zero release, queue by queue; they are proposed together."""
+    """Hold, or with a TTL of zero release, queue by queue; they are proposed together.
+
+    What says something about the member, not the queue, is raised, for the whole call to be
+    repeated elsewhere: UNKNOWN_OUTCOME as soon as any queue is held, or may be.
+    """
     _check_count(len(request.queues))
 
     async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
@@ -119,12 +123,17 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
             queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
             return await messaging.hold(request.owner, queue, wanted.offset, request.ttl_ms)
         except DledgerError as error:
-            if not error.definite or error.retriable:
-                raise  # says something about the member: the whole call is repeated elsewhere
             return error
 
+    results = await asyncio.gather(*map(hold, request.queues))
+    errors = [each for each in results if isinstance(each, DledgerError)]
+    for error in errors:
+        if error.retriable or not error.definite:
+            if len(errors) == len(results) and all(each.definite for each in errors):
+                raise error
+            raise DledgerError(Code.UNKNOWN_OUTCOME, f"some queues are held, others not: {error}")
     reply = pb.HoldAllReply()
-    for held in await asyncio.gather(*map(hold, request.queues)):
+    for held in results:
         if isinstance(held, DledgerError):
             reply.codes.append(int(held.code))
             reply.details.append(held.detail)

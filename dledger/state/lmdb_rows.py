@@ -152,12 +152,28 @@ class PageFile:
             key=lambda meta: meta.commit,
         )
         _check_metas(older, newest, page_size)
-        needed = (newest.last_page + 1) * page_size
-        if self.size < needed:
-            raise DamagedPages(
-                f"{DATA_FILE} has {self.size} bytes, its newest commit needs {needed}"
-            )
+        self._check_size(newest)
         return older, newest
+
+    def _check_size(self, newest: Meta) -> None:
+        """The file may end before its last pages if they are free: some were never written.
+
+        A page that one transaction takes and gives up again goes to the free list alone.
+        """
+        present = self.size // self.page_size
+        count = newest.last_page + 1 - present
+        # What the free list has room for: the last page may be any number in a damaged file.
+        room = min(newest.free.pages, present) * self.page_size // _U64.size
+        if count > room or (
+            count > 0
+            and not set(Walk(self, newest).take_free_list()).issuperset(
+                range(present, newest.last_page + 1)
+            )
+        ):
+            raise DamagedPages(
+                f"{DATA_FILE} has {self.size} bytes, its newest commit needs "
+                f"{(newest.last_page + 1) * self.page_size}"
+            )
 
 
 def is_blank(content: bytes) -> bool:
@@ -230,7 +246,7 @@ class Walk:
 
     def rows(self) -> Iterator[list[Row]]:
         """Yield all rows, leaf by leaf; the trees agree with their counts at the end of it."""
-        self._take_free_list()
+        self.take_free_list()
         yield from self._walk_tree(self._meta.rows, reverse_keys=False)
         lost = self._seen.find(_UNSEEN)
         if lost >= 0:
@@ -238,7 +254,7 @@ class Walk:
 
     def branches(self) -> None:
         """Check the free list and the branch pages: where each leaf lies, not what it holds."""
-        self._take_free_list()
+        self.take_free_list()
         for _ in self._walk_tree(self._meta.rows, reverse_keys=False, with_leaves=False):
             pass
 
@@ -407,8 +423,8 @@ class Walk:
         self._overflows += count
         return self._file.read(number, count)[_HEADER.size : _HEADER.size + size]
 
-    def _take_free_list(self) -> None:
-        """Mark the pages that the next commits may use."""
+    def take_free_list(self) -> list[int]:
+        """Mark the pages that the next commits may use, and return them."""
         listed: list[int] = []
         for rows in self._walk_tree(self._meta.free, reverse_keys=True):
             for key, value in rows:
@@ -420,3 +436,4 @@ class Walk:
             if not META_COUNT <= number < len(self._seen) or self._seen[number] != _UNSEEN:
                 raise DamagedPages(f"page {number}: free, and used or free twice")
             self._seen[number] = _FREE
+        return listed

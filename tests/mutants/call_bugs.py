@@ -29,6 +29,18 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         [f'{SCRIPTS}.test_what_undoes_others_is_not_repeated:"CommitOffsets"'],
     ),
     Mutant(
+        "release-is-repeated",
+        "a release of a hold is repeated after an unknown try, and ends one taken since",
+        [
+            Edit(
+                "dledger_client._administration:Administration.hold",
+                "calls.HOLD if ttl_ms else calls.RELEASE_HOLD",
+                "calls.HOLD",
+            )
+        ],
+        [f'{SCRIPTS}.test_what_undoes_others_is_not_repeated:"Hold"'],
+    ),
+    Mutant(
         "behind-after-unknown-is-definite",
         "an offset that is behind after an unknown try is told as refused",
         [

@@ -256,6 +256,43 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ["test_state_seals.test_a_row_that_changed_is_refused_when_it_is_read"],
     ),
     Mutant(
+        "order-of-rows-not-checked",
+        "a scan gives rows in the order in which the file has them",
+        [Edit(f"{STATE}.lmdb_store:LmdbBase.scan", "!= RESIDUE or key < last:", "!= RESIDUE:")],
+        ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:false"],
+    ),
+    Mutant(
+        "order-of-rows-not-checked-backwards",
+        "the same, backwards",
+        [Edit(f"{STATE}.lmdb_store:LmdbBase.scan", "!= RESIDUE or key > last:", "!= RESIDUE:")],
+        ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:true"],
+    ),
+    Mutant(
+        "free-pages-are-missed",
+        "a state's file that LMDB left shorter than its last page is called damaged",
+        [
+            Edit(
+                f"{STATE}.lmdb_rows:PageFile._check_size",
+                "            and not set(Walk(self, newest).take_free_list()).issuperset(\n"
+                "                range(present, newest.last_page + 1)\n            )\n",
+                "",
+            )
+        ],
+        ["test_state_seals.test_a_file_that_ends_before_free_pages_is_sound"],
+    ),
+    Mutant(
+        "short-file-is-sound",
+        "a state's file that lost pages in use is mapped",
+        [
+            Edit(
+                f"{STATE}.lmdb_rows:PageFile._check_size",
+                "            count > 0\n",
+                "            False\n",
+            )
+        ],
+        ["test_state_seals.test_a_file_that_lost_pages_in_use_is_damage"],
+    ),
+    Mutant(
         "totals-not-kept",
         "a save that replaces rows leaves the totals as they were for these",
         [Edit(f"{STATE}.lmdb_store:LmdbBase._write", "total -= old\n            total", "total")],

@@ -4,19 +4,25 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from unittest import mock
 
 import pytest
 
+from dledger.files import OsFileSystem
+from dledger.state import lmdb_check
 from dledger.state.lmdb_check import verdict_of
 from dledger.state.lmdb_mark import MARK_FILE
-from dledger.state.lmdb_rows import PageFile, Walk
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.lmdb_rows import DATA_FILE, PageFile, Walk
+from dledger.state.lmdb_store import LmdbBase, LmdbStore
 from dledger.state.sealed import seal
 from dledger.state.store import DamagedStore
 from tests.contract.store_suite import save
 
 MAP_SIZE = 1 << 24
 ROUNDS = 4
+NODES_AT = 16
+"""Where a page's header ends and the offsets of its nodes begin."""
 VALUE = b"a value of the row that is struck"
 
 
@@ -88,3 +94,74 @@ def test_an_older_file_is_noticed() -> None:
         assert verdict_of(folder, whole=True)["end"] == "damaged"
         os.unlink(os.path.join(folder, MARK_FILE))
         assert verdict_of(folder, whole=True)["end"] == "sound"
+
+
+def test_a_file_that_ends_before_free_pages_is_sound() -> None:
+    """LMDB never writes a page that one commit takes and gives up again, not even at the end."""
+    shorter = 0
+    for seed in range(6):
+        random = Random(seed)
+        keys = random.choice((50, 500))
+        with tempfile.TemporaryDirectory() as folder:
+            base = LmdbBase(folder, MAP_SIZE, OsFileSystem())
+            for _ in range(20):
+                first, removed = random.randrange(keys), random.choice((0.1, 0.5, 0.9, 1.0))
+                rows: dict[bytes, bytes | None] = {}
+                for at in range(first, first + random.choice((5, 50, 300))):
+                    key = b"\x20%06d" % (at % keys)
+                    gone = random.random() < removed
+                    rows[key] = None if gone else bytes(random.randrange(3_000))
+                base.save(rows.items(), 1)
+                with PageFile(os.path.join(folder, DATA_FILE)) as file:
+                    shorter += file.size <= file.newest.last_page * file.page_size
+                with mock.patch.object(lmdb_check, "_try"):  # it is open here
+                    verdict = verdict_of(folder, whole=True)
+                assert verdict["end"] == "sound", (seed, verdict)
+            base.close()
+    assert shorter, "no such file came to be: this tests nothing"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_out_of_order_are_damage_also_when_each_is_sound(reverse: bool) -> None:
+    """In a file that changes under an open store: LMDB gives what it finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = LmdbBase(folder, MAP_SIZE, OsFileSystem())
+        base.save([(b"\x20%d" % at, b"value") for at in range(5)], 1)
+        assert len(base.scan(b"\x20", b"\x21", 9, reverse=reverse)) == 5
+        data = Path(folder) / DATA_FILE
+        with PageFile(str(data)) as file:
+            leaf = file.newest.rows.root * file.page_size
+        with data.open("r+b") as raw:
+            raw.seek(leaf + NODES_AT + 2)
+            second, third = raw.read(2), raw.read(2)
+            raw.seek(leaf + NODES_AT + 2)
+            raw.write(third + second)
+        with pytest.raises(DamagedStore, match="row"):
+            base.scan(b"\x20", b"\x21", 9, reverse=reverse)
+        base.close()
+
+
+def test_a_file_that_lost_pages_in_use_is_damage() -> None:
+    """Also in a store so large that a start does not walk its leaves: LMDB would be ended there."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(lmdb_check, "PAGES_AT_START", 2),
+    ):
+        store = LmdbStore(folder, MAP_SIZE)
+        for number in range(5):  # leaves free pages for what the last commit writes besides
+            for row in range(100):
+                store.put(b"\x20%03d" % row, b"%d" % number * 200)
+            save(store)
+        store.put(b"\x20large", bytes(200_000))
+        save(store)
+        store.close()
+        assert verdict_of(folder, whole=False)["end"] == "sound"
+        data = Path(folder) / DATA_FILE
+        with PageFile(str(data)) as file:
+            behind = file.newest.last_page - file.newest.rows.overflow_pages
+            trees = (file.newest.free, file.newest.rows, file.older.free, file.older.rows)
+            assert max(tree.root for tree in trees) < behind, "the large row is the last"
+            os.truncate(data, (file.newest.last_page - 2) * file.page_size)
+        verdict = verdict_of(folder, whole=False)
+        assert verdict["end"] == "damaged"
+        assert "its newest commit needs" in str(verdict["text"])

@@ -5,7 +5,7 @@ says nothing about the call as a whole (D11).
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 import pytest
 
@@ -85,21 +85,21 @@ def test_an_offset_that_is_behind_after_an_unknown_try_is_unknown() -> None:
     run(body())
 
 
-@pytest.mark.parametrize("name", ["CommitOffsets", "UpdateTopic"])
+@pytest.mark.parametrize("name", ["CommitOffsets", "UpdateTopic", "Hold"])
 def test_what_undoes_others_is_not_repeated(name: str) -> None:
-    """A reset, or a change of a topic: between the two tries somebody else may have changed it."""
+    """A reset, a change of a topic, a release: meanwhile somebody else may have changed it."""
 
     async def body() -> None:
         async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
             await admin.describe_topic("t")
             cluster.leader().call_errors.append(LOST)
-            call: Coroutine[object, object, object] = (
-                admin.update_topic("t", read_queues=3)
-                if name == "UpdateTopic"
-                else admin.commit_offsets("g", {("t", 0): 7}, reset=True)
-            )
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "CommitOffsets": lambda: admin.commit_offsets("g", {("t", 0): 7}, reset=True),
+                "UpdateTopic": lambda: admin.update_topic("t", read_queues=3),
+                "Hold": lambda: admin.release_hold("job", "t", 0),
+            }
             with pytest.raises(UnknownOutcome):
-                await call
+                await calls[name]()
             assert calls_of(cluster, name) == 1
             assert not cluster.offsets
 

@@ -4,6 +4,7 @@ Goal: an entry whose header, or its table of payloads, lies across the end of a 
 any other. Method: an entry of a chosen size puts the next header at each place around the edge.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
@@ -12,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger.log.commit_log import CommitLog
-from dledger.types import Span
-from dledger_broker.log_entries import ENTRIES_PER_REPLY, READ_BYTES, read_headers
+from dledger.types import EntryRef, LogIndex, Position, Span, Term
+from dledger_broker.log_entries import ENTRIES_PER_REPLY, READ_BYTES, log_entries, read_headers
 from dledger_proto.entry import ENTRY_HEADER_SIZE, KIND_COMMANDS, frame_entry
 from dledger_proto.errors import Code, DledgerError
+from tests.unit.broker.test_messaging import Host, Machine, messaging
 
 START = 1_000
 """Position of the first entry."""
@@ -27,6 +29,7 @@ class Log:
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Take (payload count, size of the first payload) of each entry."""
         self.data = bytearray()
+        self.error: OSError | None = None
         self.rows: list[tuple[int, int, int]] = []
         previous = 0
         for number, (count, size) in enumerate(shapes, 1):
@@ -41,6 +44,16 @@ class Log:
     def read_span(self, span: Span) -> bytes:
         at = span.position - START
         return bytes(self.data[at : at + span.size])
+
+    first_index = 1
+
+    def ref(self, index: LogIndex) -> EntryRef:
+        if self.error is not None:
+            raise self.error
+        return EntryRef(index, Term(3), Position(START), len(self.data), 0)
+
+    def path_of(self, position: int) -> str:
+        return "segment"
 
     def headers(self, count_max: int = ENTRIES_PER_REPLY) -> list[tuple[int, int, int]]:
         end = START + len(self.data)
@@ -97,3 +110,32 @@ def test_a_damaged_header_is_said_also_at_the_edge() -> None:
     with pytest.raises(DledgerError) as caught:
         cut.headers()
     assert caught.value.code is Code.STORAGE_FAILED
+
+
+class Applied(Machine):
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def applied_index(self) -> LogIndex:
+        return LogIndex(1)
+
+
+@pytest.mark.parametrize("error", [None, OSError(5, "EIO")])
+def test_damage_ends_the_member_and_not_the_call_alone(error: OSError | None) -> None:
+    """I15, I16: as a fetch and a lookup do."""
+    log = Log([(1, 10)])
+    log.error = error
+    log.data[20] ^= 1
+    host = Host()
+    served = messaging(host, b"", 0, Applied()).served
+    served.log = cast("CommitLog", log)
+
+    async def run() -> None:
+        with pytest.raises(DledgerError) as raised:
+            async for _ in log_entries(served, 1):
+                pass
+        assert raised.value.code is Code.STORAGE_FAILED
+
+    asyncio.run(run())
+    assert len(host.failures) == 1

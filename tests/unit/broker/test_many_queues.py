@@ -14,6 +14,8 @@ from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import TOPIC
 from tests.unit.broker.test_messaging import Host, messaging
 
+UNKNOWN_OFFSET = 666
+
 
 class Machine(StateMachine):
     """Queue n has batches of 10 records and 100 * (n + 1) bytes, from offset 5 to `ends[n]`."""
@@ -58,6 +60,8 @@ class Core(Messaging):
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
         if offset < 5:
             raise DledgerError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset}")
+        if offset == UNKNOWN_OFFSET:
+            raise DledgerError(Code.UNKNOWN_OUTCOME, "no answer")
         self.holds.append((owner, queue.number, offset, ttl_ms))
         return ttl_ms + 1_000
 
@@ -124,6 +128,23 @@ def test_holds_are_refused_one_by_one() -> None:
     assert list(reply.details) == ["", "offset 3", ""]
     assert reply.until_ms == 61_000
     assert core.holds == [("job", 0, 7, 60_000), ("job", 2, 9, 60_000)]
-    request.queues.add(queue=pb.QueueRef(topic="away"), offset=9)
-    with pytest.raises(DledgerError, match="NO_LEADER"):
-        asyncio.run(hold_all(core, request))
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        ([("away", 9)], "NO_LEADER"),
+        ([("away", 9), ("t", 3)], "NO_LEADER"),
+        ([("away", 9), ("t", 7)], "UNKNOWN_OUTCOME: some queues are held, others not: NO_LEADER"),
+        ([("away", 9), ("t", UNKNOWN_OFFSET)], "UNKNOWN_OUTCOME"),
+    ],
+)
+def test_holds_of_which_some_are_stored_are_not_told_as_refused(
+    places: list[tuple[str, int]], says: str
+) -> None:
+    """NO_LEADER would say that nothing was done."""
+    request = pb.HoldAllRequest(owner="job", ttl_ms=60_000)
+    for topic, offset in places:
+        request.queues.add(queue=pb.QueueRef(topic=topic), offset=offset)
+    with pytest.raises(DledgerError, match=says):
+        asyncio.run(hold_all(Core(Machine([])), request))

@@ -193,6 +193,7 @@ class FakeMember:
             "CreateTopic": self._create_topic,
             "DescribeTopic": self._describe_topic,
             "UpdateTopic": self._describe_topic,
+            "Hold": self._hold,
             "Status": self._status,
             "TransferLeadership": self._transfer,
         }
@@ -428,6 +429,9 @@ class FakeMember:
             cluster.created += 1
         topic = topic_message(request.name, cluster.topics[request.name], cluster.created + 1)
         return pb.CreateTopicReply(topic=topic)
+
+    async def _hold(self, data: bytes) -> Message:
+        return pb.HoldReply(until_ms=pb.HoldRequest.FromString(data).ttl_ms)
 
     async def _describe_topic(self, data: bytes) -> Message:
         name = pb.DescribeTopicRequest.FromString(data).name

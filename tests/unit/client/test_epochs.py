@@ -75,6 +75,18 @@ def test_who_was_granted_an_epoch_does_not_take_over_any_more() -> None:
     assert stored(later, b"4")
 
 
+def test_who_is_told_stale_is_fenced_unless_it_was_only_about_to_take_over() -> None:
+    generator = random.Random(1)
+    held = Epoch()
+    held.grant(5)
+    assert held.stale(0.0, generator)
+    assert Epoch().stale(0.0, generator), "its own name was taken over since it first asked"
+    late = Epoch()
+    late.taken(5, 0.0)
+    assert not late.stale(0.0, generator)
+    assert late.wanted == 0, "it looks again whom it follows"
+
+
 def test_a_first_registration_that_comes_late_fences_no_other_life() -> None:
     """The older one's was lost on its way, and comes when the later one writes."""
     group = group_a()

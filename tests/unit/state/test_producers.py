@@ -71,7 +71,15 @@ def test_a_life_that_asks_again_gets_what_it_has() -> None:
     for wanted in (0, first.epoch, first.epoch + 1):
         assert driven.register(epoch=wanted).epoch == first.epoch + 1
     assert changed(before, driven.rows()) == {b"\0applied"}
-    assert refusal(driven, LIFE, first.epoch + 3) is Code.INVALID_ARGUMENT
+
+
+def test_a_life_whose_newest_epochs_were_lost_goes_on_above_them() -> None:
+    """With `flush: async` a power cut may take a registration that was answered."""
+    driven = started()
+    first = driven.register()
+    lost = first.epoch + 3
+    assert driven.register(epoch=lost + 1).epoch == lost + 1
+    assert driven.register(epoch=lost).epoch == lost + 1
 
 
 def test_another_life_takes_over_from_the_one_it_was_told_of() -> None:
@@ -265,6 +273,16 @@ def test_expiry() -> None:
     again = driven.register(old).epoch
     assert offset_of(driven.append(batch(producer=old, sequence=0, epoch=again))[0]) == 4
     assert driven.one(ExpireProducers(-5)) == ProducersExpired(0, False)
+
+
+def test_a_repeated_registration_keeps_a_producer() -> None:
+    """It says that the life is there, though it changes nothing else."""
+    driven = started()
+    first = driven.register()
+    driven.log.time_ms = 3 * ACTIVITY_STEP_MS
+    assert driven.register() == first
+    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS)) == ProducersExpired(0, False)
+    assert driven.register().epoch == first.epoch
 
 
 def test_expiry_is_bounded() -> None:
