@@ -14,12 +14,9 @@ from typing import Final
 from dledger.state.machine import StateMachine
 from dledger_broker.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
-QUEUES_MAX: Final = 1_024
-"""Of one call: what a topic has at most."""
-LOOKS_MAX: Final = 2_048
-"""Rows that one call looks at, for samples and times: some ten milliseconds of the loop's time."""
 LOOKS_AT_ONCE: Final = 128
 """Looks between two turns of the loop."""
 OF_ONE_QUEUE: Final = frozenset(
@@ -31,8 +28,10 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     """Answer as of one applied index, behind a read barrier; INVALID_ARGUMENT beyond the bounds."""
     _check_count(len(request.queues))
     times = sum(len(wanted.times_ms) for wanted in request.queues)
-    if times > LOOKS_MAX:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_MAX} in all")
+    if times > LOOKS_PER_CALL_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
+        )
     found = await asyncio.gather(*(_resolve(messaging, wanted.queue) for wanted in request.queues))
     await messaging.served.confirm()
     machine = messaging.served.machine
@@ -40,7 +39,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     # All bounds before the loop has another turn: so they are of one moment.
     for queue in found:
         _add_bounds(machine, reply, queue)
-    samples = min(request.samples, (LOOKS_MAX - times) // len(request.queues))
+    samples = min(request.samples, (LOOKS_PER_CALL_MAX - times) // len(request.queues))
     looks = 0
     for wanted, queue, row in zip(request.queues, found, reply.queues, strict=True):
         if isinstance(queue, DledgerError) or row.code:
@@ -58,9 +57,9 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
 
 
 def _check_count(count: int) -> None:
-    if not 1 <= count <= QUEUES_MAX:
+    if not 1 <= count <= QUEUES_PER_CALL_MAX:
         raise DledgerError(
-            Code.INVALID_ARGUMENT, f"{count} queues in one call, must be 1 to {QUEUES_MAX}"
+            Code.INVALID_ARGUMENT, f"{count} queues in one call, must be 1 to {QUEUES_PER_CALL_MAX}"
         )
 
 

@@ -42,9 +42,14 @@ ENTRY_SIZE_TARGET: Final = 1 * MIB
 FRAME_SIZE_TARGET: Final = 1 * MIB
 FRAME_SIZE_MAX: Final = 16 * MIB
 FRAME_ROWS_MAX: Final = 4_096
+"""Batches of an append frame, rows of an answer frame, spans of a fetch frame."""
 FETCH_ASSIGNMENTS_MAX: Final = 1_024
 """Queues of one group that one fetch stream reads."""
-"""Batches of an append frame, rows of an answer frame, spans of a fetch frame."""
+QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
+"""That one call plans reads of, or holds."""
+LOOKS_PER_CALL_MAX: Final = 2_048
+"""Rows that a member looks at for one plan, for samples and times of all its queues together: some
+ten milliseconds of its loop's time."""
 DETAIL_SIZE_MAX: Final = 1_024
 """Sentence or hint of an answer; a longer one is cut."""
 

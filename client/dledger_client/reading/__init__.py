@@ -1,8 +1,17 @@
 """Reading the committed log in bulk: plans frozen once, ranges as Arrow batches. Extra `arrow`."""
 
-from dledger_client.reading.plan import EARLIEST, LATEST, Edge, Frozen, Gap, Range, partitions
+from dledger_client.reading.plan import (
+    EARLIEST,
+    LATEST,
+    Edge,
+    Frozen,
+    Gap,
+    Hold,
+    Range,
+    partitions,
+)
 from dledger_client.reading.planner import HoldRequest, Planner, ReadPlan
-from dledger_client.reading.reader import Hold, Origin, RangeReader
+from dledger_client.reading.reader import Origin, RangeReader
 
 __all__ = [
     "EARLIEST",

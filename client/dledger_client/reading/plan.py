@@ -1,6 +1,7 @@
 """What a job reads, frozen: edges resolved to offsets, queues cut into ranges by bytes. Pure.
 
-Owns: the meaning of starts and ends, what counts as lost data, the estimate of bytes, partitions.
+Owns: the meaning of starts and ends, what counts as lost data, the estimate of bytes, partitions,
+where holds begin and which are shared.
 Not: asking the cluster (`planner.py`), reading (`reader.py`).
 
 What is committed never changes, so a range is a value: whoever reads it, however often and from
@@ -20,6 +21,8 @@ from dledger_proto.errors import Code
 EARLIEST: Final = -2
 LATEST: Final = -1
 """Kafka's numbers, in maps of offsets."""
+HOLD_PLACES: Final = 16
+"""Of a queue, where a shared hold may begin, about."""
 
 Place = tuple[str, int]
 """Topic and queue."""
@@ -115,6 +118,31 @@ class Frozen:
     state: QueueState
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What keeps a queue from being trimmed: by whose name, from where, how long unless renewed."""
+
+    owner: str
+    offset: int
+    ttl_ms: int
+
+
+def hold_of(state: QueueState, start: int, owner: str, ttl_ms: int) -> Hold:
+    """Return the hold of who reads a queue from `start`; without an owner it is shared.
+
+    Nobody tells when a Spark job ends, so its holds end by their time, and a queue has 64 at most.
+    So those who read from about the same place share one: it begins at `start` rounded down to one
+    of some HOLD_PLACES, and is named for that place. Whoever renews it renews it for all, and never
+    moves it: as long as it lives the queue is not trimmed behind it, so that `minimum`, where a
+    place that is partly trimmed begins, stays as well. Nobody releases it.
+    """
+    if owner:
+        return Hold(owner, start, ttl_ms)
+    step = 1 << ((state.maximum - state.minimum) // HOLD_PLACES).bit_length()
+    place = start - start % step
+    return Hold(f"shared-{ttl_ms}-{step}-{place}", max(place, state.minimum), ttl_ms)
 
 
 def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:

@@ -3,8 +3,8 @@
 Owns: the calls, one for each group and 1,024 queues, and what happens when a queue is trimmed
 between its bounds and its hold. Not: what offsets mean (`plan.py`).
 
-A hold belongs to an owner and ends by itself. Whoever goes on needing it renews it; a job that dies
-leaves nothing behind that somebody would have to clean up.
+A hold belongs to an owner, or is shared, and ends by itself. Whoever goes on needing it renews it;
+a job that dies leaves nothing behind that somebody would have to clean up.
 """
 
 import asyncio
@@ -22,11 +22,21 @@ from dledger_client._wire import parse_addresses
 from dledger_client.arrow.schema import unknown
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import code_of, error_of
-from dledger_client.reading.plan import Edge, Frozen, Gap, QueueState, Sample, resolve
+from dledger_client.reading.plan import (
+    Edge,
+    Frozen,
+    Gap,
+    Hold,
+    Place,
+    QueueState,
+    Sample,
+    hold_of,
+    resolve,
+)
 from dledger_proto.errors import Code
+from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
-QUEUES_PER_CALL: Final = 1_024
 SAMPLES: Final = 64
 """Of each queue; members give fewer of many queues."""
 TRIES: Final = 5
@@ -38,6 +48,7 @@ class HoldRequest:
     """Keep what a plan reads: by whose name, and for how long unless renewed."""
 
     owner: str
+    """Empty: shared with whoever else reads from about there (`plan.hold_of`)."""
     ttl_ms: int
 
 
@@ -52,6 +63,17 @@ class ReadPlan:
     groups: Mapping[str, GroupRoute]
     """Where the groups of these queues were, when the plan was made."""
     hold: HoldRequest | None = None
+
+    @property
+    def holds(self) -> dict[Place, Hold]:
+        """What readers renew, by queue."""
+        hold = self.hold
+        if hold is None:
+            return {}
+        return {
+            each.state.place: hold_of(each.state, each.start, hold.owner, hold.ttl_ms)
+            for each in self.queues
+        }
 
 
 class Planner:
@@ -125,8 +147,8 @@ class Planner:
                 raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{refused[0]}: trimmed")
 
     def release(self, plan: ReadPlan) -> None:
-        """End a plan's hold now."""
-        if plan.hold is not None:
+        """End a plan's hold now; a shared one is not this plan's to end."""
+        if plan.hold is not None and plan.hold.owner:
             self._runner.run(self._hold(plan.queues, replace(plan.hold, ttl_ms=0)))
 
     async def _freeze(
@@ -179,9 +201,9 @@ class Planner:
             topic, queue = min(missing)
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {topic} has no queue {queue}")
         portions = [
-            (owner, queues[at : at + QUEUES_PER_CALL])
+            (owner, queues[at : at + QUEUES_PER_CALL_MAX])
             for owner, queues in asked.items()
-            for at in range(0, len(queues), QUEUES_PER_CALL)
+            for at in range(0, len(queues), QUEUES_PER_CALL_MAX)
         ]
         answers = await asyncio.gather(
             *(self._ask(owner, queues, times_ms) for owner, queues in portions)
@@ -235,30 +257,33 @@ class Planner:
 
         Empty ranges too: what is written behind them belongs to the job's next plan.
         """
-        by_group: dict[str, list[Frozen]] = {}
+        by_call: dict[tuple[str, str], list[tuple[QueueState, Hold]]] = {}
         for each in queues:
-            by_group.setdefault(each.state.group, []).append(each)
+            held = hold_of(each.state, each.start, hold.owner, hold.ttl_ms)
+            by_call.setdefault((each.state.group, held.owner), []).append((each.state, held))
         portions = [
-            (group, held[at : at + QUEUES_PER_CALL])
-            for group, held in by_group.items()
-            for at in range(0, len(held), QUEUES_PER_CALL)
+            (group, wanted[at : at + QUEUES_PER_CALL_MAX])
+            for (group, _), wanted in by_call.items()
+            for at in range(0, len(wanted), QUEUES_PER_CALL_MAX)
         ]
         answers = await asyncio.gather(
-            *(self._hold_portion(group, held, hold) for group, held in portions)
+            *(self._hold_portion(group, wanted) for group, wanted in portions)
         )
         return [place for each in answers for place in each]
 
     async def _hold_portion(
-        self, group: str, held: Sequence[Frozen], hold: HoldRequest
+        self, group: str, wanted: Sequence[tuple[QueueState, Hold]]
     ) -> list[str]:
-        request = pb.HoldAllRequest(owner=hold.owner, ttl_ms=hold.ttl_ms)
-        for each in held:
-            ref = pb.QueueRef(topic_id=each.state.topic_id, queue=each.state.queue)
-            request.queues.add(queue=ref, offset=each.start)
+        """Hold, all by one owner's name."""
+        first = wanted[0][1]
+        request = pb.HoldAllRequest(owner=first.owner, ttl_ms=first.ttl_ms)
+        for state, held in wanted:
+            ref = pb.QueueRef(topic_id=state.topic_id, queue=state.queue)
+            request.queues.add(queue=ref, offset=held.offset)
         reply = await self._administration.cluster.call(calls.HOLD_ALL, request, group=group)
         refused: list[str] = []
-        for each, number, detail in zip(held, reply.codes, reply.details, strict=True):
-            place = f"{each.state.topic}/{each.state.queue} offset {each.start}"
+        for (state, held), number, detail in zip(wanted, reply.codes, reply.details, strict=True):
+            place = f"{state.topic}/{state.queue} offset {held.offset}"
             code = code_of(number)
             if code is Code.OFFSET_OUT_OF_RANGE:
                 refused.append(place)

@@ -27,7 +27,7 @@ from dledger_client._wire import channel_options, failure, group_metadata
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, error_of
-from dledger_client.reading.plan import Gap, Range
+from dledger_client.reading.plan import Gap, Hold, Range
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, parse_fetch
 from dledger_proto.limits import MIB
@@ -43,17 +43,11 @@ EMPTY_FRAMES_MAX: Final = 4
 BAD_ANSWERS_MAX: Final = 4
 """Damaged answers at one offset, from members in turn, before the range fails."""
 ROUTES_SECONDS: Final = 2.0
+LEAVE_FOR: Final = (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED, Code.STORAGE_FAILED)
+"""What a member says of itself: the next one may have the range, or this one a moment later.
+HEAD_TRIMMED is a loss only with a minimum that says so: bounds may be from before the trim."""
 
 _LOG = logging.getLogger("dledger_client")
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A hold to renew while reading: always from the plan's own start of the queue."""
-
-    owner: str
-    offset: int
-    ttl_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +307,7 @@ class _Reading:
             self._decoder.next_offset = gap.end
             raise _LeaveMember(error_of(Code.OFFSET_OUT_OF_RANGE, gap.describe()))
         error = error_of(frame.code, f"{wanted.describe()}: {frame.detail}")
-        if error.retriable or frame.code in (Code.OFFSET_OUT_OF_RANGE, Code.STORAGE_FAILED):
+        if error.retriable or frame.code in LEAVE_FOR:
             raise _LeaveMember(error)
         raise error
 

@@ -9,7 +9,6 @@ makes every query fail where the conf is off, so the plain one cannot (see `Push
 """
 
 import datetime as dt
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -138,12 +137,11 @@ def topics_of(planner: Planner, settings: Settings) -> tuple[str, ...]:
 
 def freeze(planner: Planner, settings: Settings) -> ReadPlan:
     """Return the plan of a batch read, held unless that is switched off."""
-    owner = settings.hold_owner or f"spark-{uuid.uuid4().hex[:16]}"
     return planner.freeze(
         topics_of(planner, settings),
         settings.start,
         settings.end,
-        hold=HoldRequest(owner, settings.hold_ms) if settings.hold_ms else None,
+        hold=HoldRequest(settings.hold_owner, settings.hold_ms) if settings.hold_ms else None,
         fail_on_data_loss=settings.fail_on_data_loss,
         only=settings.only,
     )
@@ -157,12 +155,7 @@ def cut_plan(settings: Settings, plan: ReadPlan, queues: Sequence[Frozen]) -> li
         records_max=settings.max_records,
         at_least=settings.min_partitions,
     )
-    holds = {}
-    if plan.hold is not None:
-        holds = {
-            each.state.place: Hold(plan.hold.owner, each.start, plan.hold.ttl_ms)
-            for each in plan.queues
-        }
+    holds = plan.holds
     return [
         LogPartition(
             ranges,

@@ -56,7 +56,8 @@ class Settings:
     hold_ms: int = 600_000
     """0: nothing is held. Tasks renew it; the last ends by itself."""
     hold_owner: str = ""
-    """Empty: one is made for each plan."""
+    """Empty: the hold is shared by all who read from about there. Spark tells nobody that a job has
+    ended, so each one's own would be up to its time."""
     stall_ms: int = 60_000
     trigger_records: int = 0
     """Of one batch of a stream; 0: any."""

@@ -12,7 +12,6 @@ and calls `commit` a batch late or never: so everything a task needs is in its p
 are renewed by planning and reading and end by themselves.
 """
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from dledger_client.errors import error_of
-from dledger_client.reading import EARLIEST, LATEST, Edge, Planner
+from dledger_client.reading import LATEST, Edge, Planner
 from dledger_client.reading.plan import Estimate, Place, QueueState
 from dledger_client.spark.batch import (
     LogPartition,
@@ -61,8 +60,6 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStr
             )
     if settings.start == Edge():
         settings = replace(settings, start=Edge(sentinel=LATEST))
-    if not settings.hold_owner:
-        settings = replace(settings, hold_owner=f"spark-{uuid.uuid4().hex[:16]}")
     return LogStreamReader(settings)
 
 
@@ -96,11 +93,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             cluster, states = self._states(planner)
             ids = {state.topic: state.topic_id.hex() for state in states}
             begun = places_of(start, cluster, ids)
+            check_held(begun, states)
             ends = {state.place: state.maximum for state in states}
             if self._target is not None:
                 # Queues that came after the target was frozen are of a later query.
-                floor = {state.place: state.minimum for state in states}
-                ends = {place: self._target.get(place, floor[place]) for place in ends}
+                known = self._target | {p: o for p, o in begun.items() if p not in self._target}
+                states = [state for state in states if state.place in known]
+                ends = {state.place: known[state.place] for state in states}
             ends = limited(states, begun, ends, limit)
             return offsets_of(cluster, {**start["topics"], **ids}, {**begun, **ends})
 
@@ -130,9 +129,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._settings,
                 topics=tuple(sorted(ends)),
                 pattern="",
-                # A queue that `start` does not name appeared since; one that `end` does not, too.
-                start=Edge(offsets=by_topic(start), missing=EARLIEST),
-                end=Edge(offsets=ends, missing=EARLIEST),
+                # A queue that `start` does not name appeared since: all that it ever held is
+                # wanted, and what was trimmed of it is lost. One that `end` does not name is later.
+                start=Edge(offsets=by_topic(start), missing=0),
+                end=Edge(offsets=ends, missing=0),
             )
             plan = freeze(planner, settings)
             ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
@@ -188,6 +188,22 @@ def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Pl
     }
 
 
+def check_held(begun: Mapping[Place, int], states: Sequence[QueueState]) -> None:
+    """Raise OFFSET_OUT_OF_RANGE for an offset behind a queue's end, where nothing would ever come.
+
+    The end is a quorum's word, so the log was once longer, or it is another one.
+    """
+    for state in states:
+        offset = begun.get(state.place, 0)
+        if offset > state.maximum:
+            raise error_of(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{state.topic}/{state.queue}: the checkpoint is at offset {offset}, the queue "
+                f"ends at {state.maximum}: the cluster has lost its log or is another one; begin "
+                "with a new checkpoint",
+            )
+
+
 def limited(
     states: Sequence[QueueState],
     begun: Mapping[Place, int],
@@ -197,9 +213,10 @@ def limited(
     """Return where a batch ends: everything, or of each queue a share in proportion to its backlog.
 
     Never before where it begins, and at least one record further as long as there is one: a limit
-    that is too small for anything would stand still for good.
+    that is too small for anything would stand still for good. What is trimmed counts for nothing,
+    and is passed in one step: the batch that does so tells the loss, or is refused for it.
     """
-    starts = {state.place: begun.get(state.place, state.minimum) for state in states}
+    starts = {state.place: max(begun.get(state.place, 0), state.minimum) for state in states}
     backlog = {place: max(ends[place] - starts[place], 0) for place in starts}
     if isinstance(limit, ReadMaxBytes):
         sizes = {

@@ -7,9 +7,10 @@ import pytest
 
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import LogIndex
-from dledger_broker.many_queues import LOOKS_MAX, QUEUES_MAX, hold_all, plan_reads, sample_offsets
+from dledger_broker.many_queues import hold_all, plan_reads, sample_offsets
 from dledger_broker.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import TOPIC
 from tests.unit.broker.test_messaging import Host, messaging
@@ -100,11 +101,15 @@ def test_a_queue_that_is_not_here_is_refused_alone() -> None:
 
 def test_the_work_of_a_call_is_bounded() -> None:
     """Many queues get fewer samples each; too many queues or times are refused."""
-    machine = Machine([1_000_000] * QUEUES_MAX)
-    reply = planned(machine, range(QUEUES_MAX), samples=1_000, times=[1])
-    assert machine.looks <= LOOKS_MAX
+    machine = Machine([1_000_000] * QUEUES_PER_CALL_MAX)
+    reply = planned(machine, range(QUEUES_PER_CALL_MAX), samples=1_000, times=[1])
+    assert machine.looks <= LOOKS_PER_CALL_MAX
     assert all(len(row.samples) == 1 for row in reply.queues)
-    for queues, times in (([], []), (range(QUEUES_MAX + 1), []), ([0, 1], range(LOOKS_MAX))):
+    for queues, times in (
+        ([], []),
+        (range(QUEUES_PER_CALL_MAX + 1), []),
+        ([0, 1], range(LOOKS_PER_CALL_MAX)),
+    ):
         with pytest.raises(DledgerError, match="INVALID_ARGUMENT"):
             planned(Machine([9]), list(queues), times=list(times))
 

@@ -1,0 +1,86 @@
+"""Members that answer otherwise than they should: who is left, and what ends a range.
+
+Goal: what one member says of itself never ends a read that another could go on with. Method: small
+servers on loopback that each give one answer.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import grpc
+import pytest
+
+from dledger_client._routes import GroupRoute, Member
+from dledger_client.errors import OffsetOutOfRange
+from dledger_client.reading import Origin, Range, RangeReader
+from dledger_proto.errors import Code
+from dledger_proto.frames import FetchRow, encode_fetch
+from dledger_proto.raw import FETCH
+from tests.unit.proto.samples import TOPIC_ID, make_batch
+
+COLUMNS = ("queue_offset", "body")
+WHOLE = Range("t", TOPIC_ID, 2, "g", 7, 10, 100)
+
+
+def refusal(code: Code, minimum: int) -> bytes:
+    return encode_fetch(
+        (), (), assignment=0, min_offset=minimum, max_offset=10, next_offset=7, code=code
+    )  # fmt: skip
+
+
+def rows() -> bytes:
+    batch = make_batch()
+    row = FetchRow(7, 0, 3, len(batch))
+    return encode_fetch([row], [batch], assignment=0, min_offset=0, max_offset=10, next_offset=10)
+
+
+def _answer(said: bytes, _request: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:
+    yield said
+
+
+@contextmanager
+def members(*answers: bytes) -> Iterator[Origin]:
+    """Run one member for each answer; a reader asks them in this order."""
+    servers: list[grpc.Server] = []
+    known: list[Member] = []
+    for answer in answers:
+        server = grpc.server(ThreadPoolExecutor(2))
+        _, service, method = FETCH.split("/")
+        handler = grpc.unary_stream_rpc_method_handler(partial(_answer, answer))
+        methods = {method: handler}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        known.append(Member(f"m{len(known)}", address, alive=True))
+        server.start()
+        servers.append(server)
+    try:
+        group = GroupRoute("g", 1, "", "", tuple(known), control=True)
+        yield Origin((), (group,), read_from="any", stall_ms=60_000)
+    finally:
+        for server in servers:
+            server.stop(None)
+
+
+def offsets(origin: Origin) -> list[int]:
+    with RangeReader(origin, COLUMNS) as reader:
+        batches = list(reader.read(WHOLE))
+        assert reader.gaps == []
+        return [at for batch in batches for at in batch.column("queue_offset").to_pylist()]
+
+
+@pytest.mark.parametrize("minimum", [-1, 0, 7])
+def test_a_member_that_was_trimmed_while_it_answered_is_left(minimum: int) -> None:
+    """Its bounds are from before, so they say of no loss; the next one has the range."""
+    with members(refusal(Code.HEAD_TRIMMED, minimum), rows()) as origin:
+        assert offsets(origin) == [7, 8, 9]
+
+
+def test_a_loss_is_a_loss_whoever_tells_it() -> None:
+    """A minimum only grows, and by what is committed."""
+    with (
+        members(refusal(Code.HEAD_TRIMMED, 8), rows()) as origin,
+        pytest.raises(OffsetOutOfRange, match="the earliest is 8"),
+    ):
+        offsets(origin)
