@@ -34,14 +34,16 @@ from dledger_client.reading import (
     ReadPlan,
 )
 from dledger_client.reading.plan import Estimate, QueueState
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX, TIME_MS_MAX
 
 HOLD_MS: Final = 600_000
 """How long the log is kept for an export that says nothing; readers renew it."""
-TIMES_PER_CALL: Final = 2_048
-"""What a member looks up in one call, over all its queues."""
-QUEUES_PER_CALL: Final = 1_024
+DAY_MAX: Final = TIME_MS_MAX // MS_PER_DAY
+"""The last day that a store time may have, in days since 1970."""
 DOUBLINGS: Final = 15
-"""Days are looked for up to 2 ** 14, 44 years, around the present."""
+"""Days that are looked at first on both sides of today, each twice as far as the one before."""
+DAYS_AT_ONCE: Final = 16
+"""So few days are all looked at; more are narrowed down first."""
 
 _LOG: Final = logging.getLogger("dledger_client.export")
 
@@ -92,10 +94,9 @@ class ClusterSource:
         asked = (request.since_ms, request.until_ms, request.older_than_ms)
         times = sorted({each for each in asked if each is not None})
         before = self._states(topic, times)
-        begins = {queue: _start(state, request) for queue, state in before.items()}
         # What is held must be there: what is trimmed already is the export's own error to tell.
         held = {
-            queue: min(max(begins[queue], state.minimum), state.maximum)
+            queue: min(max(_begin(request, state, state), state.minimum), state.maximum)
             for queue, state in before.items()
         }
         plan = self._planner.freeze(
@@ -103,13 +104,18 @@ class ClusterSource:
         )
         self._plan = plan
         now = {each.state.queue: each.state for each in plan.queues}
+        # By what is there now: it may have been trimmed in between.
+        begins = {queue: _begin(request, before[queue], state) for queue, state in now.items()}
         ends = {
             queue: state.maximum
             if request.until_ms is None
             else before[queue].by_time[request.until_ms]
             for queue, state in now.items()
         }
-        days = self._days(topic, begins, ends) if request.with_days else {}
+        days: dict[int, tuple[tuple[int, str], ...]] = {}
+        if request.with_days:
+            starts = {queue: max(begins[queue], state.minimum) for queue, state in now.items()}
+            days = self._days(topic, starts, ends)
         queues = tuple(
             FrozenQueue(
                 queue, begins[queue], state.minimum, ends[queue], sizes_of(state),
@@ -150,44 +156,71 @@ class ClusterSource:
         if not moved:
             return {}
         today = int(time.time() * 1_000) // MS_PER_DAY
-        around = [today + sign * (1 << k) for sign in (-1, 1) for k in range(DOUBLINGS)]
-        first, last = day_range(self._look(topic, [today, *around]), moved, starts, ends)
-        looked = self._look(topic, range(first, last))
+        looked: dict[int, Mapping[int, int]] = {}
+        first, last, wanted = 0, 0, guesses(today)
+        while wanted:
+            looked |= self._look(topic, wanted)
+            first, last, wanted = narrow(looked, moved, starts, ends)
+        looked |= self._look(topic, [day for day in range(first, last) if day not in looked])
         return {
-            queue: tuple((offsets[queue], day_of(day * MS_PER_DAY)) for day, offsets in looked)
+            queue: tuple(
+                (looked[day][queue], day_of(day * MS_PER_DAY)) for day in range(first, last)
+            )
             for queue in moved
         }
 
-    def _look(self, topic: str, days: Iterable[int]) -> list[tuple[int, Mapping[int, int]]]:
+    def _look(self, topic: str, days: Iterable[int]) -> dict[int, Mapping[int, int]]:
         """Return, for each day, the first offset stored on or after it, by queue."""
-        wanted = sorted({max(day, 0) for day in days})
+        wanted = sorted(set(days))
         per_call = 1
-        found: list[tuple[int, Mapping[int, int]]] = []
+        found: dict[int, Mapping[int, int]] = {}
         while wanted:
             now, wanted = wanted[:per_call], wanted[per_call:]
             states = self._states(topic, [day * MS_PER_DAY for day in now])
             for day in now:
-                at = {queue: state.by_time[day * MS_PER_DAY] for queue, state in states.items()}
-                found.append((day, at))
-            per_call = max(1, TIMES_PER_CALL // min(len(states), QUEUES_PER_CALL))
+                time_ms = day * MS_PER_DAY
+                found[day] = {queue: state.by_time[time_ms] for queue, state in states.items()}
+            per_call = max(1, LOOKS_PER_CALL_MAX // min(len(states), QUEUES_PER_CALL_MAX))
         return found
 
 
-def day_range(
-    looked: Sequence[tuple[int, Mapping[int, int]]],
+def guesses(today: int) -> list[int]:
+    """Return days to look at first. Pure.
+
+    The closer to `today` the denser, which is all that our own clock decides: days are the store
+    times' own, so the first and the last day there can be are looked at, too.
+    """
+    around = [today + sign * (1 << k) for sign in (-1, 1) for k in range(DOUBLINGS)]
+    return sorted({0, DAY_MAX, *(min(max(day, 0), DAY_MAX) for day in (today, *around))})
+
+
+def narrow(
+    looked: Mapping[int, Mapping[int, int]],
     queues: Sequence[int],
     starts: Mapping[int, int],
     ends: Mapping[int, int],
-) -> tuple[int, int]:
-    """Return first day and the one after the last that ranges of these queues can lie in. Pure.
+) -> tuple[int, int, list[int]]:
+    """Return first day, the one after the last that ranges of these queues can lie in. Pure.
 
-    `looked` is sorted by day; each has the first offset stored on or after it, by queue.
+    `looked` has, for each day, the first offset stored on or after it, by queue; 0 and DAY_MAX are
+    in it. With that come days to look at before the range is worth being looked at day by day.
     """
-    below = [day for day, at in looked if all(at[queue] <= starts[queue] for queue in queues)]
-    above = [day for day, at in looked if all(at[queue] >= ends[queue] for queue in queues)]
-    first = max(below, default=looked[0][0])
-    last = min((day for day in above if day > first), default=looked[-1][0] + 1)
-    return first, last
+    days = sorted(looked)
+    below = [day for day in days if all(looked[day][each] <= starts[each] for each in queues)]
+    above = [day for day in days if all(looked[day][each] >= ends[each] for each in queues)]
+    assert below, "nothing is stored before 1970"
+    first = below[-1]
+    last = min((day for day in above if day > first), default=DAY_MAX + 1)
+    after = next((day for day in days if day > first), last)
+    before = max(day for day in days if day < last)
+    wide = max(DAYS_AT_ONCE, before - after)
+    wanted = {
+        day
+        for low, high in ((first, after), (before, last))
+        if high - low > wide
+        for day in range(low, high, -(-(high - low) // DAYS_AT_ONCE))
+    }
+    return first, last, sorted(wanted - looked.keys())
 
 
 def sizes_of(state: QueueState) -> tuple[tuple[int, int], ...]:
@@ -198,10 +231,10 @@ def sizes_of(state: QueueState) -> tuple[tuple[int, int], ...]:
     return tuple((offset, round(estimate.up_to(offset))) for offset in offsets)
 
 
-def _start(state: QueueState, request: FreezeRequest) -> int:
-    if state.queue in request.position:
-        return request.position[state.queue]
-    return state.minimum if request.since_ms is None else state.by_time[request.since_ms]
+def _begin(request: FreezeRequest, asked: QueueState, now: QueueState) -> int:
+    """Return `FreezeRequest.begin` of a queue; `asked` is what was said of the times."""
+    since = 0 if request.since_ms is None else asked.by_time[request.since_ms]
+    return request.begin(now.queue, now.minimum, since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,10 +90,9 @@ def _waiting_bytes(frozen: FrozenQueue) -> int:
     return round(bytes_before(frozen, frozen.end) - bytes_before(frozen, first))
 
 
-def _lost(last: Manifest | None, frozen: Frozen, options: Options) -> tuple[Gap, ...]:
-    """Return what was trimmed before it was exported; DATA_LOSS unless that is accepted."""
+def _check_queues(last: Manifest | None, frozen: Frozen, options: Options) -> None:
+    """Raise unless the queues that are exported are there, as far as they were exported."""
     there = {each.queue: each for each in frozen.queues}
-    gaps: list[Gap] = []
     for queue, position in sorted(position_of(last).items()):
         found = there.get(queue)
         if found is None:
@@ -103,15 +102,23 @@ def _lost(last: Manifest | None, frozen: Frozen, options: Options) -> tuple[Gap,
                     f"queue {queue}, exported up to offset {position}, is no queue of the topic",
                     "give the topic its queues back, or say --accept-data-loss",
                 )
-            continue
-        if found.end < position and options.until_ms is None:
+        elif found.end < position and options.until_ms is None:
             raise ExportError(
                 ExportCode.LOG_SHORTER,
                 f"queue {queue} ends at offset {found.end}, exported up to {position}",
                 "the cluster has lost its log or is another one; export into a new folder",
             )
-        if position < min(found.minimum, found.end):
-            gaps.append(Gap(queue, position, min(found.minimum, found.end)))
+
+
+def _lost(last: Manifest | None, frozen: Frozen, options: Options) -> tuple[Gap, ...]:
+    """Return what was trimmed before it was exported; DATA_LOSS unless that is accepted."""
+    _check_queues(last, frozen, options)
+    gaps = [
+        Gap(each.queue, each.start, min(each.minimum, each.end))
+        for each in frozen.queues
+        # The first version begins with what there is.
+        if last is not None and each.start < min(each.minimum, each.end)
+    ]
     if gaps and not options.accept_data_loss:
         first = gaps[0]
         raise ExportError(

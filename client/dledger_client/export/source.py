@@ -33,7 +33,9 @@ class FreezeRequest:
 
     topic: str
     position: Mapping[int, int]
-    """How far each queue is exported; one that is missing begins at `since_ms`."""
+    """How far each queue is exported; where another begins, `begin` says."""
+    is_first: bool = False
+    """Nothing is exported yet."""
     with_days: bool = True
     """Days are needed: files are laid out by date."""
     since_ms: int | None = None
@@ -42,6 +44,19 @@ class FreezeRequest:
     """None: at what is committed now."""
     older_than_ms: int | None = None
     """Is there anything to export that was stored before this?"""
+
+    def begin(self, queue: int, minimum: int, since_offset: int) -> int:
+        """Return where a queue is to be exported from; below `minimum`, the earliest, is a loss.
+
+        An export begins with what there is. A queue that appeared later had its records while the
+        export went on, so all of them are wanted, except those that were stored before `since_ms`:
+        `since_offset` is the first that was not, as far as what is left can tell.
+        """
+        if queue in self.position:
+            return self.position[queue]
+        if self.since_ms is not None and since_offset > minimum:
+            return since_offset
+        return minimum if self.is_first else 0
 
 
 @dataclass(frozen=True, slots=True)

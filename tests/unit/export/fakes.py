@@ -74,7 +74,7 @@ class FakeLog:
         queues = []
         for queue, end in sorted(self.ends.items()):
             minimum = self.minimums.get(queue, 0)
-            start = request.position.get(queue, max(minimum, self._at(request.since_ms, 0)))
+            start = request.begin(queue, minimum, max(minimum, self._at(request.since_ms, 0)))
             end = min(end, self._at(request.until_ms, end))
             sizes = ((0, 0), (max(end, 1), max(end, 1) * RECORD_BYTES))
             days = [
