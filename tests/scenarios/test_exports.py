@@ -18,7 +18,7 @@ from dledger_client.export import ExportCode, ExportError, history, read_export,
 from dledger_client.export import run as protocol
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import Identity
+from dledger_client.export.records import Gap, Identity
 from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Disk, Storage
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
@@ -26,6 +26,10 @@ from tests.unit.export.rivals import race
 
 OPTIONS = Options("orders", file_bytes=MIB)
 NOW_MS = 1_700_000_000_000
+
+
+def now() -> int:
+    return NOW_MS
 
 
 @contextmanager
@@ -36,9 +40,7 @@ def folder() -> Iterator[Path]:
 
 
 def run(root: Path, log: FakeLog, disk: Disk | None = None) -> Outcome:
-    return protocol.export_once(
-        Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, NOW_MS
-    )
+    return protocol.export_once(Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, now)
 
 
 def finish(root: Path, log: FakeLog) -> None:
@@ -153,7 +155,7 @@ def _die_behind_the_plan(storage: Storage, disk: FaultyDisk, log: FakeLog) -> ob
     while history.open_plan(Storage(storage.root), 0) is None:
         disk.die_at = half_step
         with suppress(Died):
-            protocol.export_once(storage, log, HereEngine(), OPTIONS, NOW_MS)
+            protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
         disk.dead = False
         disk.calls.clear()
         half_step += 2
@@ -169,7 +171,7 @@ def test_two_exporters_at_once_publish_each_version_once() -> None:
     for change, back in _schedules():
         with folder() as root:
             log = FakeLog({0: 11}, grows=2)
-            outcomes = race(root, log, change, back, OPTIONS, NOW_MS)
+            outcomes = race(root, log, change, back, OPTIONS, now)
             published = [each for each in outcomes if each.ours]
             numbers = [each.manifest.number for each in published if each.manifest]
             assert len(numbers) == len(set(numbers)), "one version was published by both"
@@ -243,7 +245,7 @@ def test_a_compaction_that_dies_at_any_call_changes_no_row() -> None:
             disk.die_at = half_step
             died = False
             try:
-                upkeep.compact(Storage(root, disk), HereEngine(), 1 << 30, NOW_MS)
+                upkeep.compact(Storage(root, disk), HereEngine(), 1 << 30, now)
             except Died:
                 died = True
             disk.power_cut()
@@ -260,3 +262,19 @@ def test_trimmed_records_are_never_passed_over_in_silence() -> None:
         log = FakeLog({0: 20}, minimums={0: 12})
         refused(lambda: run(root, log), ExportCode.DATA_LOSS)
         assert history.last_number(Storage(root)) == 0
+
+
+def test_a_queue_that_came_later_is_wanted_from_its_first_record() -> None:
+    """What was trimmed of it is lost, unless it was stored before the export's own beginning."""
+    with folder() as root:
+        run(root, FakeLog({0: 10}, minimums={0: 3}))
+        log = FakeLog({0: 10, 1: 9}, minimums={0: 3, 1: 4})
+        refused(lambda: run(root, log), ExportCode.DATA_LOSS)
+        accepting = replace(OPTIONS, accept_data_loss=True)
+        outcome = protocol.export_once(
+            Storage(root, QuickDisk()), log, HereEngine(), accepting, now
+        )
+        assert outcome.manifest is not None
+        assert outcome.manifest.gaps == (Gap(1, 0, 4),)
+        assert dict(outcome.manifest.start) == {0: 10, 1: 0}
+        assert upkeep.verify(Storage(root)).problems == ()

@@ -16,6 +16,10 @@ from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 OPTIONS = Options("orders", file_bytes=MIB)
 
 
+def now() -> int:
+    return 5
+
+
 def never() -> SparkSession:
     raise AssertionError("a run with nothing to do starts no JVM")
 
@@ -24,9 +28,9 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
     """Equal manifests by both engines; sums by Spark SQL; no session for an empty run."""
     log = FakeLog({0: 95, 1: 31})
     storage = Storage(tmp_path / "a")
-    outcome = export_once(storage, log, SparkEngine(lambda: spark), OPTIONS, 5)
+    outcome = export_once(storage, log, SparkEngine(lambda: spark), OPTIONS, now)
     other = Storage(tmp_path / "b", QuickDisk())
-    assert outcome.manifest == export_once(other, log, HereEngine(), OPTIONS, 5).manifest
+    assert outcome.manifest == export_once(other, log, HereEngine(), OPTIONS, now).manifest
     frame = read_export_spark(spark, str(tmp_path / "a"))
     found = frame.selectExpr("count(*)", "sum(queue_offset)", "sum(octet_length(body))").first()
     assert found is not None
@@ -36,11 +40,11 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
         sum(row["queue_offset"] for row in rows),
         sum(len(row["body"]) for row in rows),
     )
-    assert export_once(storage, log, SparkEngine(never), OPTIONS, 6).manifest is None
+    assert export_once(storage, log, SparkEngine(never), OPTIONS, now).manifest is None
 
 
 def test_a_refusal_in_a_task_is_the_runs(spark: SparkSession, tmp_path: Path) -> None:
     """Its code survives Spark."""
     lost = FakeLog({0: 40}, trimmed_after_freeze={0: 3})
     with pytest.raises(ExportError, match="DATA_LOSS"):
-        export_once(Storage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, 5)
+        export_once(Storage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, now)

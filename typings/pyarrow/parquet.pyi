@@ -21,6 +21,7 @@ class ColumnChunk:
 
 class RowGroup:
     num_rows: int
+    total_byte_size: int
     def column(self, i: int) -> ColumnChunk: ...
 
 class Metadata:
@@ -55,6 +56,8 @@ class ParquetWriter:
     def add_key_value_metadata(self, key_value_metadata: Mapping[str, str]) -> None: ...
 
 class ParquetFile:
+    num_row_groups: int
+    metadata: Metadata
     def __init__(self, source: Path) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -63,7 +66,9 @@ class ParquetFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-    def iter_batches(self, batch_size: int, *, columns: Sequence[str]) -> Iterator[RecordBatch]: ...
+    def iter_batches(
+        self, batch_size: int, row_groups: Sequence[int], *, columns: Sequence[str]
+    ) -> Iterator[RecordBatch]: ...
 
 def read_metadata(where: Path) -> Metadata: ...
 def read_table(

@@ -185,7 +185,7 @@ def _run(
     from dledger_client.export.run import export_once
 
     with reporter.running(engine):
-        return export_once(storage, source, reporter, options, _now_ms())
+        return export_once(storage, source, reporter, options, _now_ms)
 
 
 def _watch(
@@ -300,7 +300,7 @@ def compact(
         engine = LocalEngine(jobs, 0, reporter.advance)
         size = parse_size(file_bytes, "--file-bytes")
         with reporter.running(engine):
-            outcome = upkeep.compact(_storage(str(folder)), reporter, size, _now_ms())
+            outcome = upkeep.compact(_storage(str(folder)), reporter, size, _now_ms)
         _print_outcome(outcome, as_json=as_json)
 
 

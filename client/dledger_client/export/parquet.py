@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +27,8 @@ SCHEMA_VERSION: Final = 1
 ROW_GROUP_BYTES: Final = 64 << 20
 ROW_GROUP_ROWS: Final = 1_000_000
 ZSTD_LEVEL: Final = 3
-READ_ROWS: Final = 64 * 1_024
+READ_BYTES: Final = 4 << 20
+"""Of a row group, about, in what is read at once."""
 OFFSET: Final = "queue_offset"
 STORED: Final = "store_timestamp"
 _DELTA: Final = (OFFSET, STORED, "born_timestamp")
@@ -65,10 +67,15 @@ class Summary:
         """Take a batch; ValueError when its offsets do not follow."""
         if not batch.num_rows:
             return
-        bounds = pc.min_max(batch.column(OFFSET)).as_py()
+        offsets = batch.column(OFFSET)
         after = self._next + batch.num_rows
-        if (bounds["min"], bounds["max"]) != (self._next, after - 1) or after > self._piece.end:
-            raise ValueError(f"offsets {bounds['min']}-{bounds['max']} where {self._next} follows")
+        wanted = pa.array(np.arange(self._next, after))
+        if after > self._piece.end or not offsets.equals(wanted):
+            bounds = pc.min_max(offsets).as_py()
+            raise ValueError(
+                f"offsets {bounds['min']}-{bounds['max']}, {batch.num_rows} rows, where "
+                f"{self._next} and all that follow it should be"
+            )
         times = pc.min_max(pc.cast(batch.column(STORED), pa.int64())).as_py()
         first = self._next == self._piece.start
         low, high = times["min"] // 1_000, times["max"] // 1_000
@@ -181,11 +188,18 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows as they were written; OSError or ArrowInvalid when it is damaged."""
+    """Yield a file's rows as they were written; OSError or ArrowInvalid when it is damaged.
+
+    In portions of about READ_BYTES, and never of more than a row group: a number of rows alone is
+    no bound, for bodies may have 4 MiB each.
+    """
     schema = schema_of(columns)
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(READ_ROWS, columns=list(columns)):
-            yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            rows = max(READ_BYTES * group.num_rows // max(group.total_byte_size, 1), 1)
+            for batch in file.iter_batches(rows, [number], columns=list(columns)):
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
 def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

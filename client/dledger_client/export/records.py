@@ -103,7 +103,7 @@ class Manifest:
     gaps: tuple[Gap, ...]
     writer: str
     time_ms: int
-    """When it was published, by its writer's clock."""
+    """When all its files were made and it was published, by its writer's clock."""
 
 
 def plan_name(number: int) -> str:

@@ -15,7 +15,7 @@ commit with N as its transaction number keeps all of that.
 
 import importlib.metadata
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -39,6 +39,9 @@ from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
 
 _LOG: Final = logging.getLogger("dledger_client.export")
+
+Clock = Callable[[], int]
+"""The time, ms since 1970. Asked again for each thing that is dated: making files takes hours."""
 
 
 class Engine(Protocol):
@@ -65,7 +68,7 @@ class Outcome:
 
 
 def export_once(
-    storage: Storage, source: Source, engine: Engine, options: Options, now_ms: int
+    storage: Storage, source: Source, engine: Engine, options: Options, clock: Clock
 ) -> Outcome:
     """Publish the next version. ExportError changes nothing that is published.
 
@@ -77,9 +80,11 @@ def export_once(
     if last is not None:
         storage.settle(manifest_name(last.number))
     plan = history.open_plan(storage, number)
+    frozen = source.freeze(_request(options, last, plan, clock()))
+    if last is not None:
+        history.check_owner(last, frozen.identity, options.layout)
     if plan is not None and plan.kind == COMPACT:
-        return finish_compaction(storage, engine, plan, now_ms)
-    frozen = source.freeze(_request(options, last, plan, now_ms))
+        return finish_compaction(storage, engine, plan, clock)
     adopted = plan is not None
     if plan is None:
         plan = make_plan(number, last, frozen, options)
@@ -90,12 +95,12 @@ def export_once(
             plan = history.open_plan(storage, number)
             assert plan is not None, "a plan is never deleted"
             if plan.kind == COMPACT:
-                return finish_compaction(storage, engine, plan, now_ms)
+                return finish_compaction(storage, engine, plan, clock)
             # It may have been frozen later than ours: what it names has to be asked for anew.
-            frozen = source.freeze(_request(options, last, plan, now_ms))
+            frozen = source.freeze(_request(options, last, plan, clock()))
     check_plan(plan, last, frozen)
     work = Work(storage, plan.identity, plan.columns, source.ranges(), options.accept_data_loss)
-    return _finish(engine, work, plan, adopted, now_ms)
+    return _finish(engine, work, plan, adopted, clock)
 
 
 def plan_only(storage: Storage, source: Source, options: Options, now_ms: int) -> Outcome:
@@ -119,6 +124,7 @@ def _request(
     return FreezeRequest(
         options.topic,
         position,
+        is_first=last is None,
         with_days=plan is None and layout is Layout.DATE,
         since_ms=options.since_ms,
         until_ms=options.until_ms if plan is None else None,
@@ -147,13 +153,13 @@ def check_plan(plan: Plan, last: Manifest | None, frozen: Frozen) -> None:
             )
 
 
-def finish_compaction(storage: Storage, engine: Engine, plan: Plan, now_ms: int) -> Outcome:
+def finish_compaction(storage: Storage, engine: Engine, plan: Plan, clock: Clock) -> Outcome:
     """Make a compaction's files of those they replace, and publish it."""
     work = Work(storage, plan.identity, plan.columns, MergeSource(storage, plan.merges))
-    return _finish(engine, work, plan, True, now_ms)
+    return _finish(engine, work, plan, True, clock)
 
 
-def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, now_ms: int) -> Outcome:
+def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock) -> Outcome:
     pieces = [merge.piece for merge in plan.merges] if plan.kind == COMPACT else plan.pieces
     made = engine.run(work, pieces)
     entries = tuple(each.entry for each in made if each.entry is not None)
@@ -171,7 +177,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, now_ms: int) 
         tuple(each.path for merge in plan.merges for each in merge.inputs),
         tuple(sorted(gaps, key=lambda each: (each.queue, each.start))),
         f"dledger {importlib.metadata.version('dledger')}",
-        now_ms,
+        clock(),
     )
     name = manifest_name(plan.number)
     ours = work.storage.put_if_absent(name, dump(manifest))

@@ -15,7 +15,7 @@ from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import FILE_NAME
 from dledger_client.export.parquet import check
 from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
-from dledger_client.export.run import Engine, Outcome, finish_compaction
+from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
 from dledger_client.export.source import DataLost, RangeSource
 from dledger_client.export.storage import TEMPORARY, Storage
 
@@ -23,7 +23,7 @@ GRACE_MS_MIN: Final = 60_000
 """Below it a live writer's file would count as forgotten."""
 
 
-def compact(storage: Storage, engine: Engine, size_max: int, now_ms: int) -> Outcome:
+def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Outcome:
     """Publish a version of fewer files; Outcome without a manifest when there is nothing to merge.
 
     A compaction that was left open is finished instead. ExportError CONFLICT while a plan of an
@@ -45,7 +45,7 @@ def compact(storage: Storage, engine: Engine, size_max: int, now_ms: int) -> Out
             f"{storage.root} has an open plan {number} of an export",
             "finish it first with: dledger export",
         )
-    return finish_compaction(storage, engine, plan, now_ms)
+    return finish_compaction(storage, engine, plan, clock)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ def lake(tmp_path: Path) -> Path:
     """An export of two queues."""
     storage = Storage(tmp_path / "lake", QuickDisk())
     options = Options("orders", file_bytes=MIB)
-    export_once(storage, FakeLog({0: 25, 1: 9}), HereEngine(), options, 5_000)
+    export_once(storage, FakeLog({0: 25, 1: 9}), HereEngine(), options, lambda: 5_000)
     return storage.root
 
 

@@ -34,7 +34,7 @@ def log_up_to(end: int) -> FakeLog:
 def export(root: Path, end: int, jobs: int) -> bool:
     """Run once; False when there was nothing new."""
     outcome = export_once(
-        Storage(root), log_up_to(end), LocalEngine(jobs), OPTIONS, int(time.time() * 1_000)
+        Storage(root), log_up_to(end), LocalEngine(jobs), OPTIONS, lambda: int(time.time() * 1_000)
     )
     return outcome.manifest is not None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dledger_client.export import run as protocol
 from dledger_client.export.planning import Options
-from dledger_client.export.run import Outcome
+from dledger_client.export.run import Clock, Outcome
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 
@@ -78,7 +78,7 @@ class TurnsDisk(QuickDisk):
 
 
 def race(
-    root: Path, log: FakeLog, change: int, back: int, options: Options, now_ms: int
+    root: Path, log: FakeLog, change: int, back: int, options: Options, clock: Clock
 ) -> list[Outcome]:
     """Run two exporters by that schedule; return how they ended. What either raises is raised."""
     turns = Turns(change, back)
@@ -88,7 +88,7 @@ def race(
     def export(name: str) -> None:
         try:
             storage = Storage(root, TurnsDisk(turns, name))
-            outcomes.append(protocol.export_once(storage, log, HereEngine(), options, now_ms))
+            outcomes.append(protocol.export_once(storage, log, HereEngine(), options, clock))
         except BaseException as error:
             errors.append(error)
         finally:

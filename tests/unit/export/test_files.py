@@ -1,6 +1,7 @@
 """Files, names and cuts: what others read, and what we believe of it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from dledger_client.arrow import COLUMNS, schema_of
 from dledger_client.errors import ClientError
-from dledger_client.export import ExportCode, ExportError, parquet, read_export, upkeep
+from dledger_client.export import ExportCode, ExportError, history, parquet, read_export, upkeep
+from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.engine_local import LocalEngine, Pace
 from dledger_client.export.layout import (
@@ -26,14 +28,19 @@ from dledger_client.export.layout import (
 )
 from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import dump, load_manifest, manifest_name
+from dledger_client.export.records import dump, load_manifest, manifest_name, plan_name
 from dledger_client.export.run import Outcome, export_once, plan_only
 from dledger_client.export.storage import Storage
-from tests.unit.export.fakes import DAY0, FakeLog, HereEngine, QuickDisk, rows_of
+from dledger_client.export.task import Made, Work
+from tests.unit.export.fakes import DAY0, IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
 
 OPTIONS = Options("orders", file_bytes=MIB)
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
+
+
+def now() -> int:
+    return NOW_MS
 
 
 def storage_in(folder: Path) -> Storage:
@@ -41,7 +48,7 @@ def storage_in(folder: Path) -> Storage:
 
 
 def run(storage: Storage, log: FakeLog, options: Options = OPTIONS) -> Outcome:
-    return export_once(storage, log, HereEngine(), options, NOW_MS)
+    return export_once(storage, log, HereEngine(), options, now)
 
 
 def refusal(storage: Storage, log: FakeLog, options: Options = OPTIONS) -> ExportError:
@@ -132,6 +139,36 @@ def test_row_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (entry,) = read_export(storage.root).files
     groups = pq.read_metadata(storage.path(entry.path)).num_row_groups
     assert 1 < groups < -(-40 // 7)
+
+
+def test_a_file_is_read_by_bytes_and_not_by_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever checks or merges: a bound of rows alone is none where bodies are large."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(parquet, "READ_BYTES", 4_000)
+    columns = ("queue_offset", "store_timestamp", "body")
+    rows = rows_of(0, 0, 60, columns, 100)
+    bodies = pa.array([bytes([at]) * (1_000 if at < 50 else 10) for at in range(60)], pa.binary())
+    rows = rows.set_column(2, "body", bodies)
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        portions = [rows.slice(at, 5) for at in range(0, 60, 5)]
+        parquet.write(file, IDENTITY, Piece(0, 0, 60), columns, portions)
+    found = list(parquet.read_batches(path, columns))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches([rows]))
+    assert max(batch.nbytes for batch in found) < 2 * parquet.READ_BYTES
+    assert len(found) < 30
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 2], [0, 2, 1], [1, 1, 1], [0, 1, None]])
+def test_rows_out_of_order_are_not_believed(tmp_path: Path, offsets: list[int | None]) -> None:
+    """Though their bounds and their number are as they should be."""
+    rows = rows_of(0, 0, 3, EXPORTED, 40)
+    at = EXPORTED.index("queue_offset")
+    wrong = rows.set_column(at, rows.schema.field(at), pa.array(offsets, pa.int64()))
+    with (tmp_path / "a").open("wb") as file, pytest.raises(ValueError, match="where 0 and all"):
+        parquet.write(file, IDENTITY, Piece(0, 0, 3), EXPORTED, [wrong])
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 60), max_size=5))
@@ -360,12 +397,12 @@ def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:
     storage, log = storage_in(tmp_path), FakeLog({0: 40, 1: 5})
     run(storage, log)
     before = read_export(storage.root).read()
-    outcome = upkeep.compact(storage, HereEngine(), 1 << 30, 3_900_000_000_000)
+    outcome = upkeep.compact(storage, HereEngine(), 1 << 30, lambda: 3_900_000_000_000)
     assert outcome.manifest is not None
     assert len(outcome.manifest.added) < len(outcome.manifest.removed)
     assert read_export(storage.root).read().equals(before)
     assert read_export(storage.root, 0).read().equals(before)
-    assert upkeep.compact(storage, HereEngine(), 1 << 30, NOW_MS).manifest is None
+    assert upkeep.compact(storage, HereEngine(), 1 << 30, now).manifest is None
     assert upkeep.collect(storage, 60_000, 3_900_000_059_999) == []
     assert set(upkeep.collect(storage, 60_000, 3_900_000_060_000)) == set(outcome.manifest.removed)
     with pytest.raises(ExportError, match="VERSION_GONE"):
@@ -373,6 +410,39 @@ def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:
     assert read_export(storage.root).read().equals(before)
     with pytest.raises(ExportError, match="VERSION_UNKNOWN"):
         read_export(storage.root, 7)
+
+
+def test_the_grace_time_counts_from_when_a_compaction_was_published(tmp_path: Path) -> None:
+    """Not from its beginning: readers of the version before may have begun just now."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 40})
+    run(storage, log)
+    begun, published = 3_900_000_000_000, 3_900_009_000_000
+    clock = [begun]
+
+    class SlowEngine(HereEngine):
+        def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+            clock[0] = published
+            return super().run(work, pieces)
+
+    outcome = upkeep.compact(storage, SlowEngine(), 1 << 30, lambda: clock[0])
+    assert outcome.manifest is not None
+    assert outcome.manifest.time_ms == published
+    assert upkeep.collect(storage, 60_000, published + 59_999) == []
+    removed = set(outcome.manifest.removed)
+    assert set(upkeep.collect(storage, 60_000, published + 60_000)) == removed
+
+
+def test_another_topics_compaction_is_not_finished(tmp_path: Path) -> None:
+    """It is noticed before any work that the folder is not this export's."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 40})
+    run(storage, log)
+    plan = make_compaction(history.load(storage), 1 << 30)
+    assert plan is not None
+    storage.put_if_absent(plan_name(1), dump(plan))
+    before = storage.walk(".")
+    assert refusal(storage, log, replace(OPTIONS, topic="pays")).code is ExportCode.OTHER_TOPIC
+    assert storage.walk(".") == before
+    assert run(storage, log).plan == plan
 
 
 # The local engine.
@@ -384,15 +454,15 @@ def test_a_pool_makes_what_one_process_makes(tmp_path: Path) -> None:
     seen: list[tuple[int, int, int]] = []
     pooled, alone = Storage(tmp_path / "a"), Storage(tmp_path / "b", QuickDisk())
     engine = LocalEngine(2, 0, lambda *done: seen.append(done))
-    outcome = export_once(pooled, log, engine, OPTIONS, NOW_MS)
+    outcome = export_once(pooled, log, engine, OPTIONS, now)
     assert outcome.manifest == run(alone, log).manifest
     assert seen[-1][:2] == (4, 34)
     lost = FakeLog({0: 40, 1: 30}, trimmed_after_freeze={0: 26})
     with pytest.raises(ExportError, match="DATA_LOSS"):
-        export_once(pooled, lost, engine, OPTIONS, NOW_MS)
+        export_once(pooled, lost, engine, OPTIONS, now)
     away = FakeLog({0: 25, 1: 9}, is_away=True)
     with pytest.raises(ClientError, match="NO_LEADER: nobody leads"):
-        export_once(Storage(tmp_path / "c"), away, engine, OPTIONS, NOW_MS)
+        export_once(Storage(tmp_path / "c"), away, engine, OPTIONS, now)
 
 
 def test_a_rate_is_kept() -> None:
