@@ -1,17 +1,23 @@
 """Spark as the engine of an export: the same version as the local engine's, read back by Spark."""
 
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from dledger_client.export import ExportError, read_export
 from dledger_client.export.engine_spark import SparkEngine
 from dledger_client.export.engine_spark import read_export as read_export_spark
+from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
 from dledger_client.export.storage import Storage
-from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+from dledger_client.export.task import Work
+from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
 
 OPTIONS = Options("orders", file_bytes=MIB)
 
@@ -28,7 +34,12 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
     """Equal manifests by both engines; sums by Spark SQL; no session for an empty run."""
     log = FakeLog({0: 95, 1: 31})
     storage = Storage(tmp_path / "a")
-    outcome = export_once(storage, log, SparkEngine(lambda: spark), OPTIONS, now)
+    seen: list[tuple[int, int, int]] = []
+    engine = SparkEngine(lambda: spark, lambda *done: seen.append(done))
+    outcome = export_once(storage, log, engine, OPTIONS, now)
+    assert outcome.manifest is not None
+    assert seen[-1][:2] == (len(outcome.manifest.added), 126)
+    assert seen[-1][2] > 0
     other = Storage(tmp_path / "b", QuickDisk())
     assert outcome.manifest == export_once(other, log, HereEngine(), OPTIONS, now).manifest
     frame = read_export_spark(spark, str(tmp_path / "a"))
@@ -48,3 +59,37 @@ def test_a_refusal_in_a_task_is_the_runs(spark: SparkSession, tmp_path: Path) ->
     lost = FakeLog({0: 40}, trimmed_after_freeze={0: 3})
     with pytest.raises(ExportError, match="DATA_LOSS"):
         export_once(Storage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadly:
+    """Rows that nobody survives the reading of."""
+
+    def read(self, _piece: Piece, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """End the process."""
+        os._exit(9)
+
+
+def test_a_task_that_dies_is_our_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Not Java's: with a stable code and what to do."""
+    work = Work(Storage(tmp_path / "a"), IDENTITY, ("queue_offset",), Deadly())
+    with pytest.raises(ExportError, match=r"WORKER_DIED.*gave up a task.*run it again"):
+        SparkEngine(lambda: spark).run(work, [Piece(0, 0, 3)])
+
+
+def test_types_are_not_guessed_from_names_of_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """A topic that looks like a number is its name still; a version without a file has columns."""
+    options = replace(OPTIONS, topic="007", layout=Layout.QUEUE)
+    export_once(Storage(tmp_path / "a"), FakeLog({0: 5}), HereEngine(), options, now)
+    found = read_export_spark(spark, str(tmp_path / "a"))
+    assert dict(found.dtypes) == {
+        "topic": "string", "queue_id": "int", "queue_offset": "bigint",
+        "store_timestamp": "timestamp", "born_timestamp": "timestamp", "key": "string",
+        "tag": "string", "body": "binary", "properties": "map<string,string>", "queue": "int",
+    }  # fmt: skip
+    assert {row.topic for row in found.select("topic").collect()} == {"007"}
+    lost = FakeLog({0: 5}, trimmed_after_freeze={0: 5})
+    accepting = replace(OPTIONS, accept_data_loss=True)
+    export_once(Storage(tmp_path / "b"), lost, HereEngine(), accepting, now)
+    none = read_export_spark(spark, str(tmp_path / "b"))
+    assert (none.count(), dict(none.dtypes)["dt"]) == (0, "date")

@@ -7,8 +7,9 @@ which is imported when a command runs: it needs pyarrow.
 import datetime as dt
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -49,6 +50,8 @@ EXPORT_EXIT_CODES: Final = (
     "records are trimmed that were not exported; 7 nothing new; 130 interrupted, the next run goes "
     "on. Every error begins with a stable code, DLEDGER_EXPORT_..."
 )
+_NEVER: Final = Event()
+"""Nobody sets it: who waits for it waits out the time."""
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -147,12 +150,12 @@ def export(
         reporter = Reporter(as_json=as_json)
         maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
         with _source(name_servers, storage, read_from) as source:
-            if dry_run:
-                _plan_only(storage, source, options, as_json=as_json)
-            elif watch:
-                _watch(storage, source, maker, options, reporter, pause)
-            else:
-                _print_outcome(_run(storage, source, maker, options, reporter), as_json=as_json)
+            if watch and not dry_run:
+                run = partial(_run, storage, source, maker, options, reporter)
+                repeat(run, pause, partial(_print_version, as_json=as_json))
+            outcome = (_plan_only if dry_run else _run)(storage, source, maker, options, reporter)
+        # Behind the block, which lets go of the log: that nothing is new is a good end, too.
+        (_print_plan if dry_run else _print_outcome)(outcome, as_json=as_json)
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
@@ -188,29 +191,43 @@ def _run(
         return export_once(storage, source, reporter, options, _now_ms)
 
 
-def _watch(
+def _plan_only(
     storage: "Storage",
     source: "ClusterSource",
-    engine: "Engine",
+    _engine: "Engine",
     options: "Options",
-    reporter: Reporter,
+    _reporter: Reporter,
+) -> "Outcome":
+    from dledger_client.export.run import plan_only
+
+    return plan_only(storage, source, options, _now_ms())
+
+
+def repeat(
+    run: Callable[[], "Outcome"],
     pause: float,
+    tell: Callable[["Outcome"], None],
+    wait: Callable[[float], object] = _NEVER.wait,
+    now: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Run for ever. A cluster that is away for a while is waited for; other errors end it."""
-    wake = Event()
+    """Run for ever, every `pause` seconds; at once when a run has but finished another's plan.
+
+    A cluster that is away for a while is waited for; other errors end it.
+    """
     while True:
+        begun = now()
         try:
-            outcome = _run(storage, source, engine, options, reporter)
+            outcome = run()
         except DledgerError as error:
             if not (error.definite and error.retriable):
                 raise
             note(f"{error}; trying again in {pause:g} s")
-            wake.wait(pause)
+            wait(pause)
             continue
-        if outcome.manifest is None:
-            wake.wait(pause)
-        else:
-            _print_version(outcome, as_json=reporter.as_json)
+        if outcome.manifest is not None:
+            tell(outcome)
+        if not outcome.adopted:
+            wait(max(begun + pause - now(), 0.0))
 
 
 def status(
@@ -393,12 +410,7 @@ def _expected_failures() -> Generator[None]:
         raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error
 
 
-def _plan_only(
-    storage: "Storage", source: "ClusterSource", options: "Options", *, as_json: bool
-) -> None:
-    from dledger_client.export.run import plan_only
-
-    outcome = plan_only(storage, source, options, _now_ms())
+def _print_plan(outcome: "Outcome", *, as_json: bool) -> None:
     plan = outcome.plan
     if plan is None:
         raise _nothing_new()

@@ -5,20 +5,32 @@ are Spark's, and harmless: every attempt at a piece makes the same file under th
 folder must be one that all executors and the driver see.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyspark
-from pyspark.errors import PythonException
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, IntegerType
 
+from dledger_client.arrow import schema_of
 from dledger_client.export.errors import ExportCode, ExportError
-from dledger_client.export.layout import Piece
+from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.reading import read_export as read_version
 from dledger_client.export.task import Made, Work, make_one
 
 if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
     from dledger_client.export.engine_local import Progress
+
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at what tasks have done."""
 
 
 class SparkEngine:
@@ -38,36 +50,86 @@ class SparkEngine:
         if not pieces:
             return []
         context = self._session().sparkContext
+        done = Done(context.accumulator(0), context.accumulator(0), context.accumulator(0))
         numbered = context.parallelize([*pieces], len(pieces))
         try:
-            results = numbered.map(lambda piece: _attempt(work, piece)).collect()
-        except PythonException as error:
+            with _shown(done, self._progress):
+                results = numbered.map(lambda piece: _attempt(work, piece, done)).collect()
+        except (PySparkException, Py4JError) as error:
             raise ExportError(
                 ExportCode.WORKER_DIED,
-                f"Spark {pyspark.__version__} gave up a task: {str(error).splitlines()[-1]}",
-                "run it again: what was made is kept",
+                f"Spark {pyspark.__version__} gave up a task: {_reason(error)}",
+                "run it again: what was made is kept; executors may have too little memory",
             ) from error
         for each in results:
             if isinstance(each, ExportError):
                 raise each
-        made = [each for each in results if isinstance(each, Made)]
-        rows = sum(each.entry.rows for each in made if each.entry is not None)
-        self._progress(len(made), rows, sum(piece.size for piece in pieces))
-        return made
+        return [each for each in results if isinstance(each, Made)]
 
 
-def _attempt(work: Work, piece: Piece) -> Made | ExportError:
+class Done(NamedTuple):
+    """What the tasks that ended have done. Spark adds it up on the driver, task by task."""
+
+    files: "Accumulator[int]"
+    rows: "Accumulator[int]"
+    bytes: "Accumulator[int]"
+
+
+def _attempt(work: Work, piece: Piece, done: Done) -> Made | ExportError:
     """Make a piece; what a retry cannot help is returned, because Spark would hide what it is."""
+
+    def watch(rows: int, size: int) -> None:
+        done.rows.add(rows)
+        done.bytes.add(size)
+
     try:
-        return make_one(work, piece, lambda _rows, _bytes: None)
+        made = make_one(work, piece, watch)
     except ExportError as error:
         return error
+    done.files.add(1)
+    return made
+
+
+@contextmanager
+def _shown(done: Done, progress: "Progress") -> Generator[None]:
+    """Tell how far tasks are while the block waits for them, and at its end."""
+    is_over = threading.Event()
+
+    def tell() -> None:
+        progress(done.files.value, done.rows.value, done.bytes.value)
+
+    def watch() -> None:
+        while not is_over.wait(LOOK_SECONDS):
+            tell()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    tell()
+
+
+def _reason(error: Exception) -> str:
+    """Return one line of what Spark says: the last of a Python error, the first of Java's."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage()).splitlines()[0]
+    return str(error).splitlines()[-1]
 
 
 def read_export(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
     """Return a version of an export as a DataFrame, by its manifests; ExportError as without Spark.
 
-    The folders' columns (topic, dt, queue) are there, too; `dt` prunes.
+    The folders' columns (dt, queue) are there, too; `dt` prunes. Types are told: Spark would infer
+    from a folder's name that the topic "007" is the number 7.
     """
     found = read_version(path, version)
-    return spark.read.option("basePath", path).parquet(*found.paths)
+    schema = from_arrow_schema(schema_of(found.manifest.columns))
+    if found.manifest.layout is Layout.DATE:
+        schema = schema.add("dt", DateType())
+    schema = schema.add("queue", IntegerType())
+    if not found.paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).option("basePath", path).parquet(*found.paths)

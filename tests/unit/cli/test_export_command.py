@@ -1,15 +1,24 @@
 """`dledger export` without a cluster: bad input, what a folder holds, how each command ends."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dledger_broker.cli import main
+from dledger_broker.cli.export import repeat
+from dledger_client.errors import error_of
+from dledger_client.export import cluster_source
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.run import export_once
+from dledger_client.export.records import Identity, Manifest
+from dledger_client.export.run import Outcome, export_once
 from dledger_client.export.storage import Storage
+from dledger_proto.errors import Code
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+from tests.unit.proto.samples import TOPIC_ID
+from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
 
 
 @pytest.fixture
@@ -50,6 +59,58 @@ def test_bad_input_is_one_line(
     assert line in said
     assert said.count("\n") == 1
     assert not (tmp_path / "lake").exists()
+
+
+def test_nothing_new_lets_go_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run every few minutes would else keep everything for ever; a dry run keeps nothing."""
+    identity = Identity("c1", TOPIC, TOPIC_ID.hex())
+    storage = Storage(tmp_path / "lake", QuickDisk())
+    options = Options(TOPIC, file_bytes=MIB)
+    export_once(storage, FakeLog({0: 2}, identity=identity), HereEngine(), options, lambda: 5_000)
+    planner = FakePlanner({0: FakeQueue([1_000, 2_000])})
+    monkeypatch.setattr(cluster_source, "Planner", lambda *_: planner)
+    command = ["export", "--topic", TOPIC, "--to", str(storage.root), "--jobs", "1"]
+    assert main(command) == 7
+    assert "nothing new" in capsys.readouterr().err
+    planner.queues = {0: FakeQueue([1_000, 2_000, 3_000])}
+    assert main([*command, "--dry-run"]) == 0
+    assert planner.holds == {(TOPIC, 0): []}
+
+
+def test_watching_looks_as_often_as_it_was_told() -> None:
+    """Also while there is always something new, or every version would be of a few records."""
+    manifest = some_manifest()
+    seconds = [0.0]
+    waits: list[float] = []
+    told: list[Outcome] = []
+    ends: Iterator[Outcome | Exception] = iter([
+        Outcome(manifest), Outcome(None), Outcome(manifest, adopted=True), Outcome(manifest),
+        error_of(Code.NO_LEADER, "nobody leads"), ValueError("the end"),
+    ])  # fmt: skip
+
+    def run() -> Outcome:
+        seconds[0] += 4.0
+        found = next(ends)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with pytest.raises(ValueError, match="the end"):
+        repeat(run, 10.0, told.append, waits.append, lambda: seconds[0])
+    assert waits == [6.0, 6.0, 6.0, 10.0]
+    assert len(told) == 3
+
+
+def some_manifest() -> Manifest:
+    """Return some manifest."""
+    with tempfile.TemporaryDirectory() as made:
+        storage = Storage(Path(made) / "lake", QuickDisk())
+        options = Options(TOPIC, file_bytes=MIB)
+        outcome = export_once(storage, FakeLog({0: 2}), HereEngine(), options, lambda: 5_000)
+        assert outcome.manifest is not None
+        return outcome.manifest
 
 
 def test_status_says_what_a_folder_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
