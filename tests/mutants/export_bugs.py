@@ -53,8 +53,8 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{EXPORT}.run:export_once",
-                "plan = history.open_plan(storage, number)\n    if plan is not None and",
-                "plan = None\n    if plan is not None and",
+                "plan = history.open_plan(storage, number)\n    frozen",
+                "plan = None\n    frozen",
             ),
             Edit(
                 f"{EXPORT}.run:export_once",
@@ -124,5 +124,92 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{SCRIPTS}.test_a_compaction_that_dies_at_any_call_changes_no_row"],
+    ),
+    Mutant(
+        "export-takes-a-new-queue-from-what-is-left",
+        "what was trimmed of a queue that came later is passed over in silence",
+        [
+            Edit(
+                f"{EXPORT}.source:FreezeRequest.begin",
+                "return minimum if self.is_first else 0",
+                "return minimum",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_queue_that_came_later_is_wanted_from_its_first_record"],
+    ),
+    Mutant(
+        "export-publishes-what-is-not-tiled",
+        "a version lacks a range that its engine lost",
+        [Edit(f"{EXPORT}.run:_finish", "check_tiles(plan, entries, gaps)", "pass")],
+        [f"{SCRIPTS}.test_a_version_that_lacks_a_range_is_not_published"],
+    ),
+    Mutant(
+        "export-adds-another-clusters-log",
+        "the same offsets of another cluster are added to a folder",
+        [
+            Edit(
+                f"{EXPORT}.history:check_owner",
+                "if mine.cluster != identity.cluster:",
+                "if False:",
+            )
+        ],
+        [f"{SCRIPTS}.test_another_log_is_never_added_to_an_export"],
+    ),
+    Mutant(
+        "export-adds-another-life-of-the-topic",
+        "a topic that was made anew goes on where the deleted one ended",
+        [
+            Edit(
+                f"{EXPORT}.history:check_owner",
+                "if (mine.topic, mine.topic_id) != (identity.topic, identity.topic_id):",
+                "if mine.topic != identity.topic:",
+            )
+        ],
+        [f"{SCRIPTS}.test_another_log_is_never_added_to_an_export"],
+    ),
+    Mutant(
+        "export-looks-at-bounds-of-rows-only",
+        "a record twice and another not at all pass for a whole range",
+        [
+            Edit(
+                f"{EXPORT}.parquet:Summary.add",
+                "not offsets.equals(wanted)",
+                "pc.min_max(offsets) != pc.min_max(wanted)",
+            )
+        ],
+        [f"{SCRIPTS}.test_rows_out_of_order_are_in_no_file"],
+    ),
+    Mutant(
+        "export-lets-go-of-an-open-plan",
+        "a run that failed releases its hold, and a trim takes what its plan names",
+        [Edit(f"{EXPORT}.cluster_source:ClusterSource.__exit__", "kind is None and ", "")],
+        [f"{SCRIPTS}.test_a_failed_run_keeps_its_hold"],
+    ),
+    Mutant(
+        "export-collects-what-a-plan-will-name",
+        "old files of an open plan are deleted while somebody builds on them",
+        [
+            Edit(
+                f"{EXPORT}.upkeep:collect",
+                "temporary if is_open else (*temporary, *written)",
+                "(*temporary, *written)",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_collection_takes_nothing_that_an_open_plan_will_name"],
+    ),
+    Mutant(
+        "export-collects-by-age-alone",
+        "files of the newest version are deleted because they are old",
+        [Edit(f"{EXPORT}.upkeep:collect", "if name not in kept\n        and", "if")],
+        [f"{SCRIPTS}.test_a_collection_takes_nothing_that_a_version_names"],
+    ),
+    Mutant(
+        "export-dates-a-version-from-its-beginning",
+        "the grace time of an older version is over when its compaction is published",
+        [
+            Edit(f"{EXPORT}.run:_finish", "made = engine", "began = clock()\n    made = engine"),
+            Edit(f"{EXPORT}.run:_finish", "        clock(),", "        began,"),
+        ],
+        [f"{SCRIPTS}.test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction"],
     ),
 )

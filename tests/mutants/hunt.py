@@ -53,12 +53,17 @@ class Catch:
 
 def run_script(name: str) -> None:
     """Run one scripted scenario: "module.function" of tests.scenarios, parameters after a colon."""
-    path, _, argument = name.partition(":")
-    module, _, function = path.rpartition(".")
+    _, _, argument = name.partition(":")
+    load_script(name)(*([json.loads(argument)] if argument else []))
+
+
+def load_script(name: str) -> Callable[..., None]:
+    """Return a script's function."""
+    module, _, function = name.partition(":")[0].rpartition(".")
     script: Callable[..., None] = getattr(
         importlib.import_module(f"tests.scenarios.{module}"), function
     )
-    script(*([json.loads(argument)] if argument else []))
+    return script
 
 
 def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
@@ -67,6 +72,9 @@ def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
 
     began = time.process_time()
     tried = 0
+    for script in mutant.scripts:
+        # Or a module that is imported meanwhile would keep the bug for good.
+        load_script(script)
     with applied(*mutant.edits):
         for script in sorted(mutant.scripts, key=lambda script: script != known):
             said = _failure_of(script)

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 PLAN: Final = "dledger_client.reading.plan"
+STREAM: Final = "dledger_client.spark.stream"
 SCRIPTS: Final = "test_plans"
 
 PLAN_BUGS: Final[Sequence[Mutant]] = (
@@ -21,5 +22,35 @@ PLAN_BUGS: Final[Sequence[Mutant]] = (
         "the records behind the last cut are in no range",
         [Edit(f"{PLAN}:cut", "            end,\n        ]", "        ]")],
         [f"{SCRIPTS}.test_no_record_is_in_two_ranges_or_in_none"],
+    ),
+    Mutant(
+        "plan-moves-a-shared-hold",
+        "who reads from later on takes the hold of who reads from before with him",
+        [
+            Edit(
+                f"{PLAN}:hold_of",
+                'f"shared-{ttl_ms}-{step}-{place}"',
+                'f"shared-{ttl_ms}"',
+            )
+        ],
+        [f"{SCRIPTS}.test_a_shared_hold_keeps_what_each_of_its_readers_reads"],
+    ),
+    Mutant(
+        "stream-takes-a-new-queue-from-what-is-left",
+        "a stream does not say that records of a queue that came later are gone",
+        [
+            Edit(
+                f"{STREAM}:LogStreamReader.partitions",
+                "by_topic(start), missing=0",
+                "by_topic(start), missing=-2",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_stream_tells_what_was_trimmed_of_a_queue_that_came_later"],
+    ),
+    Mutant(
+        "stream-stands-still-behind-the-end",
+        "a checkpoint of another log waits for offsets that never come",
+        [Edit(f"{STREAM}:check_held", "if offset > state.maximum:", "if False:")],
+        [f"{SCRIPTS}.test_a_stream_behind_the_end_of_the_log_is_refused"],
     ),
 )

@@ -6,23 +6,38 @@ Method: a log in memory, a disk that dies before or behind each of its calls, a 
 exporters that is drawn in full.
 """
 
+import os
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
-from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
+from dledger_client.export import (
+    ExportCode,
+    ExportError,
+    cluster_source,
+    history,
+    read_export,
+    upkeep,
+)
 from dledger_client.export import run as protocol
+from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.records import Gap, Identity
 from dledger_client.export.run import Outcome
+from dledger_client.export.source import FreezeRequest
 from dledger_client.export.storage import Disk, Storage
+from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
-from tests.unit.export.rivals import race
+from tests.unit.export.rivals import race, race_of
+from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
 
 OPTIONS = Options("orders", file_bytes=MIB)
 NOW_MS = 1_700_000_000_000
@@ -182,11 +197,188 @@ def test_two_exporters_at_once_publish_each_version_once() -> None:
     assert count > 100
 
 
-def _schedules() -> Iterator[tuple[int, int]]:
+def _schedules(calls: int = 45, sparser: int = 1) -> Iterator[tuple[int, int]]:
     """Yield how many calls the first makes, then the second, before the first goes on."""
-    for change in range(0, 45, 2):
-        for back in range(1, 45, 3):
+    for change in range(0, calls, 2 * sparser):
+        for back in range(1, calls, 3 * sparser):
             yield change, back
+
+
+def test_a_compaction_and_an_export_at_once() -> None:
+    """Every schedule with two changes: both publish, or one finishes what the other planned."""
+
+    def compact(storage: Storage) -> Outcome | None:
+        try:
+            return upkeep.compact(storage, HereEngine(), 1 << 30, now)
+        except ExportError as error:
+            if error.code is not ExportCode.CONFLICT:
+                raise
+            return None  # the export planned first
+
+    log = FakeLog({0: 21, 1: 9})
+    later = grown(log)
+
+    def export(storage: Storage) -> Outcome | None:
+        return protocol.export_once(storage, later, HereEngine(), OPTIONS, now)
+
+    kinds: set[str] = set()
+    for change, back in _schedules(60, 3):
+        with folder() as root:
+            run(root, log)
+            outcomes = race_of(root, change, back, export, compact)
+            published = [each for each in outcomes if each is not None and each.ours]
+            numbers = [each.manifest.number for each in published if each.manifest]
+            assert len(numbers) == len(set(numbers)), "one version was published by both"
+            kinds |= {each.manifest.kind for each in published if each.manifest}
+            finish(root, later)
+            check(root, later)
+    assert kinds == {"export", "compact"}
+
+
+def collect_now(storage: Storage) -> None:
+    upkeep.collect(storage, upkeep.GRACE_MS_MIN, int(time.time() * 1_000))
+
+
+def leave_old_files(root: Path, log: FakeLog, later: FakeLog) -> None:
+    """Export once, and die in the second run when all files are made; everything is old."""
+    run(root, log)
+    with suppress(Died):
+        protocol.export_once(Storage(root, QuickDisk()), later, DyingEngine(), OPTIONS, now)
+    assert history.last_number(Storage(root)) == 0
+    for name in Storage(root).walk("."):
+        os.utime(root / name, (1, 1))
+
+
+def test_a_collection_takes_nothing_that_an_open_plan_will_name() -> None:
+    """What an export that died left is reused; a collection between that and the manifest."""
+    log = FakeLog({0: 21, 1: 9})
+    later = grown(log)
+    with folder() as root:
+        leave_old_files(root, log, later)
+        storage = Storage(root, QuickDisk())
+        engine = BetweenEngine(lambda: collect_now(storage))
+        assert protocol.export_once(storage, later, engine, OPTIONS, now).reused
+        finish(root, later)
+        check(root, later)
+
+
+def test_a_collection_and_an_export_at_once() -> None:
+    """Every schedule with two changes, over what an export that died left."""
+    log = FakeLog({0: 21, 1: 9})
+    later = grown(log)
+
+    def export(storage: Storage) -> None:
+        protocol.export_once(storage, later, HereEngine(), OPTIONS, now)
+
+    for change in range(12):
+        for back in range(1, 16, 2):
+            with folder() as root:
+                leave_old_files(root, log, later)
+                race_of(root, change, back, export, collect_now)
+                finish(root, later)
+                check(root, later)
+
+
+def test_a_collection_takes_nothing_that_a_version_names() -> None:
+    """However old: age is no sign of a file that is not needed."""
+    with folder() as root:
+        log = FakeLog({0: 21, 1: 9})
+        run(root, log)
+        upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, 1 << 60)
+        check(root, log)
+
+
+def test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction() -> None:
+    """A compaction may take long: its readers' time begins when it is published."""
+    with folder() as root:
+        log = FakeLog({0: 21})
+        run(root, log)
+        clock = iter([NOW_MS, NOW_MS + 10**10, NOW_MS + 2 * 10**10])
+        engine = BetweenEngine(lambda: next(clock))
+        outcome = upkeep.compact(Storage(root), engine, 1 << 30, lambda: next(clock))
+        assert outcome.manifest is not None
+        for name in outcome.manifest.removed:
+            os.utime(root / name, (1, 1))
+        just_then = outcome.manifest.time_ms + upkeep.GRACE_MS_MIN - 1
+        assert upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, NOW_MS + 10**10) == []
+        assert upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, just_then) == []
+        assert read_export(root, 0).rows == 21
+
+
+class DyingEngine(HereEngine):
+    """Makes all files, and takes the run with it."""
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        super().run(work, pieces)
+        raise Died
+
+
+class BetweenEngine(HereEngine):
+    """Lets something happen when all files are made."""
+
+    def __init__(self, between: Callable[[], object]) -> None:
+        self._between = between
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        made = super().run(work, pieces)
+        self._between()
+        return made
+
+
+class ForgetfulEngine(HereEngine):
+    """Loses a file, as a scheduler with a bug would."""
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        return super().run(work, pieces)[1:]
+
+
+def test_a_version_that_lacks_a_range_is_not_published() -> None:
+    """Whatever an engine returns: files and gaps are all that was planned, each offset once."""
+    with folder() as root:
+        storage, log = Storage(root, QuickDisk()), FakeLog({0: 21})
+        engine = ForgetfulEngine()
+        refused(
+            lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
+        )
+        assert history.last_number(storage) == -1
+
+
+def test_another_log_is_never_added_to_an_export() -> None:
+    """Of another cluster, or of a topic that was made anew under the same name."""
+    with folder() as root:
+        log = FakeLog({0: 9})
+        run(root, log)
+        foreign = replace(log.identity, cluster="c2")
+        for identity in (foreign, _remade(log)):
+            with pytest.raises(ExportError):
+                run(root, FakeLog({0: 12}, identity=identity))
+        assert history.last_number(Storage(root)) == 0
+
+
+def test_rows_out_of_order_are_in_no_file() -> None:
+    """A record twice and another not at all, within the bounds of the range."""
+
+    class Unsorted(FakeLog):
+        def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            for batch in super().read(piece, columns):
+                yield batch.take(pa.array([0, 0, *range(2, batch.num_rows)]))
+
+    with folder() as root:
+        refused(lambda: run(root, Unsorted({0: 9}, batch_rows=3)), ExportCode.DAMAGED)
+
+
+def test_a_failed_run_keeps_its_hold() -> None:
+    """It leaves a plan, and what that names must still be there when it is finished."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
+    request = FreezeRequest(TOPIC, {}, with_days=False)
+    with patch.object(cluster_source, "Planner", lambda *_: planner):
+        with suppress(Died), ClusterSource("a:1", Path("/lake")) as source:
+            source.freeze(request)
+            raise Died
+        assert len(planner.holds[TOPIC, 0]) == 1, "what a plan names may be trimmed"
+        with ClusterSource("a:1", Path("/lake")) as source:
+            source.freeze(request)
+        assert len(planner.holds[TOPIC, 0]) == 1, "a hold of nobody"
 
 
 def test_a_file_that_is_not_whole_is_made_again() -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from dledger_client.export import history, read_export
@@ -20,8 +21,10 @@ from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, body_of
+from tests.waiting import wait_until
 
 OPTIONS = Options("orders", file_bytes=MIB)
+END_SECONDS = 60.0
 LIFE_SECONDS_MAX = 1.5
 """Behind the imports: about what a run takes, with a pool longer."""
 
@@ -49,7 +52,10 @@ def start(root: Path, end: int, jobs: int) -> subprocess.Popen[bytes]:
 
 
 def kill_some(root: Path, kills: int, seed: int) -> int:
-    """Kill exporters at random moments; return the end of the log at last."""
+    """Kill exporters at random moments; return the end of the log at last.
+
+    Nobody of theirs may go on: whoever was not killed himself ends with his driver.
+    """
     chance = random.Random(seed)
     end = 40
     for _ in range(kills):
@@ -71,7 +77,21 @@ def kill_some(root: Path, kills: int, seed: int) -> int:
                 else:
                     process.kill()
                 process.wait()
+        for process in running:
+            wait_until(partial(is_over, process.pid), "workers end with their driver", END_SECONDS)
     return end
+
+
+def is_over(group: int) -> bool:
+    """Return whether nobody of a process group runs, not counting the dead that nobody fetched."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, its_group = path.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended meanwhile
+        if int(its_group) == group and state not in "ZX":
+            return False
+    return True
 
 
 def check(root: Path, end: int) -> tuple[int, int]:

@@ -1,8 +1,10 @@
-"""Two exporters in one folder, their calls to the disk in an order that a test chooses."""
+"""Two at work in one folder, their calls to the disk in an order that a test chooses."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from dledger_client.export import run as protocol
 from dledger_client.export.planning import Options
@@ -11,6 +13,7 @@ from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 
 DEADLINE_SECONDS = 60.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -81,22 +84,39 @@ def race(
     root: Path, log: FakeLog, change: int, back: int, options: Options, clock: Clock
 ) -> list[Outcome]:
     """Run two exporters by that schedule; return how they ended. What either raises is raised."""
+
+    def export(storage: Storage) -> Outcome:
+        return protocol.export_once(storage, log, HereEngine(), options, clock)
+
+    return race_of(root, change, back, export, export)
+
+
+def race_of(
+    root: Path,
+    change: int,
+    back: int,
+    first: Callable[[Storage], T],
+    second: Callable[[Storage], T],
+) -> list[T]:
+    """Run any two things by that schedule; return what they returned, in the order of their ends.
+
+    What either raises is raised.
+    """
     turns = Turns(change, back)
-    outcomes: list[Outcome] = []
+    results: list[T] = []
     errors: list[BaseException] = []
 
-    def export(name: str) -> None:
+    def do(name: str, what: Callable[[Storage], T]) -> None:
         try:
-            storage = Storage(root, TurnsDisk(turns, name))
-            outcomes.append(protocol.export_once(storage, log, HereEngine(), options, clock))
+            results.append(what(Storage(root, TurnsDisk(turns, name))))
         except BaseException as error:
             errors.append(error)
         finally:
             turns.end(name)
 
     threads = [
-        threading.Thread(target=export, args=("first",)),
-        threading.Thread(target=export, args=("second",)),
+        threading.Thread(target=do, args=("first", first)),
+        threading.Thread(target=do, args=("second", second)),
     ]
     for thread in threads:
         thread.start()
@@ -104,4 +124,4 @@ def race(
         thread.join()
     if errors:
         raise errors[0]
-    return outcomes
+    return results
