@@ -170,6 +170,15 @@ def test_a_plan_is_frozen_and_held(tmp_path: Path) -> None:
             planner.renew(plan)
             planner.release(plan)
             assert admin.trim("orders", 0, 20) == 20
+            # More jobs than a queue has holds, of which nobody says that they have ended.
+            shared = HoldRequest("", 60_000)
+            for start in range(70):
+                edge = Edge(offsets={"orders": {n: min(20 + start, 60) for n in range(4)}})
+                kept = planner.freeze(["orders"], edge, ALL, hold=shared)
+            with pytest.raises(Held, match="shared-60000"):
+                admin.trim("orders", 0, 60)
+            for (topic, queue), each in kept.holds.items():
+                admin.hold(each.owner, topic, queue, each.offset, 60_000)
             later = planner.freeze(["orders"], ALL, ALL, hold=hold)
             assert [(each.start, each.end) for each in later.queues][:2] == [(20, 60), (0, 60)]
             with Planner(where) as other, pytest.raises(TopicNotFound):
