@@ -12,7 +12,7 @@ from dledger_client.export import history
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
-from dledger_client.export.layout import FILE_NAME
+from dledger_client.export.layout import FILE_NAME, day_of
 from dledger_client.export.parquet import check
 from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
 from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
@@ -113,6 +113,10 @@ def _check_entry(storage: Storage, last: Manifest, entry: FileEntry) -> None:
         raise damaged(entry.path, "is not whole, or its rows do not sum to what its footer says")
     if found != entry:
         raise damaged(entry.path, "is whole, and not what the manifest names")
+    days = {day_of(entry.time_min_ms), day_of(entry.time_max_ms)}
+    if entry.date and days != {entry.date}:
+        told = " to ".join(sorted(days))
+        raise damaged(entry.path, f"holds what was stored on {told}: whoever prunes misses it")
 
 
 def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bool:

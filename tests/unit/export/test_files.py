@@ -23,6 +23,7 @@ from dledger_client.export.layout import (
     FrozenQueue,
     Layout,
     Piece,
+    day_of,
     name_of,
     pieces_of,
 )
@@ -30,6 +31,7 @@ from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.records import dump, load_manifest, manifest_name, plan_name
 from dledger_client.export.run import Outcome, export_once, plan_only
+from dledger_client.export.source import FreezeRequest, Frozen
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import DAY0, IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
@@ -365,6 +367,21 @@ def test_verification_finds_what_is_wrong(tmp_path: Path) -> None:
     codes = [problem.code for problem in found.problems]
     assert codes == [ExportCode.DAMAGED, ExportCode.DAMAGED, ExportCode.WRONG_ROWS]
     assert found.files == 3
+
+
+def test_a_file_in_the_folder_of_another_day_is_found(tmp_path: Path) -> None:
+    """Its rows are all there, and whoever looks for them by day misses them."""
+
+    class Misdated(FakeLog):
+        def freeze(self, request: FreezeRequest) -> Frozen:
+            frozen = super().freeze(request)
+            whole = ((0, day_of(DAY0)),)
+            return replace(frozen, queues=tuple(replace(q, days=whole) for q in frozen.queues))
+
+    storage = storage_in(tmp_path)
+    run(storage, Misdated({0: 50}), replace(OPTIONS, file_bytes=64 * MIB))
+    (problem,) = upkeep.verify(storage).problems
+    assert "stored on 2024-10-04 to 2024-10-05" in problem.what
 
 
 def test_collection_keeps_what_anybody_needs(tmp_path: Path) -> None:
