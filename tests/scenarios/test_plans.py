@@ -1,5 +1,6 @@
 """What a plan must not do in silence. Small enough to catch known bugs with."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +60,29 @@ def stream(queues: Mapping[int, FakeQueue], **options: str) -> Iterator[streams.
         yield streams.LogStreamReader(settings)
 
 
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """Yield the lines that the client logs meanwhile."""
+    handler = Lines()
+    logger = logging.getLogger("dledger_client")
+    logger.addHandler(handler)
+    try:
+        yield handler.lines
+    finally:
+        logger.removeHandler(handler)
+
+
 def offsets_in(parts: Any) -> list[tuple[int, int]]:
     """Return what partitions hold."""
     return [
@@ -81,8 +105,9 @@ def test_a_stream_tells_what_was_trimmed_of_a_queue_that_came_later() -> None:
         assert second["q"] == {TOPIC: {"0": 5, "1": 9}}
         with pytest.raises(DledgerReadError, match="wanted from offset 0, the earliest is 4"):
             reader.partitions(first, second)
-    with stream(queues, failOnDataLoss="false") as reader:
+    with stream(queues, failOnDataLoss="false") as reader, logged() as lines:
         assert len(offsets_in(reader.partitions(first, second))) == 3 + 5
+        assert lines == ["orders/1 offsets 0 to 3 are gone"]
         # One that comes later than a query's target is not of that query, nor lost in it.
         reader.prepareForTriggerAvailableNow()
         queues[2] = FakeQueue([1] * 9, minimum=4)

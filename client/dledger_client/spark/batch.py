@@ -9,9 +9,10 @@ makes every query fail where the conf is off, so the plain one cannot (see `Push
 """
 
 import datetime as dt
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -47,6 +48,8 @@ from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOG: Final = logging.getLogger("dledger_client")
 
 
 def schema_for(options: Mapping[str, str]) -> str:
@@ -136,8 +139,8 @@ def topics_of(planner: Planner, settings: Settings) -> tuple[str, ...]:
 
 
 def freeze(planner: Planner, settings: Settings) -> ReadPlan:
-    """Return the plan of a batch read, held unless that is switched off."""
-    return planner.freeze(
+    """Return the plan of a batch read, held unless that is switched off; what is lost is logged."""
+    plan = planner.freeze(
         topics_of(planner, settings),
         settings.start,
         settings.end,
@@ -145,6 +148,9 @@ def freeze(planner: Planner, settings: Settings) -> ReadPlan:
         fail_on_data_loss=settings.fail_on_data_loss,
         only=settings.only,
     )
+    for gap in plan.gaps:
+        _LOG.warning("%s", gap.describe())
+    return plan
 
 
 def cut_plan(settings: Settings, plan: ReadPlan, queues: Sequence[Frozen]) -> list[InputPartition]:

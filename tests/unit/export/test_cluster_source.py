@@ -58,16 +58,18 @@ def test_where_queues_begin() -> None:
     log = {0: FakeQueue(times(DAY, DAY, DAY + 1, DAY + 1), minimum=1)}
     since = (DAY + 1) * MS_PER_DAY
 
-    def begin(**request: object) -> int:
-        wanted = FreezeRequest(TOPIC, **{"position": {}, **request})  # type: ignore[arg-type]
+    def begin(
+        position: Mapping[int, int], *, is_first: bool = False, since_ms: int | None = None
+    ) -> int:
+        wanted = FreezeRequest(TOPIC, position, is_first=is_first, since_ms=since_ms)
         return freeze(log, wanted)[0].start
 
-    assert begin(is_first=True) == 1
-    assert begin(is_first=True, since_ms=since) == 2
-    assert begin(position={0: 0}) == 0
-    assert begin() == 0
-    assert begin(since_ms=since) == 2
-    assert begin(since_ms=DAY * MS_PER_DAY) == 0, "what is trimmed may have been stored since"
+    assert begin({}, is_first=True) == 1
+    assert begin({}, is_first=True, since_ms=since) == 2
+    assert begin({0: 0}) == 0
+    assert begin({}) == 0
+    assert begin({}, since_ms=since) == 2
+    assert begin({}, since_ms=DAY * MS_PER_DAY) == 0, "what is trimmed may have been stored since"
 
 
 @pytest.mark.parametrize("today", [0, DAY - 1, DAY, DAY + 5_000, DAY_MAX, DAY_MAX + 1_000])
