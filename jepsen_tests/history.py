@@ -67,6 +67,7 @@ NEMESIS: Final = shapes.NEMESIS
 SKIPPED: Final = "skipped: "
 """How the row of a fault that could not be done begins to say why."""
 INTERRUPTED: Final = "interrupted"
+HEAL: Final = "heal"
 NO_FAULTS: Final = ("phase", "died", INTERRUPTED)
 """What the nemesis writes down and does not do."""
 NEVER: Final = (1 << 63) - 1
@@ -373,19 +374,37 @@ class Fault(NamedTuple):
         return node in words or "all" in words or words.isdisjoint(nodes)
 
 
-def faults_in_force(history: History) -> Iterator[Fault]:
-    """Yield each fault that was done: until the next "heal", or the end."""
-    begun: dict[str, int] = {}
-    in_force: list[tuple[Row, int]] = []
+def faults_in_force(history: History, *, unfinished: bool = False) -> Iterator[Fault]:
+    """Yield each fault that was done: until the next "heal", or the end.
+
+    With `unfinished` also those that were only begun, as when somebody breaks a run off: something
+    may have been done, to whom is not known.
+    """
+    begun: dict[str, Row] = {}
+    in_force: list[Fault] = []
     for row in history.faults:
-        if row.type is Kind.INVOKE:
-            begun[row.f] = row.t
-        elif row.type is Kind.OK and row.f == "heal":
-            yield from (Fault(f.f, f.k, start, row.t, f.i) for f, start in in_force)
-            in_force.clear()
-        elif row.type is Kind.OK and row.f not in NO_FAULTS:
-            in_force.append((row, begun.pop(row.f, row.t)))
-    yield from (Fault(f.f, f.k, start, history.ended, f.i) for f, start in in_force)
+        if row.f == HEAL:
+            if row.type is Kind.OK:
+                yield from _until(row.t, in_force, begun, unfinished=unfinished)
+        elif row.f not in NO_FAULTS:
+            first = begun.pop(row.f, row)
+            if row.type is Kind.INVOKE:
+                begun[row.f] = row
+            elif row.type is Kind.OK:
+                in_force.append(Fault(row.f, row.k, first.t, NEVER, row.i))
+    yield from _until(history.ended, in_force, begun, unfinished=unfinished)
+
+
+def _until(
+    end: int, in_force: list[Fault], begun: dict[str, Row], *, unfinished: bool
+) -> list[Fault]:
+    """Return what ends now, and forget it."""
+    ended = [fault._replace(end=end) for fault in in_force]
+    if unfinished:
+        ended += [Fault(row.f, "", row.t, end, row.i) for row in begun.values()]
+    in_force.clear()
+    begun.clear()
+    return ended
 
 
 def phase_of(history: History, name: str) -> int | None:

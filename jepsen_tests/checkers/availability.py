@@ -55,9 +55,11 @@ def recoveries(view: View) -> Iterator[tuple[Fault, int, int, Op | None]]:
     """Yield fault, since when, when the first write begun since was acknowledged, and that write.
 
     That is since it began, or since the last one began of those that came before the group had
-    recovered. The end of the history stands for a write that never came.
+    recovered. The end of the history stands for a write that never came; when a run was broken off
+    the beginning of the last one does: nobody tried any longer.
     """
     begins = [op.began for op in view.writes]
+    never = begins[-1] if begins and view.interrupted else view.history.ended
     earliest: list[Op | None] = [None] * (len(begins) + 1)
     for at in range(len(begins) - 1, -1, -1):
         op, later = view.writes[at], earliest[at + 1]
@@ -69,7 +71,7 @@ def recoveries(view: View) -> Iterator[tuple[Fault, int, int, Op | None]]:
         while True:
             at = bisect_right(begins, start)
             first = earliest[at]
-            ended = first.ended if first else view.history.ended
+            ended = first.ended if first else never
             next_start = bisect_right(starts, start)
             if next_start == len(starts) or starts[next_start] >= ended:
                 break
@@ -112,8 +114,8 @@ def liveness(view: View) -> Judgement:
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
     if not judgement.facts["looked_at"]:
         return judgement
-    if view.final_row is None:
-        judgement.unknown("there was no final phase")
+    if view.final_row is None or view.cut_short:
+        judgement.unknown(view.cut_short)
         return judgement
     tried = _by_place(view.sends[bisect_right(view.sends, view.final_row, key=lambda op: op.i) :])
     bounds = _by_place(op for op in view.ops("bounds") if view.is_final(op))

@@ -33,8 +33,8 @@ def acknowledged_loss(view: View) -> Judgement:
     _name_lost(view, judgement, lost)
     _lost_on_nodes(view, judgement)
     judgement.facts |= {"looked_at": looked_at, "lost": len(lost)}
-    if view.final_row is None:
-        judgement.unknown("there was no final phase")
+    if view.cut_short:
+        judgement.unknown(view.cut_short)
     elif unread:
         judgement.unknown(f"the places of {unread} values have no final read")
     return judgement
@@ -146,7 +146,8 @@ def unseen(view: View) -> Judgement:
 
     Jepsen's kafka workload (unseen): catches loss above the highest read, which C1 and C2 cannot.
     Final reads that end below the highest known offset leave unseen what lies above. Where a place
-    has no final read at all, only values count that nobody has ever read.
+    has no final read at all, only values count that nobody has ever read. Of a run that was broken
+    off nothing is unseen: its reads might have come to it.
     """
     judgement = Judgement("C3")
     looked_at = later = 0
@@ -155,7 +156,7 @@ def unseen(view: View) -> Judgement:
         looked_at += 1
         if sent.seen & FINAL or not sent.counts or sent.lowest < place.floor:
             continue
-        if view.final_row is None:
+        if view.final_row is None or view.cut_short:
             continue
         if sent.known_row > max(view.final_row, place.finally_asked):
             later += 1
@@ -168,8 +169,8 @@ def unseen(view: View) -> Judgement:
                 sent.rows(),
             )
     judgement.facts |= {"looked_at": looked_at, "acknowledged_too_late": later}
-    if view.final_row is None and looked_at:
-        judgement.unknown("there was no final phase")
+    if view.cut_short and looked_at:
+        judgement.unknown(view.cut_short)
     return judgement
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import INTERRUPTED, Kind, Op
+from jepsen_tests.history import Kind, Op
 
 MIB: Final = 1 << 20
 
@@ -36,9 +36,8 @@ def errors(view: View) -> Judgement:
             judgement.unknown(
                 f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
             )
-    for row in view.history.faults:
-        if row.f == INTERRUPTED:
-            judgement.unknown(f"the run was broken off by {row.k}")
+    if view.interrupted:
+        judgement.unknown(f"the run was broken off by {view.interrupted}")
     if ops:
         _shares(view, judgement)
     return judgement
@@ -111,6 +110,10 @@ def resources(view: View) -> Judgement:
         first.setdefault(op.node, op)
         if view.is_final(op):
             last[op.node] = op
+    judgement.facts["looked_at"] = len(rows)
+    if last and view.cut_short:  # they might have let go later
+        judgement.unknown(view.cut_short)
+        return judgement
     for node, op in sorted(last.items()):
         for name, allowance in ALLOWANCES.items():
             baseline, now = first[node].result[name], op.result[name]
@@ -122,5 +125,4 @@ def resources(view: View) -> Judgement:
                     f"{allowance.limit(baseline):.0f}",
                     (first[node].done, op.done),
                 )
-    judgement.facts["looked_at"] = len(rows)
     return judgement

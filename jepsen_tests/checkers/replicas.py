@@ -85,7 +85,8 @@ def raft_invariants(view: View) -> Judgement:
     judgement = Judgement("C16")
     statuses = [op for op in view.ops("status") if op.is_ok]
     _leaders(statuses, judgement)
-    _named(view, judgement)
+    if not view.interrupted:  # else it was not the end, where all should have heard of it
+        _named(view, judgement)
     lives = _Lives(view)
     by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
     by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)

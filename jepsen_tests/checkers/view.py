@@ -10,7 +10,15 @@ from functools import cached_property
 
 from jepsen_tests.checkers.log_view import LogView
 from jepsen_tests.checkers.readers import Readers
-from jepsen_tests.history import NEMESIS, Fault, History, Kind, Op, faults_in_force
+from jepsen_tests.history import (
+    INTERRUPTED,
+    NEMESIS,
+    Fault,
+    History,
+    Kind,
+    Op,
+    faults_in_force,
+)
 
 NS: int = 1_000_000_000
 
@@ -58,6 +66,24 @@ class View:
         """The row that began phase "final"."""
         return self.phase_row("final")
 
+    @cached_property
+    def interrupted(self) -> str:
+        """The signal by which somebody broke the run off; empty: nobody did."""
+        signals = (row.k or "a signal" for row in self.history.faults if row.f == INTERRUPTED)
+        return next(signals, "")
+
+    @property
+    def cut_short(self) -> str:
+        """Why nothing can be concluded from what is not there in the end; empty: it can.
+
+        What is there and wrong counts all the same.
+        """
+        if self.final_row is None:
+            return "there was no final phase"
+        if self.interrupted:
+            return f"the run was broken off by {self.interrupted} in its final phase"
+        return ""
+
     def is_final(self, op: Op) -> bool:
         """Say whether an operation was invoked in the final phase."""
         return self.final_row is not None and op.i > self.final_row
@@ -68,8 +94,8 @@ class View:
 
     @cached_property
     def faults(self) -> list[Fault]:
-        """Every fault with the time in which it was in force."""
-        return list(faults_in_force(self.history))
+        """Every fault with the time in which it was in force, or may have been."""
+        return list(faults_in_force(self.history, unfinished=True))
 
     @cached_property
     def log(self) -> LogView:

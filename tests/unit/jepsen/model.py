@@ -21,7 +21,7 @@ CONSUMERS = 3
 """How many of them only read."""
 CHUNK = 7
 """Values that the final reader gets at a time."""
-ERRORS = ["NOT_LEADER", "DEADLINE", "OFFSET_BEHIND"]
+ERRORS = ["NOT_LEADER", "DEADLINE", "OFFSET_BEHIND", "CANCELLED"]
 
 Effect = Callable[[], Any]
 
