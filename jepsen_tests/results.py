@@ -28,7 +28,7 @@ class Outcome:
     results: Mapping[str, Any]
     fault_seconds: float
     gaps: Sequence[tuple[str, float]]
-    """Of each fault: its name, and seconds until a send that began after it was acknowledged."""
+    """Of each fault: its name, and seconds until a write that began after it was acknowledged."""
 
     @property
     def findings(self) -> dict[str, int]:
@@ -52,10 +52,7 @@ def _read(path: Path) -> Outcome:
     return Outcome(
         results=json.loads(path.read_text()),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in faults),
-        gaps=[
-            (fault.name, seconds(ended - start))
-            for fault, start, ended, _ in recoveries(View(history))
-        ],
+        gaps=[(each.fault.name, each.took) for each in recoveries(View(history))],
     )
 
 

@@ -1,14 +1,14 @@
 """C17, C18: how long nobody could write, and whether all is well again in the end."""
 
 import statistics
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Final
+from collections.abc import Iterable
+from itertools import accumulate, groupby, pairwise
+from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.judgement import Judgement
-from jepsen_tests.checkers.view import View, seconds
+from jepsen_tests.checkers.view import NS, View, seconds
 from jepsen_tests.history import Fault, Op, Row
 
 MAY_END: Final = (
@@ -16,47 +16,55 @@ MAY_END: Final = (
     "deletion", "stale-blocks", "starve",
 )  # fmt: skip
 """How faults begin after which a member may rightly end: its disk or memory failed it."""
+FAULTS_SHOWN: Final = 6
+"""Of a chain, in the rows of its anomaly."""
+
+
+class Recovery(NamedTuple):
+    """A fault, when the first write that began after it was acknowledged (ns), and that write."""
+
+    fault: Fault
+    ended: int
+    first: Op | None
+    """None: it never came, and `ended` is when that is known from."""
+
+    @property
+    def took(self) -> float:
+        """Seconds from the fault's beginning on, whatever else began meanwhile."""
+        return seconds(self.ended - self.fault.start)
 
 
 def recovery_time(view: View) -> Judgement:
     """C17. After a fault begins, a write invoked after it is acknowledged within the budget.
 
     One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
-    Faults that were in force together have all their budgets together, and when one begins before
-    the group recovered from another, the clock starts anew for both. A fault after which nobody
-    wrote again tells nothing. Figures: median and worst per class, and the longest time without an
-    acknowledged send, per place and overall.
+    Faults that begin before the group recovered from the first are a chain: it is measured from its
+    first fault on. Their budgets are added, with those of what was in force or not recovered from
+    when it began. But quiet times, with nothing in force, do not add up to more than the largest of
+    them: so that a group that never recovers is not excused by the next fault for ever. A fault
+    after which nobody wrote again tells nothing. Figures: median and worst per class, and the
+    longest time without an acknowledged send, per place and overall.
     """
     judgement = Judgement("C17")
-    budgets: dict[str, float] = view.header.notes.get("budgets", {})
+    found = recoveries(view)
     times: defaultdict[str, list[float]] = defaultdict(list)
-    for fault, start, ended, first in recoveries(view):
-        took = seconds(ended - start)
-        times[fault.name].append(took)
-        together = [o.name for o in view.faults if o.start < fault.end and fault.start < o.end]
-        budget = sum(budgets.get(name, 0.0) for name in together)
-        if fault.name in budgets and took > budget:
-            judgement.add(
-                "too-slow",
-                f"{fault.name} {fault.targets}: no write that began later was acknowledged for "
-                f"{took} s; the budget is {budget} s",
-                (fault.row, first.i, first.done) if first else (fault.row,),
-            )
-    judgement.facts["looked_at"] = sum(map(len, times.values()))
-    for name, each in sorted(times.items()):
-        judgement.facts[f"{name}_count"] = len(each)
-        judgement.facts[f"{name}_p50_s"] = statistics.median(each)
-        judgement.facts[f"{name}_max_s"] = max(each)
+    for each in found:
+        times[each.fault.name].append(each.took)
+    _judge_chains(view, found, judgement)
+    judgement.facts["looked_at"] = len(found)
+    for name, took in sorted(times.items()):
+        judgement.facts[f"{name}_count"] = len(took)
+        judgement.facts[f"{name}_p50_s"] = statistics.median(took)
+        judgement.facts[f"{name}_max_s"] = max(took)
     _gaps(view, judgement)
     return judgement
 
 
-def recoveries(view: View) -> Iterator[tuple[Fault, int, int, Op | None]]:
-    """Yield fault, since when, when the first write begun since was acknowledged, and that write.
+def recoveries(view: View) -> list[Recovery]:
+    """Return how the group recovered from each fault after which somebody wrote, as they began.
 
-    That is since it began, or since the last one began of those that came before the group had
-    recovered. The end of the history stands for a write that never came; when a run was broken off
-    the beginning of the last one does: nobody tried any longer.
+    The end of the history stands for a write that never came; when a run was broken off the
+    beginning of the last one does: nobody tried any longer.
     """
     begins = [op.began for op in view.writes]
     never = begins[-1] if begins and view.interrupted else view.history.ended
@@ -65,19 +73,52 @@ def recoveries(view: View) -> Iterator[tuple[Fault, int, int, Op | None]]:
         op, later = view.writes[at], earliest[at + 1]
         is_earlier = op.is_ok and (later is None or op.ended < later.ended)
         earliest[at] = op if is_earlier else later
-    starts = sorted(fault.start for fault in view.faults)
-    for fault in view.faults:
-        start = fault.start
-        while True:
-            at = bisect_right(begins, start)
-            first = earliest[at]
-            ended = first.ended if first else never
-            next_start = bisect_right(starts, start)
-            if next_start == len(starts) or starts[next_start] >= ended:
-                break
-            start = starts[next_start]
+    found: list[Recovery] = []
+    for fault in sorted(view.faults, key=lambda fault: fault.start):
+        at = bisect_right(begins, fault.start)
         if at < len(begins):
-            yield fault, start, ended, first
+            first = earliest[at]
+            found.append(Recovery(fault, first.ended if first else never, first))
+    return found
+
+
+def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> None:
+    budgets: dict[str, float] = view.header.notes.get("budgets", {})
+    faults = sorted(view.faults, key=lambda fault: fault.start)
+    # Until when each troubles the group: healed, and recovered from. So long at least, from it on
+    # or from an earlier one; what nobody wrote after stands last.
+    recovered = [each.ended for each in found] + [0] * (len(faults) - len(found))
+    until = [max(fault.end, ended) for fault, ended in zip(faults, recovered, strict=True)]
+    reach = list(accumulate(until, max))
+    for _, chain in groupby(found, key=lambda each: each.ended):
+        head = next(chain)
+        low = bisect_right(reach, head.fault.start)
+        high = bisect_left(faults, head.ended, key=lambda fault: fault.start)
+        places = [at for at in range(low, high) if until[at] > head.fault.start]
+        together = [faults[at] for at in places]
+        if not all(fault.name in budgets for fault in together):
+            continue
+        budget = _budget(together, head, budgets)
+        if head.took > budget:
+            more = f" and {len(together) - 1} more with it" if len(together) > 1 else ""
+            rows = [fault.row for fault in together[:FAULTS_SHOWN]]
+            judgement.add(
+                "too-slow",
+                f"{head.fault.name} {head.fault.targets}{more}: no write that began later was "
+                f"acknowledged for {head.took} s; the budget is {budget} s",
+                (*rows, head.first.i, head.first.done) if head.first else rows,
+            )
+
+
+def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float]) -> float:
+    """Return all budgets together, but beside the time with faults in force only the largest."""
+    each = [budgets[fault.name] for fault in together]
+    in_force, at = 0, head.fault.start
+    for fault in together:
+        end = min(fault.end, head.ended)
+        in_force += max(0, end - max(at, fault.start))
+        at = max(at, end)
+    return round(min(sum(each), in_force / NS + max(each)), 3)
 
 
 def _gaps(view: View, judgement: Judgement) -> None:

@@ -180,6 +180,32 @@ def an_applied_index_goes_back_after_a_death() -> Story:
 
 
 @shows("too-slow")
+def every_fault_begins_before_the_group_recovered_from_the_one_before() -> Story:
+    # Each alone is within its budget, and so are all: but it had quiet times enough.
+    story = Story(budgets={"kill": 1.0})
+    for number in range(10):
+        story.fault("kill", f"n{number % 3 + 1}").wait(100).fault("heal", "").wait(200)
+        story.lose(10 + number, f"{10 + number}-1")
+    return story.send(1, "1-1", 0)
+
+
+@shows("too-slow")
+def a_chain_of_faults_that_is_longer_than_all_their_budgets() -> Story:
+    story = Story(budgets={"kill": 0.5, "pause": 0.5})
+    for fault in ("kill", "pause", "kill"):
+        story.fault(fault).wait(900).fault("heal", "").lose(
+            len(story.rows) + 9, f"{len(story.rows)}-1"
+        )
+    return story.send(1, "1-1", 0)
+
+
+@shows("too-slow")
+def one_more_fault_when_all_is_over_excuses_nothing() -> Story:
+    story = Story(budgets={"kill": 0.5, "pause": 0.5}).fault("kill").lose(2, "2-1").wait(1500)
+    return story.fault("pause", "n2")
+
+
+@shows("too-slow")
 def too_long_after_the_last_of_several_faults() -> Story:
     story = Story(budgets={"kill": 0.5, "pause": 0.5}).fault("kill").wait(400).fault("pause", "n2")
     return story.begin_send(1, "1-1").wait(1500).end(1, [0, 1])

@@ -4,6 +4,7 @@ from typing import Any
 
 from jepsen_tests.history import Kind, Op
 from tests.unit.jepsen.injections import Broken, names
+from tests.unit.jepsen.model import FAULTS
 from tests.unit.jepsen.stories import NODES
 
 
@@ -101,7 +102,7 @@ def apply_beyond_the_log(b: Broken) -> bool:
 
 @names("too-slow")
 def take_too_long(b: Broken) -> bool:
-    b.story.head.notes["budgets"] = dict.fromkeys(("kill", "pause", "partition"), 0.0)
+    b.story.head.notes["budgets"] = dict.fromkeys(FAULTS, 0.0)
     faults = [row for row in b.rows if row.f in b.story.head.notes["budgets"]]
     return bool(faults)
 

@@ -19,6 +19,7 @@ SLOTS = 8
 """Processes at a time."""
 CONSUMERS = 3
 """How many of them only read."""
+FAULTS = ("kill", "pause", "partition", "transfer")
 CHUNK = 7
 """Values that the final reader gets at a time."""
 ERRORS = ["NOT_LEADER", "DEADLINE", "OFFSET_BEHIND", "CANCELLED"]
@@ -313,7 +314,7 @@ class World:
         if self.random.random() < 0.4:
             self._heal()
             return
-        fault = self.random.choice(["kill", "pause", "partition", "transfer"])
+        fault = self.random.choice(FAULTS)
         node = self.random.choice(NODES)
         if fault == "kill":
             member = self.members[node]

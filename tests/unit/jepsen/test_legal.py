@@ -242,10 +242,26 @@ def recovery_within_the_budget() -> Story:
 
 
 @legal
-def the_clock_starts_anew_when_another_fault_begins_before_recovery() -> Story:
-    story = Story(budgets={"kill": 0.5, "pause": 0.5}).send(1, "1-1", 0).fault("kill").wait(900)
-    story.fault("heal", "").fault("pause", "n2").wait(900).fault("heal", "").fault("kill")
+def faults_that_follow_each_other_have_their_budgets_together() -> Story:
+    story = Story(budgets={"kill": 0.5, "pause": 0.5}).send(1, "1-1", 0).fault("kill").wait(400)
+    story.fault("heal", "").fault("pause", "n2").wait(400).fault("heal", "").fault("kill")
+    story.wait(400)
     return story.send(1, "1-2", 1).final("1-1 1-2").send(1, "1-3", 2)
+
+
+@legal
+def a_fault_begins_while_the_budget_of_the_one_before_it_lasts() -> Story:
+    # Its own would be over; the write that ends the first one's time began before it.
+    story = Story(budgets={"kill-all": 3.0, "kill": 0.2}).send(1, "1-1", 0).fault("kill-all", "all")
+    story.fault("heal", "").begin_send(2, "2-1").wait(800).fault("kill", "n2").begin_send(3, "3-1")
+    story.fault("heal", "").wait(700).end(2, [1, 1]).wait(100).end(3, [2, 1])
+    return story.final("1-1 2-1 3-1").send(1, "1-3", 3)
+
+
+@legal
+def a_fault_of_a_class_without_a_budget_is_not_judged() -> Story:
+    story = Story(budgets={"kill": 0.2}).send(1, "1-1", 0).fault("kill").fault("new-one", "n2")
+    return story.wait(900).send(1, "1-2", 1).final("1-1 1-2").send(1, "1-3", 2)
 
 
 @legal
