@@ -7,15 +7,11 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from typing import Final, NamedTuple
 
+from jepsen_tests.checkers.deaths import unexcused_deaths
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import NS, View, seconds
-from jepsen_tests.history import Fault, Op, Row
+from jepsen_tests.history import Fault, Op
 
-MAY_END: Final = (
-    "failing-sync", "hung-sync", "full-disk", "power-cut", "next-quorum", "bit-flips", "truncation",
-    "deletion", "stale-blocks", "starve",
-)  # fmt: skip
-"""How faults begin after which a member may rightly end: its disk or memory failed it."""
 FAULTS_SHOWN: Final = 6
 """Of a chain, in the rows of its anomaly."""
 
@@ -142,14 +138,13 @@ def liveness(view: View) -> Judgement:
     """C18. In the final phase every place takes writes and can be read, and all members agree.
 
     Their last statuses show one leader and followers, of one term, that have committed and applied
-    the same; each gave up what it holds of every place (drains). No member ended by itself, unless
-    a fault that may end it had hit it before ("died"). Not judged: places to which nobody tried to
-    send in that phase (unknown), members when nobody asked any.
+    the same; each gave up what it holds of every place (drains). No member ended by itself without
+    a fault that excuses it ("died", see `deaths`). Not judged: places to which nobody tried to send
+    in that phase (unknown), members when nobody asked any.
     """
     judgement = Judgement("C18")
-    for row in view.history.faults:
-        if row.f == "died" and not _may_have_ended(view, row):
-            judgement.add("died", f"{row.k} ended by itself: {row.err}", (row.i,))
+    for row in unexcused_deaths(view):
+        judgement.add("died", f"{row.k} ended by itself: {row.err}", (row.i,))
     places = _by_place(view.sends)
     asked = view.ops("status", "entries")
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
@@ -167,15 +162,6 @@ def liveness(view: View) -> Judgement:
         _is_converged(view, judgement)
     _is_drained(view, judgement)
     return judgement
-
-
-def _may_have_ended(view: View, died: Row) -> bool:
-    return any(
-        fault.start < died.t
-        and fault.name.startswith(MAY_END)
-        and fault.hits(died.k, view.header.nodes)
-        for fault in view.faults
-    )
 
 
 def _by_place(sends: Iterable[Op]) -> defaultdict[str, list[Op]]:
@@ -208,10 +194,11 @@ def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
 
 
 def _is_converged(view: View, judgement: Judgement) -> None:
-    answers = view.final("status", "entries")
-    silent = sorted(set(view.header.nodes) - {op.node for op in answers})
+    # Its entries do not stand for its status; they may be missing: a long log is not told.
+    f = "status" if view.ops("status") else "entries"
+    silent = sorted(set(view.header.nodes) - {op.node for op in view.final(f)})
     if silent:
-        judgement.add("not-converged", f"no answer in the final phase from {', '.join(silent)}")
+        judgement.add("not-converged", f"no {f} in the final phase from {', '.join(silent)}")
     last: dict[str, Op] = {}
     for op in sorted(view.final("status"), key=lambda op: op.done):
         last[op.node] = op

@@ -22,7 +22,7 @@ def replica_equality(view: View) -> Judgement:
 
     Compared up to the smaller applied index of each two members: an entry above it may yet be
     replaced. Equal applied indices mean equal digests. A member holds all that it has applied, from
-    its first entry on.
+    its first entry on, and at least one entry: the newest is never trimmed.
     """
     judgement = Judgement("C15")
     rows = view.final("entries")
@@ -53,10 +53,11 @@ def _compare_entries(
     """Compare applied entries with those seen so far; name the first one that differs."""
     first, terms, crcs = op.result["first"], op.result["terms"], op.result["crcs"]
     end = first + len(terms)
-    if terms and end <= op.result["applied"]:
+    if op.result["applied"] and (not terms or end <= op.result["applied"]):
+        holds = f"{first} to {end - 1}" if terms else "none"
         judgement.add(
             "missing-entry",
-            f"{op.node} has applied {op.result['applied']} entries, and holds {first} to {end - 1}",
+            f"{op.node} has applied {op.result['applied']} entries, and holds {holds}",
             (op.i, op.done),
         )
     named = False

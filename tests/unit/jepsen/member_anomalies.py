@@ -47,6 +47,12 @@ def an_applied_entry_is_missing() -> Story:
     return of_members(("n1", "entries", entries([7, 8, 9])), ("n2", "entries", entries([7, 8], 3)))
 
 
+@shows("missing-entry")
+def a_log_is_empty_of_which_something_is_applied() -> Story:
+    empty = {"first": 0, "terms": [], "crcs": [], "applied": 2, "digest": "aa"}
+    return of_members(("n1", "entries", entries([7, 8])), ("n2", "entries", empty))
+
+
 @shows("other-leader")
 def another_leader_is_named_in_a_term() -> Story:
     story = Story().on("n1", "status", status("leader", 2, leader="n1"))
@@ -145,6 +151,16 @@ def a_member_is_silent_in_the_end() -> Story:
     return story.on("n2", "status", status())
 
 
+@shows("not-converged")
+def a_member_tells_its_entries_and_no_status() -> Story:
+    story = Story().phase("final").on("n1", "status", status("leader"))
+    story.on("n2", "status", status()).invoke(103, "status", node="n3")
+    story.end(103, kind=Kind.FAIL, err="UNAVAILABLE: n3")
+    for node in ("n1", "n2", "n3"):
+        story.on(node, "entries", entries([7]))
+    return story
+
+
 def in_the_end(**other: Any) -> Story:
     """Two members that agree, and a third of which something else is said."""
     story = Story().phase("final").on("n1", "status", status("leader"))
@@ -228,6 +244,36 @@ def a_member_is_behind_in_the_end() -> Story:
 @shows("died")
 def a_member_ends_by_itself() -> Story:
     return Story().fault("failing-sync", "n2").fault("heal", "").fault("died", "n1")
+
+
+@shows("died")
+def a_member_ends_long_after_its_disk_was_healed() -> Story:
+    story = Story().fault("full-disk", "n1").fault("heal", "").fault("pause", "n2")
+    return story.fault("heal", "").fault("died", "n1")
+
+
+@shows("died")
+def a_member_ends_again_after_it_was_healed_and_restarted() -> Story:
+    story = Story().fault("full-disk", "n1").fault("heal", "").fault("died", "n1")
+    return story.fault("died", "n1")
+
+
+@shows("died")
+def a_member_ends_that_only_stood_still_while_another_lost_its_disk() -> Story:
+    story = Story().fault("next-quorum", "n1 late, n2 forgot, n3 knew")
+    return story.fault("died", "n3").fault("heal", "")
+
+
+@shows("died")
+def a_member_ends_when_its_damaged_folder_was_set_aside() -> Story:
+    story = Story().on("n1", "status", status()).fault("bit-flips", "n1, state 3 bits flipped")
+    story.fault("heal", "").fault("died", "n1").on("n1", "status", status(incarnation=2))
+    return story.fault("heal", "").fault("died", "n1")
+
+
+@shows("died")
+def a_member_ends_beside_one_that_was_damaged() -> Story:
+    return Story().fault("bit-flips", "n1, state 3 bits flipped").fault("died", "n2")
 
 
 # Outcomes: C19, C20.

@@ -302,6 +302,56 @@ def a_member_ends_whose_disk_failed() -> Story:
     return Story().fault("failing-sync", "n2").fault("died", "n2").fault("heal", "")
 
 
+@legal
+def a_member_was_about_to_end_when_its_disk_was_healed() -> Story:
+    # Somebody looks at each heal: this is found at the next one.
+    story = Story().fault("hung-sync", "n2").fault("heal", "").fault("pause", "n1")
+    return story.fault("died", "n2").fault("heal", "")
+
+
+@legal
+def a_member_ends_again_and_again_while_its_disk_is_full() -> Story:
+    story = Story().fault("full-disk", "n2").fault("died", "n2").fault("died", "n2")
+    return story.fault("heal", "").fault("died", "n2")
+
+
+@legal
+def a_member_finds_its_damage_late() -> Story:
+    story = Story().on("n2", "status", status()).fault("stale-blocks", "n2, block at 0 is old")
+    for _ in range(3):
+        story.fault("heal", "").on("n2", "status", status()).fault("pause", "n1")
+    return story.fault("died", "n2").fault("heal", "")
+
+
+@legal
+def a_member_that_never_told_its_incarnation_finds_its_damage() -> Story:
+    story = Story().fault("deletion", "n2, meta deleted").fault("heal", "")
+    story.on("n2", "status", status()).on("n2", "status", status(incarnation=2))
+    return story.fault("died", "n2")
+
+
+@legal
+def it_is_not_known_whose_disk_failed() -> Story:
+    return Story().fault("full-disk", "").fault("died", "n3").fault("heal", "")
+
+
+@legal
+def a_log_that_is_too_long_is_not_told() -> Story:
+    story = members_agree_in_the_end()
+    for node in ("n1", "n2", "n3"):
+        story.invoke(100 + int(node[1:]), "entries", node=node)
+        story.end(100 + int(node[1:]), kind=Kind.FAIL, err="INVALID_ARGUMENT: more than")
+    return story
+
+
+@legal
+def a_member_that_has_applied_nothing_has_an_empty_log() -> Story:
+    story, nothing = Story().phase("final"), entries([])
+    for node in ("n1", "n2", "n3"):
+        story.on(node, "entries", nothing)
+    return story
+
+
 @pytest.mark.parametrize("story", STORIES, ids=[story.__name__ for story in STORIES])
 def test_nothing_is_named(story: Callable[[], Story]) -> None:
     history = story().history()

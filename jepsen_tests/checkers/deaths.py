@@ -1,0 +1,72 @@
+"""Which members ended by themselves without a fault that may rightly end them.
+
+A fault excuses the members that it hit, and no longer than it troubles them. What fails while it is
+in force does so until it was healed; a death is found at the next look, which is that heal, or,
+where it was under way then, the one after: the excuse of a fault that was healed serves once.
+Damage lies in a folder until somebody reads it, however long that takes; it is gone when the member
+has another incarnation: its folder was set aside, or wiped.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import HEAL, Fault, Kind, Op, Row
+
+MAY_END: Final = (
+    "failing-sync", "hung-sync", "full-disk", "power-cut", "next-quorum", "starve",
+)  # fmt: skip
+"""How faults begin after which a member may rightly end: its disk or memory failed it."""
+DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
+"""The same of those that leave something in its folder which it may find at any later time."""
+_FORGETFUL: Final = re.compile(r"([\w.-]+) forgot\b")
+"""Whom of several a next-quorum hit in its disk; the others stood still."""
+
+
+def unexcused_deaths(view: View) -> Iterator[Row]:
+    """Yield the rows of members that ended, and had no reason to."""
+    statuses: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("status"):
+        if op.is_ok:
+            statuses[op.node].append(op)
+    faults = [fault for fault in view.faults if fault.name.startswith((*MAY_END, *DAMAGES))]
+    earlier: defaultdict[str, list[int]] = defaultdict(list)
+    healed = 0
+    for row in view.history.faults:
+        if row.type is not Kind.OK:
+            continue
+        if row.f == HEAL:
+            healed = row.t
+        elif row.f == "died":
+            excuses = (
+                _lies_there(fault, row.t, statuses[row.k])
+                if fault.name.startswith(DAMAGES)
+                else _troubles(fault, row.t, healed, earlier[row.k])
+                for fault in faults
+                if fault.start < row.t and _hit(fault, row.k, view)
+            )
+            if not any(excuses):
+                yield row
+            earlier[row.k].append(row.t)
+
+
+def _hit(fault: Fault, node: str, view: View) -> bool:
+    forgetful = _FORGETFUL.search(fault.targets)
+    return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
+
+
+def _troubles(fault: Fault, died: int, healed: int, earlier: list[int]) -> bool:
+    """Say whether a fault was in force, or healed by the last heal and no death found since."""
+    return fault.end >= died or (
+        fault.end >= healed and not any(fault.end < before for before in earlier)
+    )
+
+
+def _lies_there(fault: Fault, died: int, statuses: list[Op]) -> bool:
+    """Say whether damage may lie in the folder still: no other incarnation was seen since."""
+    before = [op for op in statuses if op.ended <= fault.start]
+    since = [op for op in statuses if fault.start < op.began and op.ended < died]
+    known = before[-1].result["incarnation"] if before else None
+    return known is None or all(op.result["incarnation"] == known for op in since)
