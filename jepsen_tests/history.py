@@ -14,7 +14,8 @@ the line before; so an edited, missing or doubled line is named.
 An operation is a row `invoke` and at most one of `ok`, `fail` (certainly did not happen) or `info`
 (may have happened, or may still happen); one without is `info`. A process does one operation at a
 time. After an `info` a process number is not used again: whatever it did is concurrent with all
-that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter>".
+that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter>"; a resend alone
+has those of a send before it, all of them, to the same place.
 
     f         k              v of invoke              v of ok
     send      place          [value, ...]             [offset of the first, term or 0]

@@ -2,7 +2,8 @@
 
 Owns one table: for each function what `k` names, what `v` is when it is invoked and when it is ok.
 A row that does not fit is described by its field, the value, and what is allowed; its line is named
-by who reads.
+by who reads. Rows are also held against those before: time goes on, a value is sent once and only
+repeated as it was, an operation ends where it began.
 """
 
 import difflib
@@ -22,7 +23,11 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 Value = Annotated[str, msgspec.Meta(min_length=1)]
 Values = Annotated[list[Value], msgspec.Meta(min_length=1)]
 Runs = list[tuple[str, Natural, Values]]
-Place = Annotated[str, msgspec.Meta(pattern=r"^[^@]+/[0-9]+$")]
+_NAME: Final = "[%|a-zA-Z0-9_-]+"
+"""What names of topics and consumer groups consist of, as in `dledger_proto.names`."""
+_PLACE: Final = rf"{_NAME}/(?:0|[1-9][0-9]*)"
+Place = Annotated[str, msgspec.Meta(pattern=rf"^{_PLACE}\Z")]
+OfGroup = Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}@{_PLACE}\Z")]
 
 
 class Entries(msgspec.Struct):
@@ -93,13 +98,13 @@ OFFSET: Final = What(Natural, "an offset: a number from 0 on")
 SENT: Final = What(Values, 'a list of values: ["1-1", ...]')
 STORED: Final = What(tuple[Natural, Natural], "[offset of the first value, term or 0]")
 READ: Final = What(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
-BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum]")
+BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum], the first not above the second")
 NUMBER: Final = What(int, "a number")
 MAYBE: Final = What(int | None, "a number or null")
-REGISTER: Final = What(Value, "the name of a register")
-OF_GROUP: Final = What(
-    Annotated[str, msgspec.Meta(pattern=r"^.+@[^@]+/[0-9]+$")], 'a register: "group@topic/queue"'
+REGISTER: Final = What(
+    Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z")], "the name of a register"
 )
+OF_GROUP: Final = What(OfGroup, 'a register: "group@topic/queue"')
 EMPTY: Final = What(Annotated[str, msgspec.Meta(max_length=0)], "empty")
 ASSIGNED: Final = What(dict[Place, Natural], '{"topic/queue": offset, ...}')
 
@@ -160,11 +165,17 @@ class Row(Protocol):
 
 
 class Shapes:
-    """Looks at the rows of one history, in order."""
+    """Looks at the rows of one history, in order; they are known to pair."""
 
     def __init__(self, nodes: tuple[str, ...]) -> None:
         self._nodes = nodes
         self._t = 0
+        self._sent: dict[str, tuple[str, list[str]]] = {}
+        """Of each value the place and the list of values it was sent in."""
+        self._places: set[str] = set()
+        """That were found to be good, in what was read."""
+        self._asked: dict[int, tuple[str, str]] = {}
+        """Of each process `k` and `node` of its last invocation."""
         self._keys: set[tuple[str, str]] = set()
         """Of functions, as far as they were found to be good: there are few, in many rows."""
 
@@ -181,23 +192,64 @@ class Shapes:
         if shape is None:
             return f"f is {_shown(row.f)}, allowed are {_names(row.f, SHAPES)}"
         if row.type == "invoke":
+            self._asked[row.p] = row.k, row.node
             return self._wrong_of_invocation(row, shape)
-        return _unlike("v", row.v, shape.found if row.type == "ok" else NOTHING, row)
+        if row.k or row.node:
+            k, node = self._asked[row.p]
+            for field, said, asked in (("k", row.k, k), ("node", row.node, node)):
+                if said not in ("", asked):
+                    return f"{field} of {row.f} ({row.type}) is {_shown(said)}, it began as {asked}"
+        if row.type != "ok":
+            return _unlike("v", row.v, NOTHING, row)
+        return _unlike("v", row.v, shape.found, row) or self._wrong_of_result(row)
+
+    def _wrong_of_result(self, row: Row) -> str:
+        if row.f == "bounds" and row.v[0] > row.v[1]:
+            return f"v of bounds (ok) is {_shown(row.v)}, allowed is {BOUNDS.said}"
+        if row.f == "drain":
+            place = self._asked[row.p][0]
+            other = next((run[0] for run in row.v if run[0] != place), None)
+            return "" if other is None else _unlike_place(other, row, place)
+        if row.f == "poll":
+            for run in row.v:
+                if run[0] not in self._places:
+                    if not PLACE.fits(run[0]):
+                        return _unlike_place(run[0], row, PLACE.said)
+                    self._places.add(run[0])
+        return ""
+
+    def _wrong_of_values(self, row: Row) -> str:
+        if row.f == "resend":
+            if self._sent.get(row.v[0]) == (row.k, row.v):
+                return ""
+            return f"v of resend is {_shown(row.v)}, allowed is what was sent to {row.k} before"
+        values, sent = row.v, (row.k, row.v)
+        is_new = len(values) == 1 or len(set(values)) == len(values)
+        for value in values:
+            is_new = is_new and self._sent.setdefault(value, sent) is sent
+        if is_new:
+            return ""
+        return f"v of {row.f} is {_shown(values)}, allowed are values that were never sent before"
 
     def _wrong_of_invocation(self, row: Row, shape: Shape) -> str:
-        if shape.of_member and row.node not in self._nodes:
+        if (row.node or shape.of_member) and row.node not in self._nodes:
             return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
         if (row.f, row.k) not in self._keys:
             if wrong := _unlike("k", row.k, shape.k, row):
                 return wrong
             self._keys.add((row.f, row.k))
-        return _unlike("v", row.v, shape.asked, row)
+        wrong = _unlike("v", row.v, shape.asked, row)
+        return self._wrong_of_values(row) if not wrong and shape.asked is SENT else wrong
 
     def _wrong_of_nemesis(self, row: Row) -> str:
         if row.f == "phase" and row.k not in PHASES:
             return f"k of a phase is {_shown(row.k)}, allowed are {', '.join(PHASES)}"
         if not re.fullmatch(r"[\w-]+", row.f):
             return f"f of the nemesis is {_shown(row.f)}, allowed is the name of a fault"
+        if row.type == "fail":
+            return f"type of the nemesis's {row.f} is fail, allowed are invoke, ok and info"
+        if row.f == "died" and row.k not in self._nodes:
+            return f"k of died is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
         return _unlike("v", row.v, NOTHING, row)
 
 
@@ -214,6 +266,10 @@ def _unlike(field: str, value: Any, what: What, row: Row) -> str:
     if what.fits(value):
         return ""
     return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
+
+
+def _unlike_place(name: str, row: Row, allowed: str) -> str:
+    return f"the place of a run of {row.f} is {_shown(name)}, allowed is {allowed}"
 
 
 def _shown(value: Any) -> str:

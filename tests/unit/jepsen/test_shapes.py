@@ -43,7 +43,7 @@ WRONG: list[tuple[str, Any, Any, str]] = [
     ("send", "1-1", [0, 1], 'v of send (invoke) is "1-1"'),
     ("send", ["1-1", 5], [0, 1], 'v of send (invoke) is ["1-1",5]'),
     ("send", ["1-1"], None, "v of send (ok) is null, allowed is [offset of the first value, term"),
-    ("resend", ["1-1"], [-1, 0], "v of resend (ok) is [-1,0]"),
+    ("send", ["1-1"], [-1, 0], "v of send (ok) is [-1,0]"),
     ("zombie-send", ["1-1"], [1], "v of zombie-send (ok) is [1]"),
     ("assign", {"t": 0}, None, 'v of assign (invoke) is {"t":0}'),
     ("assign", {"t/0": -1}, None, 'v of assign (invoke) is {"t/0":-1}'),
@@ -51,12 +51,16 @@ WRONG: list[tuple[str, Any, Any, str]] = [
     ("poll", None, [["t/0", 0, []]], "v of poll (ok) is"),
     ("poll", None, [["t/0", "0", ["1-1"]]], "v of poll (ok) is"),
     ("trim", -5, 0, "v of trim (invoke) is -5, allowed is an offset: a number from 0 on"),
+    ("poll", None, [["t", 0, ["1-1"]]], 'the place of a run of poll is "t", allowed is a place'),
+    ("poll", None, [["t/0\n", 0, ["1-1"]]], 'the place of a run of poll is "t/0\\n", allowed is'),
     ("bounds", None, [1], "v of bounds (ok) is [1], allowed is [minimum, maximum]"),
+    ("bounds", None, [9, 3], "v of bounds (ok) is [9,3], allowed is [minimum, maximum], the first"),
     ("commit", 1.5, None, "v of commit (invoke) is 1.5"),
     ("committed", None, "7", 'v of committed (ok) is "7", allowed is a number or null'),
     ("set", None, None, "v of set (invoke) is null, allowed is a number"),
     ("get", None, [], "v of get (ok) is []"),
     ("drain", None, {}, "v of drain (ok) is {}"),
+    ("drain", None, [["u/1", 0, ["1-1"]]], 'place of a run of drain is "u/1", allowed is t/0'),
     ("status", None, STATUS | {"term": -1}, "v of status (ok) is"),
     ("status", None, {"role": "leader"}, "allowed is role, term, leader, commit"),
     ("entries", None, ENTRIES | {"crcs": []}, "v of entries (ok) is"),
@@ -85,6 +89,12 @@ def test_a_value_that_does_not_fit_is_named(
     [
         ("bounds", "t", 'k of bounds (invoke) is "t", allowed is a place: "topic/queue"'),
         ("bounds", "t/x", 'k of bounds (invoke) is "t/x"'),
+        ("bounds", "t/0\n", 'k of bounds (invoke) is "t/0\\n", allowed is a place'),
+        ("bounds", "a\nb/0", 'k of bounds (invoke) is "a\\nb/0"'),
+        ("bounds", "t/00", 'k of bounds (invoke) is "t/00"'),
+        ("committed", "g\n@t/0", 'k of committed (invoke) is "g\\n@t/0"'),
+        ("committed", "g@t/0\n", 'k of committed (invoke) is "g@t/0\\n"'),
+        ("get", "r\n", 'k of get (invoke) is "r\\n", allowed is the name of a register'),
         ("committed", "t/0", 'allowed is a register: "group@topic/queue"'),
         ("get", "", "allowed is the name of a register"),
         ("poll", "t/0", 'k of poll (invoke) is "t/0", allowed is empty'),
@@ -106,6 +116,51 @@ def test_other_fields_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert "p is -7" in why_bad(tmp_path, [Row(0, 1, -7, Kind.INVOKE, "poll")])
     assert 'k of a phase is "end"' in why_bad(tmp_path, Story().phase("end").rows)
     assert "f of the nemesis is" in why_bad(tmp_path, [Row(0, 1, -1, Kind.OK, "<script>")])
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        (("send", "t/0", ["1-1"]), 'v of send is ["1-1"], allowed are values that were never sent'),
+        (("send", "t/1", ["1-9", "1-2"]), 'v of send is ["1-9","1-2"], allowed are values that'),
+        (("send", "t/0", ["1-8", "1-8"]), 'v of send is ["1-8","1-8"], allowed are values that'),
+        (("zombie-send", "t/0", ["1-1"]), 'v of zombie-send is ["1-1"], allowed are values that'),
+        (("resend", "t/1", ["1-1", "1-2"]), "allowed is what was sent to t/1 before"),
+        (("resend", "t/0", ["1-1"]), 'v of resend is ["1-1"], allowed is what was sent to t/0'),
+        (("resend", "t/0", ["1-3"]), 'v of resend is ["1-3"], allowed is what was sent to t/0'),
+        (("resend", "t/0", ["1-1", "1-2"]), ""),
+        (("send", "t/1", ["1-3"]), ""),
+    ],
+)
+def test_a_value_is_sent_once_and_repeated_as_it_was(
+    tmp_path: Path, again: tuple[str, str, list[str]], said: str
+) -> None:
+    story = Story().lose(1, "1-1 1-2").invoke(2, *again)
+    if said:
+        assert "line 4: " in (why := why_bad(tmp_path, story.rows))
+        assert said in why
+    else:
+        assert len(read_history(written(tmp_path, story.rows)).ops) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (Row(0, 2, 1, Kind.OK, "drain", v=[], node="zz"), "node of drain (ok) is"),
+        (Row(0, 2, 1, Kind.OK, "drain", v=[], node="n2"), '"n2", it began as n1'),
+        (Row(0, 2, 1, Kind.OK, "drain", "t/1", v=[]), 'k of drain (ok) is "t/1", it began as t/0'),
+        (Row(0, 2, 2, Kind.INVOKE, "poll", node="n9"), 'node of poll is "n9", allowed are n1, n2'),
+        (Row(0, 2, -1, Kind.OK, "died", "n9"), 'k of died is "n9", allowed are n1, n2, n3'),
+        (Row(0, 2, -1, Kind.FAIL, "kill", "n1"), "type of the nemesis's kill is fail"),
+    ],
+)
+def test_a_row_that_does_not_fit_what_there_is_is_named(
+    tmp_path: Path, row: Row, said: str
+) -> None:
+    rows = [Row(0, 1, 1, Kind.INVOKE, "drain", "t/0", node="n1"), row]
+    why = why_bad(tmp_path, rows)
+    assert "line 3: " in why
+    assert said in why
 
 
 def test_time_that_goes_back_is_named(tmp_path: Path) -> None:
