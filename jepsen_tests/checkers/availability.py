@@ -196,9 +196,10 @@ def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
 def _is_converged(view: View, judgement: Judgement) -> None:
     # Its entries do not stand for its status; they may be missing: a long log is not told.
     f = "status" if view.ops("status") else "entries"
-    silent = sorted(set(view.header.nodes) - {op.node for op in view.final(f)})
+    asked = {op.node: op for op in view.ops(f) if view.is_final(op)}  # the last time
+    silent = [node for node in view.header.nodes if node not in asked or not asked[node].is_ok]
     if silent:
-        judgement.add("not-converged", f"no {f} in the final phase from {', '.join(silent)}")
+        judgement.add("not-converged", f"no {f} in the end from {', '.join(silent)}")
     last: dict[str, Op] = {}
     for op in sorted(view.final("status"), key=lambda op: op.done):
         last[op.node] = op

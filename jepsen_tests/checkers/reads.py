@@ -3,13 +3,14 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.log_view import FINAL, READ, PlaceLog
 from jepsen_tests.checkers.readers import Jump
 from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Op
+from jepsen_tests.history import Kind, Op
 
 
 def polls(view: View) -> Judgement:
@@ -49,7 +50,8 @@ def committed_visibility(view: View) -> Judgement:
 
     A poll must show committed values only, so a later leader cannot lose them. A maximum that a
     quorum confirmed lies above all that was acknowledged or read before it was asked for. A minimum
-    lies at most where a trim was asked for: what stands above is promised to stay.
+    lies at most where a trim was asked for: what stands above is promised to stay. And a maximum is
+    no higher than the number of values whose sends had begun, nor than what final reads reach.
     """
     judgement = Judgement("C11")
     looked_at = 0
@@ -64,6 +66,7 @@ def committed_visibility(view: View) -> Judgement:
         _going_back(name, ops, judgement)
     _stale(view, bounds, judgement)
     _over_trimmed(view, judgement)
+    _too_high(view, bounds, judgement)
     judgement.facts |= {"looked_at": looked_at, "bounds": sum(map(len, bounds.values()))}
     return judgement
 
@@ -113,15 +116,17 @@ def _stale(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> Non
 
 
 def _over_trimmed(view: View, judgement: Judgement) -> None:
-    trims = [op for op in view.ops("trim") if not op.is_failed]
-    asked: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in trims:
-        asked[op.k].append(op)
+    asked: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for op in view.ops("trim"):
+        if not op.is_failed:
+            most = max(op.asked, asked[op.k][-1][1]) if asked[op.k] else op.asked
+            asked[op.k].append((op.i, most))  # as they began, with the most that was asked so far
     for op in view.ops("trim", "bounds"):
         if not op.is_ok:
             continue
         minimum = op.result if op.f == "trim" else op.result[0]
-        most = max((trim.asked for trim in asked[op.k] if trim.i < op.done), default=0)
+        begun = bisect_left(asked[op.k], op.done, key=itemgetter(0))
+        most = asked[op.k][begun - 1][1] if begun else 0
         if minimum > most:
             judgement.add(
                 "over-trimmed",
@@ -129,6 +134,54 @@ def _over_trimmed(view: View, judgement: Judgement) -> None:
                 f"{most}",
                 (op.i, op.done),
             )
+
+
+def _too_high(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> None:
+    sent: defaultdict[str, list[int]] = defaultdict(list)
+    for each in view.log.sent.values() if bounds else ():
+        if each.read_row or each.outcome is not Kind.FAIL:
+            sent[each.place.name].append(each.op.i)
+    for name, ops in bounds.items():
+        begun = sorted(sent[name])
+        place = view.log.places[name]
+        for op in ops:
+            most = bisect_left(begun, op.done)
+            if op.result[1] > most and op.result[1] > most + _strangers(place):
+                judgement.add(
+                    "high-bounds",
+                    f"{name}: the maximum was said to be {op.result[1]} when no more than {most} "
+                    "values had been sent",
+                    (op.i, op.done),
+                )
+        if not view.cut_short:
+            _unreached(place, ops, judgement)
+
+
+def _strangers(place: PlaceLog) -> int:
+    """Count what was read that is a second copy or was never sent: that is named already."""
+    return sum(
+        spot.read_row > 0 and (spot.sent is None or offset != spot.sent.first)
+        for offset, spot in place.spots.items()
+    )
+
+
+def _unreached(place: PlaceLog, ops: list[Op], judgement: Judgement) -> None:
+    """Name a maximum, known before the final reads, above all that they or anything else shows."""
+    before = [op for op in ops if op.done < place.finally_asked]
+    highest = max(before, key=lambda op: op.result[1], default=None)
+    if highest is None or not place.finally_read:
+        return
+    end = max(place.finally_read.end, place.floor)
+    known = place.known()
+    at = bisect_left(known, end)
+    is_loss = at < len(known) and known[at] < highest.result[1]  # C3's
+    if highest.result[1] > end and not is_loss:
+        judgement.add(
+            "high-bounds",
+            f"{place.name}: the maximum was said to be {highest.result[1]}, and final reads end at "
+            f"{end}",
+            (highest.i, highest.done),
+        )
 
 
 def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:

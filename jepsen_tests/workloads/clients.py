@@ -135,6 +135,8 @@ class Worker:
 
         async def call() -> list[int]:
             found = (await consumer.offsets(topic))[queue]
+            if found.minimum > found.maximum:  # no bounds: an error that nobody expects
+                raise ValueError(f"minimum {found.minimum} above maximum {found.maximum}")
             return [found.minimum, found.maximum]
 
         _, found = await self.process.do(

@@ -342,14 +342,35 @@ def a_send_stands_below_what_was_read_before_it_began() -> Story:
     return Story().lose(1, "1-1").poll(2, (1, "1-1")).send(3, "3-1", 0).final("3-1 1-1")
 
 
+def nine_sent() -> Story:
+    """Of unknown outcome: so that the maximum may be anything up to nine."""
+    return Story().lose(8, "8-1 8-2 8-3 8-4 8-5 8-6 8-7 8-8 8-9")
+
+
+@shows("high-bounds")
+def the_maximum_is_above_all_that_was_sent() -> Story:
+    return three_sent().refuse(2, "2-1").op(2, "bounds", "t/0", None, [0, 4])
+
+
+@shows("high-bounds")
+def the_maximum_knows_what_is_sent_later() -> Story:
+    return Story().send(1, "1-1", 0).op(2, "bounds", "t/0", None, [0, 2]).send(1, "1-2", 1)
+
+
+@shows("high-bounds")
+def the_maximum_is_above_all_that_can_be_read() -> Story:
+    story = three_sent().lose(2, "2-1").phase("final").op(2, "bounds", "t/0", None, [0, 4])
+    return story.final("1-1 1-2 1-3").send(1, "1-4", 4)
+
+
 @shows("bounds-back")
 def the_maximum_goes_back() -> Story:
-    return Story().op(1, "bounds", "t/0", None, [0, 9]).op(2, "bounds", "t/0", None, [0, 8])
+    return nine_sent().op(1, "bounds", "t/0", None, [0, 9]).op(2, "bounds", "t/0", None, [0, 8])
 
 
 @shows("bounds-back")
 def the_minimum_goes_back() -> Story:
-    story = Story().op(5, "trim", "t/0", 4, 4)
+    story = nine_sent().op(5, "trim", "t/0", 4, 4)
     return story.op(1, "bounds", "t/0", None, [4, 9]).op(2, "bounds", "t/0", None, [3, 9])
 
 

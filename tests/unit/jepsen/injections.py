@@ -304,7 +304,7 @@ def turn_a_batch_round(b: Broken) -> bool:
     return bool(op)
 
 
-@names("gap")
+@names("gap", may="high-bounds")
 def leave_a_hole(b: Broken) -> bool:
     op = b.pick([op for op in b.acked() if op.result[0] > b.floor[op.k]])
     if not op:
@@ -432,6 +432,15 @@ def let_bounds_go_back(b: Broken) -> bool:
     if pair:
         b.row(pair[1]).v = [pair[1].result[0], pair[0].result[1] - 1]
     return bool(pair)
+
+
+@names("high-bounds", may="bounds-back")
+def let_bounds_be_too_high(b: Broken) -> bool:
+    op = b.pick([op for op in b.of("bounds") if op.is_ok])
+    if op:
+        begun = [value for each in b.of("send") if each.k == op.k for value in each.asked]
+        b.row(op).v = [op.result[0], len(begun) + 1]
+    return bool(op)
 
 
 @names("over-trimmed", may="bounds-back")

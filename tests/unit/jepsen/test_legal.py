@@ -146,8 +146,33 @@ def a_damaged_read_is_not_a_second_value() -> Story:
 
 @legal
 def concurrent_bounds_in_either_order() -> Story:
-    story = Story().invoke(1, "bounds", "t/0").invoke(2, "bounds", "t/0")
+    story = Story().lose(8, "8-1 8-2 8-3 8-4 8-5")
+    story.invoke(1, "bounds", "t/0").invoke(2, "bounds", "t/0")
     return story.end(1, [0, 5]).end(2, [0, 4])
+
+
+@legal
+def the_maximum_counts_what_is_being_sent() -> Story:
+    story = three_sent().lose(2, "2-1").invoke(4, "bounds", "t/0").begin_send(3, "3-1 3-2")
+    return story.end(4, [0, 6]).end(3, [4, 1])
+
+
+@legal
+def the_maximum_counts_a_retry_of_what_was_refused() -> Story:
+    story = Story().refuse(1, "1-1").invoke(1, "resend", "t/0", ["1-1"]).end(1, kind=Kind.INFO)
+    return story.op(2, "bounds", "t/0", None, [0, 1])
+
+
+def test_a_maximum_that_counts_second_copies_is_named_by_them_alone() -> None:
+    story = three_sent().op(2, "bounds", "t/0", None, [0, 4]).final("1-1 1-2 1-3 1-1")
+    assert kinds_of(story.send(1, "1-4", 4).history()) == {"duplicate"}
+
+
+@legal
+def all_that_the_maximum_counts_was_trimmed() -> Story:
+    story = three_sent().op(5, "trim", "t/0", 3, 3).phase("final").send(1, "1-4", 3)
+    story.op(2, "bounds", "t/0", None, [3, 4]).final("1-4", first=3).op(5, "trim", "t/0", 4, 4)
+    return story
 
 
 @legal

@@ -1,12 +1,14 @@
 """The checkers against definitions that are written out naively, on tiny histories of any kind."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jepsen_tests.checkers.coverage import Coverage
 from jepsen_tests.checkers.linear import Does, Number, Step, linearize
 from jepsen_tests.checkers.realtime import high_water
-from jepsen_tests.history import Op
+from jepsen_tests.history import Kind, Op
 from tests.unit.jepsen.stories import Story, judged
 
 EXAMPLES = settings(max_examples=400)
@@ -269,3 +271,67 @@ def test_of_two_unknown_writes_of_a_number_the_weaker_may_have_to_be_used_first(
     pending = [Step(3, 0, Does.WRITE, 5), Step(4, 0, Does.RAISE, 5)]
     assert has_an_order(certain, pending)
     assert linearize(certain, pending) is None
+
+
+# C11: every trim of every answer, and every send.
+
+
+@st.composite
+def bounded(draw: st.DrawFn) -> Story:
+    """Sends, trims and bounds that overlap, with any answers."""
+    story = Story()
+    begun: dict[int, str] = {}
+    for p in range(draw(st.integers(1, 14))):
+        if begun and draw(st.booleans()):
+            ending = draw(st.sampled_from(sorted(begun)))
+            kind = draw(st.sampled_from([Kind.OK, Kind.OK, Kind.INFO, Kind.FAIL]))
+            low, high = sorted([draw(st.integers(0, 6)), draw(st.integers(0, 6))])
+            found: dict[str, Any] = {"send": [low, 1], "trim": low, "bounds": [low, high]}
+            f = begun.pop(ending)
+            story.end(ending, found[f] if kind is Kind.OK else None, kind)
+            continue
+        f = begun[p] = draw(st.sampled_from(["send", "trim", "bounds"]))
+        asked: dict[str, Any] = {"send": [f"{p}-1", f"{p}-2"], "trim": draw(st.integers(0, 6))}
+        story.invoke(p, f, "t/0", asked.get(f))
+    return story
+
+
+@given(bounded())
+@EXAMPLES
+def test_bounds_as_by_looking_at_every_trim_and_send(story: Story) -> None:
+    history = story.history()
+    trims = [op for op in history.ops if op.f == "trim" and not op.is_failed]
+    sends = [op for op in history.ops if op.f == "send" and not op.is_failed]
+    over, high = 0, 0
+    for op in history.ops:
+        if op.f in ("trim", "bounds") and op.is_ok:
+            minimum = op.result if op.f == "trim" else op.result[0]
+            over += minimum > max((each.asked for each in trims if each.i < op.done), default=0)
+        if op.f == "bounds" and op.is_ok:
+            high += op.result[1] > 2 * sum(each.i < op.done for each in sends)
+    found = [finding.kind for finding in judged(history)["C11"].findings]
+    assert found.count("over-trimmed") == over
+    assert found.count("high-bounds") == high
+
+
+def test_of_many_trims_of_a_place_each_is_compared_a_few_times() -> None:
+    compared = 0
+
+    class Asked(int):
+        """A number that counts how often it is compared."""
+
+        def __gt__(self, other: int) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) > other
+
+        def __lt__(self, other: int) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) < other
+
+    story = Story()
+    for number in range(500):
+        story.op(1, "trim", "t/0", Asked(number), number)
+    assert judged(story.history())["C11"].count == 0
+    assert 0 < compared < 500 * 8
