@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from dledger_proto.names import printable
 from jepsen_tests.backends import BACKENDS, netns
 from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.own import OwnBackend
@@ -35,6 +36,7 @@ from jepsen_tests.run import Plan, Watch, execute
 from jepsen_tests.strength import TRIALS
 from jepsen_tests.strength_report import caught_in_simulation, strength_table
 from jepsen_tests.suite import SUITES, run_suite
+from jepsen_tests.terminal import Terminal, visible
 from jepsen_tests.trials import exit_code, prove
 from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
@@ -111,7 +113,7 @@ def run(
     out: Annotated[Path, typer.Option(help="A folder is made in it for this run.")] = Path("out"),
 ) -> None:
     """Run a workload under faults against a new cluster or your own, and judge what came of it."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     try:
         if not math.isfinite(seconds):  # no bound is above it, or below
             raise BadRequest(f"--time {seconds}: must be a number of seconds")
@@ -221,7 +223,7 @@ def suite(
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
     """Make several runs; the worst verdict is that of all."""
-    raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Console(stderr=True)))
+    raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Terminal(stderr=True)))
 
 
 @app.command()
@@ -234,7 +236,7 @@ def mutants(
     out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
 ) -> None:
     """Put known bugs into the members; show which are found, and that nothing is without them."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if only and only not in {trial.mutant for trial in TRIALS}:
         raise unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
     outcomes = prove(seed, jobs, out, only, console)
@@ -246,7 +248,7 @@ def mutants(
 @app.command()
 def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
     """Judge an old history again; needs no cluster."""
-    raise typer.Exit(judge_file(history, Console(stderr=True)))
+    raise typer.Exit(judge_file(history, Terminal(stderr=True)))
 
 
 @app.command()
@@ -264,7 +266,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():  # where nothing has to be ended in order
             result: object = app(args=given, prog_name="jepsen_tests", standalone_mode=False)
-    except (HarnessFailure, BadHistory, OSError) as error:
+    except BadHistory as error:
+        return _failed(printable(str(error)))  # a line of it may hold lines
+    except (HarnessFailure, OSError) as error:
         return _failed(str(error))
     except typer.TyperException as error:
         return _failed(error.format_message() or "see --help")
@@ -273,12 +277,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted")
     except Exception:  # noqa: BLE001 - Python's own exit code would say "invalid"
-        traceback.print_exc()
+        sys.stderr.write(visible(traceback.format_exc()))
         return EXIT_FAILED
     code = result if isinstance(result, int) else EXIT_VALID
     return code if code in WORST_FIRST else _failed("interrupted")  # typer's code for Ctrl-C
 
 
 def _failed(why: str) -> int:
-    Console(stderr=True).print(f"harness: {why}", style="red", markup=False)
+    Terminal(stderr=True).print(f"harness: {why}", style="red", markup=False)
     return EXIT_FAILED

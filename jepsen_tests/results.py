@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dledger_proto.names import printable
 from jepsen_tests.checkers.availability import recoveries
 from jepsen_tests.checkers.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
@@ -59,7 +60,12 @@ def _read(path: Path) -> Outcome:
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a table."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+    return ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
+
+
+def _cell(value: object) -> str:
+    """Return it as one cell, whatever a history holds."""
+    return printable(str(value)).replace("|", "\\|")
 
 
 def _runs(outcomes: Sequence[Outcome]) -> list[str]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dledger_proto.names import printable
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
 from jepsen_tests.history import SKIPPED, History, Kind, faults_in_force, read_history
@@ -49,7 +50,7 @@ def judge_file(path: Path, console: Console) -> int:
     path.with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
     page = path.with_name("report.html")
     write_page(page, history, judgements, verdict)
-    console.print(f"[{COLOUR[verdict]}]{verdict}[/]  {page}", highlight=False)
+    console.print(Text(verdict, COLOUR[verdict]), Text(f" {page}"), highlight=False)
     return EXIT[verdict]
 
 
@@ -64,7 +65,7 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
             each.checker,
             f"[{COLOUR[each.valid]}]{each.valid}[/]",
             looked,
-            Text((found + more) or each.why),  # what histories hold is no markup
+            Text(printable((found + more) or each.why)),  # what histories hold is no markup
         )
     console.print(table)
     counts = [f"{sum(op.outcome is kind for op in history.ops)} {kind}" for kind in COUNTED]

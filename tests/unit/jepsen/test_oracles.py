@@ -282,7 +282,7 @@ def bounded(draw: st.DrawFn) -> Story:
     story = Story()
     begun: dict[int, str] = {}
     for p in range(draw(st.integers(1, 14))):
-        if begun and draw(st.booleans()):
+        if draw(st.booleans()) and begun:
             ending = draw(st.sampled_from(sorted(begun)))
             kind = draw(st.sampled_from([Kind.OK, Kind.OK, Kind.INFO, Kind.FAIL]))
             low, high = sorted([draw(st.integers(0, 6)), draw(st.integers(0, 6))])

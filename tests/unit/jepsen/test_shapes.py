@@ -1,14 +1,20 @@
 """What a history's lines may hold, and that nothing in them becomes code of a page or terminal."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.control import Control
+from rich.table import Table
+from rich.text import Text
 
 from jepsen_tests.cli import main
 from jepsen_tests.history import BadHistory, HistoryWriter, Kind, Row, read_history
+from jepsen_tests.results import markdown_table
 from jepsen_tests.shapes import SHAPES
+from jepsen_tests.terminal import Terminal
 from tests.unit.jepsen.member_anomalies import entries, status
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import Story, header
@@ -186,6 +192,60 @@ def test_a_field_of_a_newer_program_is_named(tmp_path: Path) -> None:
     rewrite(path, [head, b'{"i":1,"t":1,"p":1,"type":"invoke","f":"poll","colour":"red"'])
     with pytest.raises(BadHistory, match="line 2: Object contains unknown field `colour`"):
         read_history(path)
+
+
+COMMANDS = "\x1b[2J\x1b]0;mine\x07\x9b31m\u202e\r\nvalid"
+SHOWN = r"\x1b[2J\x1b]0;mine\x07\x9b31m\u202e\r\nvalid"
+
+
+def test_nothing_of_a_history_commands_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "400")
+    value = f"9-1{COMMANDS}"
+    story = Story().phase("faults").begin_send(2, "2-1").end(2, kind=Kind.INFO, err=COMMANDS)
+    story.rows[1].v = [value]
+    path = written(tmp_path, story.poll(3, (0, "7-7")).poll(4, (0, "7-8")).rows, errors=["X"])
+    assert main(["check", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert SHOWN in said
+    assert "\x1b[2J" not in said.replace(SHOWN, "")
+    assert not set("\x07\x9b\u202e\r") & set(said)
+    assert not any(line.startswith("valid") for line in said.splitlines())
+    assert "\x1b[" in said  # its own colours
+
+
+def test_nothing_of_a_bad_history_commands_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, [Row(0, 1, 1, Kind.OK, COMMANDS)])
+    assert main(["check", str(path)]) == 3
+    said = "".join(capsys.readouterr().err.split())
+    assert f"process1ends{SHOWN}" in said
+    assert not set("\x1b\x07\x9b\u202e\r") & set(said)
+
+
+def test_nothing_that_is_printed_commands_a_terminal() -> None:
+    out = io.StringIO()
+    console = Terminal(file=out, force_terminal=True, width=200, color_system="standard")
+    table = Table("head")
+    table.add_row(Text(COMMANDS))
+    console.print(table)
+    console.print(COMMANDS, markup=False, highlight=False)
+    console.print("[red]mine[/]")
+    console.control(Control.clear())
+    said = out.getvalue()
+    assert r"\x1b[2J\x1b]0;mine\x9b31m\u202e" in said
+    assert "\x1b[31mmine" in said
+    assert said.endswith("\x1b[2J")
+    assert said.count("\x1b[2J") == 1
+    assert not set("\x07\x9b\u202e\r") & set(said)
+
+
+def test_a_cell_of_markdown_stays_one() -> None:
+    rows = markdown_table(("a", "b"), [(f"x|{COMMANDS}", 1)])
+    assert rows[2] == rf"| x\|{SHOWN} | 1 |"
 
 
 EVIL = "<script>alert(1)</script>[bold]$x^$[/]"
