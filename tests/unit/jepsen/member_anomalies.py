@@ -168,6 +168,12 @@ def in_the_end(**other: Any) -> Story:
 
 
 @shows("not-converged")
+def a_member_is_gone_at_the_last_look() -> Story:
+    story = in_the_end().invoke(103, "status", node="n3")
+    return story.end(103, kind=Kind.FAIL, err="UNAVAILABLE: n3")
+
+
+@shows("not-converged")
 def a_member_has_not_applied_all_in_the_end() -> Story:
     return in_the_end(applied=4)
 

@@ -361,6 +361,15 @@ def it_is_not_known_whose_disk_failed() -> Story:
 
 
 @legal
+def a_member_answers_at_the_second_look() -> Story:
+    story = Story().phase("final").invoke(103, "status", node="n3")
+    story.end(103, kind=Kind.FAIL, err="UNAVAILABLE: n3")
+    for node, role in (("n1", "leader"), ("n2", "follower"), ("n3", "follower")):
+        story.on(node, "status", status(role))
+    return story
+
+
+@legal
 def a_log_that_is_too_long_is_not_told() -> Story:
     story = members_agree_in_the_end()
     for node in ("n1", "n2", "n3"):
