@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pytest
 
+from dledger_client import AsyncConsumer
 from dledger_client.errors import error_of
 from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests.history import Header, History, HistoryWriter, Kind, read_history
 from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.workloads.clients import Worker
 from jepsen_tests.workloads.values import attributes_of, message_of, value_of
 
 HEADER = Header(
@@ -108,3 +110,27 @@ def test_messages_come_with_all_sorts_of_things() -> None:
     assert {len(each.properties) for each in found} == {0, 1, 2, 3}
     assert any(not each.tag.isascii() for each in found)
     assert any("" in each.properties.values() for each in found)
+
+
+class Bounds(NamedTuple):
+    """As members answer them."""
+
+    minimum: int
+    maximum: int
+
+
+@pytest.mark.parametrize(("answer", "said"), [((9, 3), "minimum 9 above maximum 3"), ((3, 3), "")])
+def test_bounds_the_wrong_way_round_are_an_error_that_nobody_expects(
+    tmp_path: Path, answer: tuple[int, int], said: str
+) -> None:
+    class Consumer:
+        async def offsets(self, _topic: str) -> list[Bounds]:
+            return [Bounds(*answer)]
+
+    async def script(process: Process) -> None:
+        worker = Worker(process.recorder, "", Random(1))
+        worker._consumer = cast("AsyncConsumer", Consumer())
+        assert await worker.bounds("t/0") == (None if said else [3, 3])
+
+    [op] = recorded(tmp_path / "history.jsonl", script).ops
+    assert op.err == (said and f"UNEXPECTED: ValueError: {said}")
