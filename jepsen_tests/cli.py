@@ -35,8 +35,8 @@ from jepsen_tests.results import summary
 from jepsen_tests.run import Plan, Watch, execute
 from jepsen_tests.strength import TRIALS
 from jepsen_tests.strength_report import caught_in_simulation, strength_table
-from jepsen_tests.suite import SUITES, run_suite
-from jepsen_tests.terminal import Terminal, visible
+from jepsen_tests.suite import SUITES
+from jepsen_tests.suite_runs import run_suite
 from jepsen_tests.trials import exit_code, prove
 from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
@@ -215,7 +215,8 @@ def suite(
         int, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the next has one more.")
     ] = 1,
     rounds: Annotated[
-        int, typer.Option(min=1, max=ROUNDS_MAX, help="How often the whole suite.")
+        int,
+        typer.Option(min=1, max=ROUNDS_MAX, help="How often the whole suite; a whole night is 3."),
     ] = 1,
     jobs: Annotated[
         int, typer.Option(min=1, max=JOBS_MAX, help="Runs at once; more need more cores.")

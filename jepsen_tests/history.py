@@ -67,6 +67,8 @@ VERSION: Final = 1
 NEMESIS: Final = shapes.NEMESIS
 SKIPPED: Final = "skipped: "
 """How the row of a fault that could not be done begins to say why."""
+BROKEN_OFF: Final = "broken off: "
+"""The same of one that was begun and not done to its end."""
 INTERRUPTED: Final = "interrupted"
 HEAL: Final = "heal"
 NO_FAULTS: Final = ("phase", "died", INTERRUPTED)

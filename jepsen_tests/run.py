@@ -27,7 +27,7 @@ from jepsen_tests.members import wait_until_well
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.recorder import Recorder
-from jepsen_tests.schedule import FaultKind, Schedule, draw_schedule
+from jepsen_tests.schedule import Schedule, draw_schedule
 from jepsen_tests.workloads.clients import CONNECTION, place_of
 from jepsen_tests.workloads.workload import TOPIC_PREFIX, Stage, Workload
 
@@ -62,9 +62,7 @@ class Plan:
                 f"workload {self.workload.name} trims the log's head, so a member cannot be filled "
                 f"again from its first entry: leave out {', '.join(losing)}"
             )
-        kinds = [
-            FaultKind(name, FAULTS[name].handles[0], FAULTS[name].seconds) for name in self.nemeses
-        ]
+        kinds = [FAULTS[name].kind for name in self.nemeses]
         self.schedule = draw_schedule(kinds, self.seconds, Random(self.seed))
         if self.nemeses and not self.schedule.phases:
             names = ", ".join(self.nemeses)

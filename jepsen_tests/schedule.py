@@ -7,6 +7,7 @@ hurt. What cannot happen twice at once (two faults of one handle) is never mixed
 long as it was asked to be; what did not fit is named.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -53,6 +54,12 @@ class Schedule:
     left_out: tuple[str, ...]
     late: Phase | None = None
     """The last one, which lasts until all is healed."""
+
+
+def enough_seconds(kinds: Sequence[FaultKind], each_seconds: float) -> int:
+    """Return a time in which each comes alone, whatever is drawn, if none takes longer to do."""
+    most = sum(kind.seconds[1] + QUIET_SECONDS[1] + each_seconds for kind in kinds)
+    return math.ceil(WARM_UP_SECONDS + most)
 
 
 def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Random) -> Schedule:

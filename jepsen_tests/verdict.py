@@ -18,7 +18,14 @@ from rich.text import Text
 from dledger_proto.names import printable
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
-from jepsen_tests.history import SKIPPED, History, Kind, faults_in_force, read_history
+from jepsen_tests.history import (
+    BROKEN_OFF,
+    SKIPPED,
+    History,
+    Kind,
+    faults_in_force,
+    read_history,
+)
 from jepsen_tests.report.page import write_page
 
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
@@ -38,11 +45,11 @@ def judge_file(path: Path, console: Console) -> int:
         "operations": len(history.ops),
         **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
         "seconds": history.ended / 1e9,
-        "faults": Counter(fault.name for fault in faults_in_force(history)),
+        "faults": faults_done(history),
         "skipped": {
             row.f: row.err.removeprefix(SKIPPED)
             for row in history.faults
-            if row.err.startswith(SKIPPED)
+            if row.err.startswith((SKIPPED, BROKEN_OFF))
         },
         "header": msgspec.to_builtins(history.header),
         "judgements": [asdict(each) for each in judgements],
@@ -52,6 +59,12 @@ def judge_file(path: Path, console: Console) -> int:
     write_page(page, history, judgements, verdict)
     console.print(Text(verdict, COLOUR[verdict]), Text(f" {page}"), highlight=False)
     return EXIT[verdict]
+
+
+def faults_done(history: History) -> Counter[str]:
+    """Return how often each fault was done to its end; one broken off is in force all the same."""
+    broken_off = {row.i for row in history.faults if row.err.startswith(BROKEN_OFF)}
+    return Counter(each.name for each in faults_in_force(history) if each.row not in broken_off)
 
 
 def show(console: Console, history: History, judgements: Sequence[Judgement]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from dledger_client import AsyncAdmin, MemberStatus
 from jepsen_tests import members
 from jepsen_tests.backends.surface import Backend
+from jepsen_tests.schedule import FaultKind
 
 LEADER_SHARE: Final = 0.5
 """How often one member of a choice is the leader."""
@@ -162,6 +163,11 @@ class Fault:
     seconds: tuple[float, float] = (3.0, 6.0)
     is_borne: bool = True
     """A majority goes on while it is in force."""
+
+    @property
+    def kind(self) -> FaultKind:
+        """Return what the schedule must know of it."""
+        return FaultKind(self.name, self.handles[0], self.seconds)
 
     @property
     def budget_seconds(self) -> float:

@@ -10,7 +10,7 @@ from random import Random
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import SKIPPED, Kind
+from jepsen_tests.history import BROKEN_OFF, SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
@@ -73,7 +73,7 @@ class Nemesis:
                 self._skip(fault.name, str(error))
                 return False
             # Something was done, to whom is not known: it may have hit everybody.
-            targets, broken_off = "", f"broken off: {error}"
+            targets, broken_off = "", f"{BROKEN_OFF}{error}"
         self._recorder.nemesis(fault.name, targets, Kind.OK, broken_off)
         return True
 

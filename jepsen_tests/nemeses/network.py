@@ -9,6 +9,8 @@ from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped
 
 Link = tuple[str, str]
 FLAPS: Final = 6
+RING_MIN: Final = 5
+"""Of three each would hear both others: nothing would be cut."""
 CUT: Final = Trouble(Kind.CUT)
 
 
@@ -88,8 +90,9 @@ async def nobody(scene: Scene) -> str:
 async def ring(scene: Scene) -> str:
     """Each member hears its neighbours only: every one sees another majority."""
     nodes = list(scene.backend.nodes)
-    if len(nodes) < 4:
-        raise Skipped(f"a ring of majorities needs 5 members, there are {len(nodes)}")
+    if len(nodes) < RING_MIN:
+        why = f"a ring of majorities needs {RING_MIN} members, there are {len(nodes)}"
+        raise Skipped(f"{CANNOT}{scene.backend.name}: {why}")
     scene.random.shuffle(nodes)
     near = {(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True)}
     far = [(a, b) for a in nodes for b in nodes if a != b and not {(a, b), (b, a)} & near]

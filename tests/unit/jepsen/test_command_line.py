@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 from jepsen_tests import cli
 from jepsen_tests.backends.own import read_commands
 from jepsen_tests.cli import app
+from jepsen_tests.covered import missed
 from jepsen_tests.errors import BadRequest
 from jepsen_tests.history import Header, HistoryWriter, Kind
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.recorder import Recorder
-from jepsen_tests.suite import Entry, missed
+from jepsen_tests.suite import Entry
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,20 @@ def test_too_little_is_unknown(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(path)])
     assert result.exit_code == 2
     assert (tmp_path / "report.html").read_text().count("unknown")
+
+
+def test_a_folder_that_looks_like_markup_is_named_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "a[" / "b]" / "[red]:x:"
+    folder.mkdir(parents=True)
+    header = Header(
+        workload="log", nemeses=(), backend="process", nodes=("n1",), seed=1, seconds=1.0,
+        began="", product="",
+    )  # fmt: skip
+    with HistoryWriter(folder / "history.jsonl", header) as writer:
+        writer.close(0)
+    result = CliRunner().invoke(app, ["check", str(folder / "history.jsonl")])
+    assert result.exit_code == 2
+    assert str(folder / "report.html") in result.output.replace("\n", "")
 
 
 def test_lists_name_everything() -> None:

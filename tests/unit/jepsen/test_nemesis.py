@@ -5,12 +5,24 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, cast
 
+import pytest
+
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Backend, CannotRepair
-from jepsen_tests.history import HistoryWriter, Row, read_rows
+from jepsen_tests.history import (
+    BROKEN_OFF,
+    HistoryWriter,
+    Row,
+    faults_in_force,
+    read_history,
+    read_rows,
+)
+from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.nemesis import Nemesis
+from jepsen_tests.nemeses.network import ring
 from jepsen_tests.nemeses.processes import EXIT_DAMAGED
 from jepsen_tests.recorder import Recorder
+from jepsen_tests.verdict import faults_done
 from tests.unit.jepsen.stories import header
 
 
@@ -82,3 +94,32 @@ def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:
         assert members.started == []
 
     assert written(tmp_path, script) == [("died", "n2", f"exit {EXIT_DAMAGED}")]
+
+
+def test_a_fault_broken_off_is_in_force_and_not_done(tmp_path: Path) -> None:
+    async def begun(scene: Scene) -> str:
+        scene.undo.push_async_callback(asyncio.sleep, 0)
+        raise Skipped("nobody leads")
+
+    async def whole(scene: Scene) -> str:
+        return scene.backend.nodes[0]
+
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        backend, admin = cast("Backend", members), cast("AsyncAdmin", None)
+        async with Undoing() as undo:
+            scene = Scene(backend, admin, Random(1), undo)
+            for name, begin in (("half", begun), ("whole", whole)):
+                assert await nemesis._begin(Fault(name, "", ["processes"], begin), scene)
+
+    said = written(tmp_path, script)
+    assert ("half", "", f"{BROKEN_OFF}nobody leads") in said
+    history = read_history(tmp_path / "history.jsonl")
+    assert [fault.name for fault in faults_in_force(history)] == ["half", "whole"]
+    assert faults_done(history) == {"whole": 1}
+
+
+def test_three_members_can_make_no_ring() -> None:
+    backend = cast("Backend", Members())
+    scene = Scene(backend, cast("AsyncAdmin", None), Random(1), Undoing())
+    with pytest.raises(Skipped, match=f"^{CANNOT}none: a ring of majorities needs 5"):
+        asyncio.run(ring(scene))
