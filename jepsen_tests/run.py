@@ -188,7 +188,7 @@ async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch
             await wait_until_well(backend, admin, HEALED_SECONDS_MAX, nemesis.revive)
             await asyncio.sleep(AFTER_HEAL_SECONDS)
         enter("final")
-        await final_phase(stage, admin, places)
+        await final_phase(stage, admin, places, nemesis.revive)
 
 
 @contextlib.asynccontextmanager

@@ -90,8 +90,8 @@ class Worker:
             self._consumer = await AsyncConsumer(self._bootstrap, config).start()
         return self._consumer
 
-    async def send(self, place: str, count: int, size: int, *, key: str = "") -> None:
-        """Send one message, or several that are stored together."""
+    async def send(self, place: str, count: int, size: int, *, key: str = "") -> bool:
+        """Send one message, or several stored together; return whether it was acknowledged."""
         topic, queue = split_place(place)
         values = [self.new_value() for _ in range(count)]
         messages = [message_of(value, self.random, size) for value in values]
@@ -106,10 +106,11 @@ class Worker:
             )
             return [await sent]
 
-        await self.process.do("send", place, values, call, shown_sent, key=key)
+        done, _ = await self.process.do("send", place, values, call, shown_sent, key=key)
+        return done
 
-    async def assign(self, starts: dict[str, int]) -> None:
-        """Read exactly these places from these offsets on."""
+    async def assign(self, starts: dict[str, int]) -> bool:
+        """Read exactly these places from these offsets on; return whether it could be done."""
         consumer = await self.consumer()
         what = {split_place(place): offset for place, offset in starts.items()}
         done, _ = await self.process.do(
@@ -117,6 +118,7 @@ class Worker:
         )
         if not done:  # what such a consumer goes on reading is nobody's promise
             await self.crash()
+        return done
 
     async def poll(self) -> list[RecordBatch] | None:
         """Read what is there."""

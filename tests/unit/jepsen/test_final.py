@@ -1,0 +1,223 @@
+"""The final phase: what fails for a while is tried again, what lasts is written down and judged."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Self, cast
+
+import pytest
+
+from dledger_client import AsyncAdmin, EntryMark, MemberStatus
+from dledger_proto.errors import Code, DledgerError
+from jepsen_tests import final
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.checkers.availability import liveness
+from jepsen_tests.checkers.judgement import Valid
+from jepsen_tests.checkers.view import View
+from jepsen_tests.history import History, HistoryWriter, read_history
+from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.workloads.workload import Stage
+from tests.unit.jepsen.stories import NODES, header
+
+PLACES = ("t/0", "t/1")
+END = 5
+FOR_EVER = 1_000
+
+
+@dataclass
+class Said:
+    """What a member says of itself, as far as it is written down."""
+
+    role: str
+    term: int
+    leader: str = "n1"
+    commit_index: int = 9
+    applied_index: int = 9
+    first_index: int = 1
+    last_index: int = 9
+    incarnation: str = "a"
+    digest: bytes = b""
+
+
+class Cluster:
+    """Three members of whom something goes wrong so many times: each thing by its name."""
+
+    name = "none"
+    group = "g"
+    nodes = NODES
+    bootstrap = ""
+
+    def __init__(self, failures: dict[str, int]) -> None:
+        self._left = Counter(failures)
+        self.is_away = False
+        """Until it is brought back n3 does not answer."""
+
+    async def revive(self) -> None:
+        self.is_away = False
+
+    def meets(self, what: str) -> bool:
+        """Tell whether it goes wrong once more."""
+        self._left[what] -= 1
+        return self._left[what] >= 0
+
+    def fail(self, what: str) -> None:
+        if self.meets(what):
+            raise DledgerError(Code.UNAVAILABLE, what)
+
+    def inner_address(self, node: str) -> str:
+        return node
+
+    def pid(self, node: str) -> int | None:
+        del node
+        return None
+
+    # As `AsyncAdmin`.
+
+    async def status(self, address: str, group: str) -> MemberStatus:
+        assert group == self.group
+        self.fail("status")
+        role = "leader" if address == "n1" else "follower"
+        behind = address == "n2" and self.meets("behind")
+        term = 4 if address == "n1" and self.meets("election") else 3
+        return cast("MemberStatus", Said(role, term, commit_index=8 if behind else 9))
+
+    async def log_entries(self, address: str, group: str) -> list[EntryMark]:
+        del address, group
+        self.fail("entries")
+        return [EntryMark(index, 3, 0) for index in range(1, 10)]
+
+
+class FakeWorker:
+    """As `Worker`, without clients."""
+
+    cluster: Cluster
+
+    def __init__(self, recorder: Recorder, bootstrap: str, random: Random) -> None:
+        del bootstrap, random
+        self._process = Process(recorder)
+        self._sent = 0
+
+    async def _do(self, f: str, k: str, v: Any, result: Any) -> bool:
+        async def call() -> None:
+            self.cluster.fail(f)
+
+        done, _ = await self._process.do(f, k, v, call, lambda _: result, reads=f != "send")
+        return done
+
+    async def send(self, place: str, count: int, size: int) -> bool:
+        del count, size
+        self._sent += 1
+        return await self._do("send", place, [f"1-{self._sent}"], [self._sent, 0])
+
+    async def bounds(self, place: str) -> list[int] | None:
+        return [0, END] if await self._do("bounds", place, None, [0, END]) else None
+
+    async def assign(self, starts: dict[str, int]) -> bool:
+        return await self._do("assign", "", starts, None)
+
+    async def poll(self) -> list[Any] | None:
+        @dataclass
+        class Batch:
+            next_offset: int = END
+
+        return [Batch()] if await self._do("poll", "", None, []) else None
+
+    async def close(self) -> None:
+        pass
+
+
+class FakeWire:
+    """As `Wire`, of a member that holds nothing."""
+
+    cluster: Cluster
+
+    def __init__(self, address: str, group: str) -> None:
+        del group
+        self._address = address
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def read(self, *_: object) -> AsyncIterator[Any]:
+        if self._address == "n3" and self.cluster.meets("damage"):
+            self.cluster.is_away = True
+        if self._address == "n3" and self.cluster.is_away:
+            raise DledgerError(Code.UNAVAILABLE, "it ended")
+        self.cluster.fail(f"drain of {self._address}")
+        frames: tuple[Any, ...] = ()
+        for frame in frames:
+            yield frame
+
+
+async def _at_once(*_: object) -> None:
+    """All is well."""
+
+
+@pytest.fixture
+def phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the final phase on a cluster with failures; return the history."""
+
+    def run(**failures: int) -> History:
+        cluster = Cluster({name.replace("_", " "): times for name, times in failures.items()})
+        monkeypatch.setattr(FakeWorker, "cluster", cluster, raising=False)
+        monkeypatch.setattr(FakeWire, "cluster", cluster, raising=False)
+        monkeypatch.setattr(final, "Worker", FakeWorker)
+        monkeypatch.setattr(final, "Wire", FakeWire)
+        monkeypatch.setattr(final, "wait_until_well", _at_once)
+        monkeypatch.setattr(final, "AGAIN_SECONDS", 0.0)
+        if FOR_EVER in failures.values():
+            monkeypatch.setattr(final, "PATIENCE_SECONDS", 0.0)
+        path = tmp_path / "history.jsonl"
+
+        async def written() -> None:
+            with HistoryWriter(path, header()) as writer:
+                recorder = Recorder(writer)
+                recorder.phase("final")
+                stage = Stage(cast("Backend", cluster), recorder, Random(1), 1)
+                await final.final_phase(stage, cast("AsyncAdmin", cluster), PLACES, cluster.revive)
+                writer.close(recorder.now())
+
+        asyncio.run(written())
+        return read_history(path)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "send", "bounds", "assign", "poll", "drain_of_n1", "drain_of_n3", "entries", "status",
+        "election", "behind", "damage",
+    ],
+)  # fmt: skip
+def test_what_fails_for_a_while_is_tried_again(phase: Any, what: str) -> None:
+    history = phase(**{what: 7})
+    judgement = liveness(View(history))
+    assert judgement.valid is Valid.YES, judgement.findings
+    done = {(op.f, op.node) for op in history.ops if op.is_ok}
+    assert {("drain", node) for node in NODES} | {("entries", node) for node in NODES} <= done
+
+
+@pytest.mark.parametrize(
+    "what", ["send", "bounds", "drain_of_n1", "drain_of_n3", "status", "election", "behind"]
+)
+def test_what_lasts_is_found(phase: Any, what: str) -> None:
+    judgement = liveness(View(phase(**{what: FOR_EVER})))
+    assert judgement.valid is Valid.NO
+    assert {each.kind for each in judgement.findings} <= {"not-live", "not-converged"}
+
+
+def test_every_place_is_tried_once_at_least_when_patience_is_over(phase: Any) -> None:
+    history = phase(drain_of_n1=FOR_EVER)
+    tried = Counter((op.node, op.k) for op in history.ops if op.f == "drain")
+    assert tried == dict.fromkeys(((node, place) for node in NODES for place in PLACES), 1)
+
+
+def test_a_failed_assignment_is_not_read_from(phase: Any) -> None:
+    assert not [op for op in phase(assign=FOR_EVER).ops if op.f == "poll"]
