@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from jepsen_tests.backends.surface import Processes
+from jepsen_tests.child import Threads
 
 _EXT4_IOC_SHUTDOWN: Final = 0x8004587D
 FLUSH_JOURNAL: Final = 1
@@ -115,7 +116,11 @@ class LoopDisk:
 
 
 class LoopDisks:
-    """One for each member's data folder. Implements `surface.Disks`."""
+    """One for each member's data folder. Implements `surface.Disks`.
+
+    Whoever is cancelled leaves what a thread has begun to itself: `detach` waits for it, so that
+    nothing is mounted behind its back.
+    """
 
     def __init__(self, folder: Path, nodes: Sequence[str], processes: Processes) -> None:
         self._processes = processes
@@ -123,33 +128,35 @@ class LoopDisks:
             node: LoopDisk(folder / f"{node}.img", folder / node / "data", MEMBER_DISK_BYTES)
             for node in nodes
         }
+        self._threads = Threads()
 
     async def attach(self) -> None:
         """Make and mount all."""
         for disk in self._disks.values():
-            await asyncio.to_thread(disk.__enter__)
+            await self._threads.do(disk.__enter__)
 
     async def detach(self) -> None:
         """Unmount all, and keep the images: they hold the members' data. The members have ended."""
+        await self._threads.over()
         for disk in self._disks.values():
             await asyncio.to_thread(disk.detach)
 
     async def fill(self, node: str) -> None:
         """See `surface.Disks`."""
-        await asyncio.to_thread(self._disks[node].fill)
+        await self._threads.do(self._disks[node].fill)
 
     async def give_back(self, node: str) -> None:
         """See `surface.Disks`."""
-        await asyncio.to_thread(self._disks[node].give_back)
+        await self._threads.do(self._disks[node].give_back)
 
     async def cut_power(self, node: str) -> None:
         """See `surface.Disks`."""
         # No client may hear of an fdatasync that was under way (LoopDisk.cut_power): the member
         # stands still first, so that whatever it acknowledged had returned before.
         await self._processes.pause(node)
-        await asyncio.to_thread(self._disks[node].cut_power, DROP_JOURNAL)
+        await self._threads.do(self._disks[node].cut_power, DROP_JOURNAL)
         await self._processes.kill(node)
 
     async def power_on(self, node: str) -> None:
         """See `surface.Disks`."""
-        await asyncio.to_thread(self._disks[node].power_on)
+        await self._threads.do(self._disks[node].power_on)

@@ -18,6 +18,7 @@ from toxiproxy import Proxy, Toxiproxy
 
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Kind, Trouble, Wanted
+from jepsen_tests.child import Threads
 from jepsen_tests.ports import HOST, free_ports
 
 SERVER: Final = "toxiproxy-server"
@@ -154,12 +155,14 @@ class ToxiproxyBackend(ProcessBackend):
     def _lay_out_network(self) -> None:
         super()._lay_out_network()
         self._toxic = ToxicLinks()
+        self._starting = Threads()
         self.network = self._toxic
 
     async def _start_network(self) -> None:
         rows = [(a, b, self._link_ports[a, b], self._ports[b]) for a, b in self._links]
         (port,) = free_ports(1)
-        await asyncio.to_thread(self._toxic.start, self._binary, port, rows)
+        await self._starting.do(self._toxic.start, self._binary, port, rows)
 
     async def _stop_network(self) -> None:
+        await self._starting.over()  # broken off, it may have started the server since
         await asyncio.to_thread(self._toxic.stop)

@@ -1,0 +1,68 @@
+"""Disks that are mounted by threads: who is broken off meanwhile leaves no mount behind."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+from jepsen_tests.backends.loop_disk import LoopDisk, LoopDisks
+from jepsen_tests.backends.surface import Processes
+
+LET_SECONDS = 0.05
+"""For what must not happen to happen: longer waits would not make the test fail."""
+
+
+class Slow:
+    """As `LoopDisk`; mounting takes until it is allowed."""
+
+    def __init__(self) -> None:
+        self.begun, self.allowed = threading.Event(), threading.Event()
+        self.said: list[str] = []
+
+    def __enter__(self) -> None:
+        self._mount()
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def power_on(self) -> None:
+        self._mount()
+
+    def _mount(self) -> None:
+        self.begun.set()
+        self.allowed.wait()
+        self.said.append("mounted")
+
+    def detach(self) -> None:
+        self.said.append("detached")
+
+
+async def _broken_off(act: Any, disks: LoopDisks, disk: Slow) -> None:
+    doing = asyncio.ensure_future(act)
+    await asyncio.to_thread(disk.begun.wait)
+    doing.cancel()
+    await asyncio.gather(doing, return_exceptions=True)
+    ending = asyncio.ensure_future(disks.detach())
+    await asyncio.wait({ending}, timeout=LET_SECONDS)
+    disk.allowed.set()
+    await ending
+
+
+def _disks(folder: Path) -> tuple[LoopDisks, Slow, Slow]:
+    disks = LoopDisks(folder, ["n1", "n2"], cast("Processes", None))
+    first, second = Slow(), Slow()
+    disks._disks = {"n1": cast("LoopDisk", first), "n2": cast("LoopDisk", second)}
+    return disks, first, second
+
+
+def test_a_start_broken_off_is_unmounted_after_it_mounted(tmp_path: Path) -> None:
+    disks, first, second = _disks(tmp_path)
+    asyncio.run(_broken_off(disks.attach(), disks, first))
+    assert first.said == ["mounted", "detached"]
+    assert second.said == ["detached"], "nothing new is begun"
+
+
+def test_so_is_a_disk_whose_power_comes_back(tmp_path: Path) -> None:
+    disks, first, _ = _disks(tmp_path)
+    asyncio.run(_broken_off(disks.power_on("n1"), disks, first))
+    assert first.said == ["mounted", "detached"]
