@@ -98,12 +98,14 @@ class Process:
     ) -> tuple[bool, T | None]:
         """Run one operation; return whether it certainly happened, and its result.
 
-        `shown` turns the result into what is written down. Only CancelledError passes through.
+        `shown` turns the result into what is written down; where it refuses what no sound cluster
+        answers, nobody knows what happened. Only CancelledError passes through.
         """
         recorder, p = self.recorder, self.number
         recorder.invoke(p, f, k, v, key=key, node=node)
         try:
             result = await call()
+            written = shown(result)
         except asyncio.CancelledError:
             recorder.end(p, Kind.INFO, f, k, err="CANCELLED: the run is over")
             self.renew()
@@ -116,5 +118,5 @@ class Process:
                 recorder.end(p, Kind.INFO, f, k, err=said)
                 self.renew()
             return False, None
-        recorder.end(p, Kind.OK, f, k, shown(result))
+        recorder.end(p, Kind.OK, f, k, written)
         return True, result

@@ -1,6 +1,7 @@
 """Proof of strength: the known bugs that are put into the members, and what should show each.
 
-Owns the closed list: a bug of `tests/mutants`, the workload and the faults that should show it. A
+Owns the closed list: a bug of `tests/mutants`, the workload and the faults that should show it, and
+the anomalies that may be its doing: another one, beside it or alone, does not count as its catch. A
 bug that no black box can be expected to show says why; the simulation's script or seed that does
 is in `tests/mutants/caught.json`. Running them: `trials`; the table: `strength_report`.
 """
@@ -16,22 +17,36 @@ class Trial:
     mutant: str
     workload: str
     faults: str
+    shows: tuple[str, ...]
+    """Classes of anomalies, as the checkers name them, of which one at least must be found."""
     seconds: int = 25
     hidden: str = ""
     """Why a black box need not find it; the simulation does, by the script or seed that
     `tests/mutants/caught.json` names."""
 
 
+LOST: Final = ("lost", "lost-on-node", "lost-write", "unseen", "un-read")
+"""What was acknowledged or read is gone."""
+REPLACED: Final = (
+    *LOST, "inconsistent-offset", "wrong-reply", "real-time", "bounds-back", "stale-bounds",
+    "different-entry", "different-digest", "missing-entry",
+)  # fmt: skip
+"""Something else stands in its place, or only some members have it."""
+REELECTED: Final = (*REPLACED, "two-leaders", "other-leader")
+"""Two lead in one term, with what comes of it."""
+ABSENT: Final = ("lost", "lost-write", "unseen", "un-read", "gap")
+"""Anomalies that name what is missing, not the read which should have had it."""
 TRIALS: Final = (
-    Trial("ack-before-fsync", "log", "power-cut-before-sync"),
-    Trial("entries-not-synced", "log", "power-cut-before-sync"),
-    Trial("failed-sync-ignored", "log", "power-cut-before-sync"),
-    Trial("ack-before-quorum", "log", "isolate-leader,kill-leader"),
-    Trial("unconditional-truncation", "log", "flap,isolate-leader,delay", 60),
+    Trial("ack-before-fsync", "log", "power-cut-before-sync", REPLACED),
+    Trial("entries-not-synced", "log", "power-cut-before-sync", REPLACED),
+    Trial("failed-sync-ignored", "log", "power-cut-before-sync", REPLACED),
+    Trial("ack-before-quorum", "log", "isolate-leader,kill-leader", REPLACED),
+    Trial("unconditional-truncation", "log", "flap,isolate-leader,delay", REPLACED, 60),
     Trial(
         "no-commit-clamp",
         "log",
         "flap,isolate-leader,delay",
+        REPLACED,
         60,
         "one message must carry a commit index above what it proves, and a new leader differ there",
     ),
@@ -39,6 +54,7 @@ TRIALS: Final = (
         "stale-acknowledgement",
         "log",
         "heal-at-timeout,flap,slow-sync",
+        REPLACED,
         60,
         "an answer must outlive the connection and the reign that it belongs to",
     ),
@@ -46,41 +62,64 @@ TRIALS: Final = (
         "acknowledged-more-than-stored",
         "log",
         "isolate,kill,slow-sync",
+        REPLACED,
         40,
         "a follower must lose its connection and its leader between two messages",
     ),
-    Trial("apply-before-commit", "log", "isolate-leader,kill-while-cut", 40),
-    Trial("leader-counts-itself-before-sync", "log", "power-cut-before-sync", 60),
-    Trial("stale-leader-read", "offsets", "isolate-leader,pause-leaders", 40),
+    Trial(
+        "apply-before-commit",
+        "log",
+        "isolate-leader,kill-while-cut",
+        (*REPLACED, "aborted-read", "index-order"),
+        40,
+    ),
+    Trial("leader-counts-itself-before-sync", "log", "power-cut-before-sync", REPLACED, 60),
+    Trial(
+        "stale-leader-read", "offsets", "isolate-leader,pause-leaders", ("not-linearizable",), 40
+    ),
     Trial(
         "read-before-own-entry",
         "offsets",
         "kill-leader,isolate-leader",
+        ("not-linearizable",),
         40,
         "a commit, its leader's death and a read must fall into some milliseconds",
     ),
-    Trial("dedup-off", "retry", "kill-leader"),
-    Trial("dedup-lost-at-restart", "retry", "restart,kill-all", 40),
-    Trial("repeat-without-its-offset", "retry", "kill-leader"),
-    Trial("stale-epoch-writes", "fifo", "transfer"),
-    Trial("lives-are-one", "fifo", "transfer", 60),
-    Trial("offsets-reused-after-restart", "log", "restart,kill-all", 40),
-    Trial("offset-commit-lost", "offsets", "kill-leader"),
-    Trial("offset-goes-back", "offsets", "kill-leader"),
-    Trial("unknown-told-as-failed", "log", "pause-leaders", 40),
-    Trial("append-forgets-the-frozen-rows", "log", "kill", 20),
-    Trial("incomplete-candidate-elected", "log", "isolate,kill-leader,flap", 60),
+    Trial("dedup-off", "retry", "kill-leader", ("duplicate",)),
+    Trial("dedup-lost-at-restart", "retry", "restart,kill-all", ("duplicate",), 40),
+    Trial("repeat-without-its-offset", "retry", "kill-leader", ("unexpected-error",)),
+    Trial("stale-epoch-writes", "fifo", "transfer", ("fenced-write",)),
+    Trial("lives-are-one", "fifo", "transfer", ("fenced-write",), 60),
+    Trial(
+        "offsets-reused-after-restart",
+        "log",
+        "restart,kill-all",
+        (*REPLACED, "nonmonotonic-send", "duplicate"),
+        40,
+    ),
+    Trial("offset-commit-lost", "offsets", "kill-leader", ("not-linearizable",)),
+    Trial("offset-goes-back", "offsets", "kill-leader", ("not-linearizable",)),
+    Trial("unknown-told-as-failed", "log", "pause-leaders", ("aborted-read",), 40),
+    Trial("append-forgets-the-frozen-rows", "log", "kill", (*REPLACED, "gap"), 20),
+    Trial("incomplete-candidate-elected", "log", "isolate,kill-leader,flap", REPLACED, 60),
     Trial(
         "proposals-never-settled",
         "log",
         "isolate-leader,kill-while-cut",
+        ("too-slow", "not-live"),
         40,
         "clients give up waiting by themselves, with the same outcome",
     ),
-    Trial("refill-sends-unchecked-bytes", "log", "bit-flips,kill", 60),
-    Trial("no-quarantine", "log", "next-quorum-wiped", 40),
-    Trial("quarantine-ends-with-a-majority", "log", "next-quorum-wiped", 40),
-    Trial("double-vote", "log", "heal-at-timeout,pause-leaders,kill-leader", 60),
-    Trial("vote-forgotten-at-restart", "log", "crash-loop,kill-all", 60),
-    Trial("trim-above-the-slowest", "retention", "pause,isolate", 60),
+    Trial(
+        "refill-sends-unchecked-bytes",
+        "log",
+        "bit-flips,kill",
+        (*REPLACED, "corrupt", "not-converged"),
+        60,
+    ),
+    Trial("no-quarantine", "log", "next-quorum-wiped", REPLACED, 40),
+    Trial("quarantine-ends-with-a-majority", "log", "next-quorum-wiped", REPLACED, 40),
+    Trial("double-vote", "log", "heal-at-timeout,pause-leaders,kill-leader", REELECTED, 60),
+    Trial("vote-forgotten-at-restart", "log", "crash-loop,kill-all", REELECTED, 60),
+    Trial("trim-above-the-slowest", "retention", "pause,isolate", (*REPLACED, "not-converged"), 60),
 )

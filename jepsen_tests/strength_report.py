@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from jepsen_tests.endings import EXIT_VALID
+from jepsen_tests.endings import EXIT_INVALID, EXIT_VALID
 from jepsen_tests.results import markdown_table
 from jepsen_tests.trials import Outcome
 
@@ -45,4 +45,6 @@ def strength_table(outcomes: Sequence[Outcome], simulated: Mapping[str, str]) ->
 def _why(outcome: Outcome) -> str:
     if outcome.sound.code != EXIT_VALID:
         return "the sound run was not valid: nothing is proven"
+    if outcome.bug.code == EXIT_INVALID:
+        return f"{', '.join(outcome.bug.found)} is not what it does"
     return outcome.trial.hidden or "it should have been"

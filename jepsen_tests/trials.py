@@ -1,7 +1,8 @@
 """Tries known bugs: each is put into the members, and beside it the same run is made without it.
 
-Owns running them and what became of each. A bug counts as caught when the run with it is invalid
-and the sound one, of the same workload, faults and seed, is valid: else the catch proves nothing.
+Owns running them and what became of each. A bug counts as caught when the run with it shows an
+anomaly that may be its doing, and the sound one, of the same workload, faults and seed, is valid:
+else the catch proves nothing.
 """
 
 import json
@@ -17,7 +18,7 @@ from rich.progress import Progress
 from jepsen_tests.child import Children
 from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.history import History, read_history
-from jepsen_tests.strength import TRIALS, Trial
+from jepsen_tests.strength import ABSENT, TRIALS, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,10 @@ class Run:
     verdict: str
     found: tuple[str, ...] = ()
     """Checker and classes of what was named."""
+    fits: bool = False
+    """One at least of these classes is one that the trial is to show."""
     after: float = 0.0
-    """Seconds from the beginning of the faults until the first anomaly was complete."""
+    """Seconds from the beginning of the faults until the first such anomaly was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,9 @@ class Outcome:
 
     @property
     def is_caught(self) -> bool:
-        """It was named, and nothing is when it is not there."""
-        return self.bug.code == EXIT_INVALID and self.sound.code == EXIT_VALID
+        """What it does was named, and nothing is when it is not there."""
+        is_named = self.bug.code == EXIT_INVALID and self.bug.fits
+        return is_named and self.sound.code == EXIT_VALID
 
     @property
     def is_as_expected(self) -> bool:
@@ -89,6 +93,8 @@ def described(outcome: Outcome) -> str:
         return f"caught after {outcome.bug.after:.1f} s by {', '.join(outcome.bug.found)}"
     if outcome.bug.code == EXIT_FAILED:
         return "the harness failed"
+    if outcome.bug.code == EXIT_INVALID:
+        return f"not caught: {', '.join(outcome.bug.found)} is not what it does"
     return f"not caught ({outcome.bug.verdict})"
 
 
@@ -121,8 +127,13 @@ def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) ->
         return Run(EXIT_FAILED, "harness failed")
     results = json.loads((made[0] / "results.json").read_text())
     wrong = [each for each in results["judgements"] if each["valid"] == "invalid"]
-    after = _after(read_history(made[0] / "history.jsonl"), wrong) if wrong else 0.0
-    return Run(ran.code, str(results["verdict"]), tuple(map(_named, wrong)), after)
+    fitting = [
+        finding
+        for judgement in wrong for finding in judgement["findings"]
+        if finding["kind"] in trial.shows
+    ]  # fmt: skip
+    after = _after(read_history(made[0] / "history.jsonl"), fitting) if fitting else 0.0
+    return Run(ran.code, str(results["verdict"]), tuple(map(_named, wrong)), bool(fitting), after)
 
 
 def _named(judgement: Mapping[str, Any]) -> str:
@@ -130,18 +141,19 @@ def _named(judgement: Mapping[str, Any]) -> str:
     return f"{judgement['checker']} {'/'.join(kinds)}"
 
 
-def _after(history: History, wrong: Iterable[Mapping[str, Any]]) -> float:
-    """Return when the first anomaly was complete: when the last of its rows was written."""
+def _after(history: History, findings: Iterable[Mapping[str, Any]]) -> float:
+    """Return when the first anomaly was complete: all that shows it had been answered.
+
+    What shows that something is missing is every read to the end of the history.
+    """
     times = {row.i: row.t for row in history.faults}
     for op in history.ops:
-        times[op.i] = op.began
-        if op.done:
-            times[op.done] = min(op.ended, history.ended)
+        times[op.i] = times[op.done] = min(op.ended, history.ended)
     began = next(row.t for row in history.faults if row.f == "phase" and row.k == "faults")
-    found = [
-        max(times[row] for row in finding["rows"])
-        for judgement in wrong
-        for finding in judgement["findings"]
-        if finding["rows"]
-    ]
-    return max(0.0, (min(found, default=history.ended) - began) / 1e9)
+    complete = (
+        history.ended
+        if finding["kind"] in ABSENT or not finding["rows"]
+        else max(times[row] for row in finding["rows"])
+        for finding in findings
+    )
+    return max(0.0, (min(complete) - began) / 1e9)

@@ -51,7 +51,17 @@ def shown_runs(batches: Iterable[RecordBatch]) -> list[list[Any]]:
 
 def shown_sent(results: Sequence[SendResult]) -> list[int]:
     """Return the offset of the first; the term is not told to producers."""
-    return [results[0].offset, 0]
+    return shown_stored(results[0].offset, 0)
+
+
+def shown_stored(offset: int, term: int) -> list[int]:
+    """Return where something is stored; ValueError when that is not told.
+
+    Members may forget where a repeated batch is, but not so soon as the workloads repeat theirs.
+    """
+    if offset < 0:
+        raise ValueError(f"stored at offset {offset}")
+    return [offset, term]
 
 
 class Worker:

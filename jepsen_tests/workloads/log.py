@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
 from jepsen_tests.wire import Wire, batch_of
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored, split_place
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -75,7 +75,8 @@ class LogWorkload(Workload):
         batch = batch_of(self._topic_id, split_place(place)[1], [message], None)
         await worker.process.do(
             "send", place, [value],
-            lambda: wire.append(batch, BARE_SECONDS), lambda row: [row.base_offset, row.term],
+            lambda: wire.append(batch, BARE_SECONDS),
+            lambda row: shown_stored(row.base_offset, row.term),
         )  # fmt: skip
 
     async def _act(self, worker: Worker, places: Sequence[str], wire: Wire) -> None:

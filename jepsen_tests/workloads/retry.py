@@ -14,7 +14,7 @@ from dledger_proto.errors import DledgerError
 from dledger_proto.frames import AnswerRow
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire, batch_of
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of
+from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -93,7 +93,7 @@ class _Repeater:
 
 
 def _shown(row: AnswerRow) -> list[int]:
-    return [row.base_offset, row.term]
+    return shown_stored(row.base_offset, row.term)
 
 
 class RetryWorkload(Workload):

@@ -13,7 +13,7 @@ from dledger_client.errors import error_of
 from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests.history import Header, History, HistoryWriter, Kind, read_history
 from jepsen_tests.recorder import Process, Recorder
-from jepsen_tests.workloads.clients import Worker
+from jepsen_tests.workloads.clients import shown_stored
 from jepsen_tests.workloads.values import attributes_of, message_of, value_of
 
 HEADER = Header(
@@ -112,25 +112,14 @@ def test_messages_come_with_all_sorts_of_things() -> None:
     assert any("" in each.properties.values() for each in found)
 
 
-class Bounds(NamedTuple):
-    """As members answer them."""
-
-    minimum: int
-    maximum: int
-
-
-@pytest.mark.parametrize(("answer", "said"), [((9, 3), "minimum 9 above maximum 3"), ((3, 3), "")])
-def test_bounds_the_wrong_way_round_are_an_error_that_nobody_expects(
-    tmp_path: Path, answer: tuple[int, int], said: str
-) -> None:
-    class Consumer:
-        async def offsets(self, _topic: str) -> list[Bounds]:
-            return [Bounds(*answer)]
-
+def test_an_answer_that_no_sound_cluster_gives_is_what_nobody_expected(tmp_path: Path) -> None:
     async def script(process: Process) -> None:
-        worker = Worker(process.recorder, "", Random(1))
-        worker._consumer = cast("AsyncConsumer", Consumer())
-        assert await worker.bounds("t/0") == (None if said else [3, 3])
+        async def stored() -> int:
+            return -1
 
-    [op] = recorded(tmp_path / "history.jsonl", script).ops
-    assert op.err == (said and f"UNEXPECTED: ValueError: {said}")
+        done, _ = await process.do("send", "t/0", ["1-1"], stored, lambda at: shown_stored(at, 0))
+        assert not done
+
+    (op,) = recorded(tmp_path / "history.jsonl", script).ops
+    assert op.outcome is Kind.INFO
+    assert op.err == "UNEXPECTED: ValueError: stored at offset -1"

@@ -1,20 +1,27 @@
 """Trials of known bugs: a catch counts only beside a sound run that is valid; and their table."""
 
+from typing import Any
+
 import pytest
 
+from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
+from jepsen_tests.history import NEMESIS, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.strength import TRIALS, Trial
 from jepsen_tests.strength_report import caught_in_simulation, strength_table
-from jepsen_tests.trials import Outcome, Run, described, exit_code
+from jepsen_tests.trials import Outcome, Run, _after, described, exit_code
 from jepsen_tests.workloads import WORKLOADS
 from tests.mutants.catalogue import by_name
+from tests.unit.jepsen.stories import Story
 
+CLASSES = {kind for checker in CHECKERS for kind in checker.kinds}
 VALID, UNKNOWN = Run(EXIT_VALID, "valid"), Run(EXIT_UNKNOWN, "unknown")
 FAILED = Run(EXIT_FAILED, "harness failed")
-CAUGHT = Run(EXIT_INVALID, "invalid", ("C1 lost",), 7.25)
-OPEN = Trial("dedup-off", "retry", "kill-leader")
-HIDDEN = Trial("no-commit-clamp", "log", "flap", hidden="too rare")
+CAUGHT = Run(EXIT_INVALID, "invalid", ("C1 lost",), fits=True, after=7.25)
+OTHER = Run(EXIT_INVALID, "invalid", ("C18 not-converged",))
+OPEN = Trial("dedup-off", "retry", "kill-leader", ("lost",))
+HIDDEN = Trial("no-commit-clamp", "log", "flap", ("lost",), hidden="too rare")
 
 
 def outcome(trial: Trial, bug: Run, sound: Run = VALID) -> Outcome:
@@ -27,6 +34,8 @@ def outcome(trial: Trial, bug: Run, sound: Run = VALID) -> Outcome:
         (OPEN, CAUGHT, VALID, EXIT_VALID),
         (OPEN, VALID, VALID, EXIT_INVALID),
         (OPEN, UNKNOWN, VALID, EXIT_INVALID),
+        (OPEN, OTHER, VALID, EXIT_INVALID),
+        (HIDDEN, OTHER, VALID, EXIT_INVALID),
         (OPEN, CAUGHT, CAUGHT, EXIT_INVALID),
         (OPEN, CAUGHT, UNKNOWN, EXIT_INVALID),
         (OPEN, FAILED, VALID, EXIT_FAILED),
@@ -51,6 +60,8 @@ def test_each_outcome_is_described() -> None:
     assert described(outcome(OPEN, CAUGHT)) == "caught after 7.2 s by C1 lost"
     assert described(outcome(OPEN, CAUGHT, CAUGHT)) == "nothing is proven: the sound run is invalid"
     assert described(outcome(OPEN, VALID)) == "not caught (valid)"
+    said = described(outcome(OPEN, OTHER))
+    assert said == "not caught: C18 not-converged is not what it does"
     assert described(outcome(OPEN, FAILED)) == "the harness failed"
 
 
@@ -63,6 +74,8 @@ def test_the_table_says_who_catches_the_rest_and_why() -> None:
     assert "| dedup-off | retry | kill-leader | 1 | C1 lost | 7.2 |" in text
     assert "| no-commit-clamp | log | flap | 1 | valid | valid | seed 5 | too rare |" in text
     assert "| invalid | unknown | - | the sound run was not valid: nothing is proven |" in text
+    other = strength_table([outcome(OPEN, OTHER)], {})
+    assert "| invalid | valid | - | C18 not-converged is not what it does |" in other
     assert "0 caught in the black box. " in strength_table([outcome(OPEN, VALID)], {})
 
 
@@ -75,3 +88,24 @@ def test_the_list_names_what_there_is_and_the_simulation_catches_what_is_hidden(
         assert trial.workload in WORKLOADS
         assert set(trial.faults.split(",")) <= set(FAULTS)
         assert not trial.hidden or trial.mutant in simulated
+        assert trial.shows
+        assert set(trial.shows) <= CLASSES
+
+
+def test_what_is_complete_is_answered_and_what_is_missing_was_looked_for_to_the_end() -> None:
+    story = Story()
+    story.row(NEMESIS, Kind.OK, "phase", "faults")
+    began = story.rows[0].t
+    story.begin_send(1, "1-1").wait(100).end(1, [0, 1]).wait(500)
+    history = story.history()
+    rows = [history.ops[0].i]
+    assert _after(history, [finding("wrong-reply", rows)]) == (history.ops[0].ended - began) / 1e9
+    whole = (history.ended - began) / 1e9
+    assert _after(history, [finding("lost", rows)]) == whole
+    assert _after(history, [finding("not-converged", [])]) == whole
+    both = [finding("lost", rows), finding("wrong-reply", rows)]
+    assert _after(history, both) < whole
+
+
+def finding(kind: str, rows: list[int]) -> dict[str, Any]:
+    return {"kind": kind, "rows": rows}
