@@ -1,9 +1,11 @@
 """Ports of this machine that members listen on, and will again after a restart.
 
 Those that the kernel gives to outgoing connections are left alone: any program's connection could
-take one while its member is down, and the member could not come back. What was given out here is
-not given out again, to nobody's runs, as long as this process lives: a name in the abstract
-namespace of Unix sockets stands for it, which ends with the process.
+take one while its member is down, and the member could not come back. Where there are too few
+others, those are taken too, and a socket of ours that is bound there and does not listen keeps the
+kernel from giving them away (Linux: `connect` passes over ports that anybody bound by number). What
+was given out here is not given out again, to nobody's runs, as long as this process lives: a name
+in the abstract namespace of Unix sockets stands for it, which ends with the process.
 """
 
 import contextlib
@@ -32,8 +34,14 @@ def outgoing_range() -> tuple[int, int]:
 
 
 def candidates(first: int, last: int, start: int) -> list[int]:
-    """Return the ports outside a range, in turn from some `start` on."""
-    ports = [port for port in range(LOWEST, HIGHEST + 1) if not first <= port <= last]
+    """Return the ports outside a range, in turn from some `start` on; then those inside."""
+    every = range(LOWEST, HIGHEST + 1)
+    outside = [port for port in every if not first <= port <= last]
+    inside = [port for port in every if first <= port <= last]
+    return [*_turned(outside, start), *_turned(inside, start)]
+
+
+def _turned(ports: list[int], start: int) -> list[int]:
     at = start % len(ports) if ports else 0
     return ports[at:] + ports[:at]
 
@@ -41,25 +49,32 @@ def candidates(first: int, last: int, start: int) -> list[int]:
 def free_ports(count: int) -> list[int]:
     """Return TCP ports that nobody listens on now; OSError when there are not so many."""
     found: list[int] = []
+    first, last = outgoing_range()
     # Runs that begin at the same time begin at different places.
-    for port in candidates(*outgoing_range(), os.getpid() * 101):
-        if _take(port):
+    for port in candidates(first, last, os.getpid() * 101):
+        if _take(port, is_kept=first <= port <= last):
             found.append(port)
         if len(found) == count:
             return found
-    raise OSError(f"{count} ports that no outgoing connection gets are wanted: {found} are free")
+    raise OSError(f"{count} free ports are wanted: {found} are free")
 
 
-def _take(port: int) -> bool:
-    claim = socket.socket(socket.AF_UNIX)
+def _take(port: int, *, is_kept: bool) -> bool:
+    claim, bound = socket.socket(socket.AF_UNIX), socket.socket()
     with contextlib.ExitStack() as undo:
         undo.callback(claim.close)
+        undo.callback(bound.close)
         try:
             claim.bind(f"\0dledger-port-{port}")
-            with socket.socket() as probe:
-                probe.bind((HOST, port))
+            bound.bind((HOST, port))
         except OSError:
             return False
         undo.pop_all()
+    if is_kept:
+        # From now on: who listens with this option, as all servers do, may have it beside us.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held.append(bound)
+    else:
+        bound.close()
     _held.append(claim)
     return True

@@ -1,9 +1,15 @@
 """Ports that members listen on: never one that an outgoing connection could get."""
 
 import socket
+import struct
+
+import pytest
 
 from jepsen_tests import ports
 from jepsen_tests.ports import HIGHEST, HOST, LOWEST, candidates, free_ports, outgoing_range
+
+IP_LOCAL_PORT_RANGE = 51
+"""Linux 6.3: the lowest, and in the upper half the highest port that `connect` may choose."""
 
 
 def test_ports_are_outside_of_those_of_outgoing_connections() -> None:
@@ -30,11 +36,33 @@ def test_another_process_of_ours_does_not_get_it() -> None:
     assert claim == f"\0dledger-port-{port}".encode()
 
 
-def test_candidates_begin_anywhere_and_are_all_there() -> None:
-    every = candidates(32_768, 60_999, 0)
+def test_candidates_begin_anywhere_are_all_there_and_those_outside_come_first() -> None:
+    first, last = 32_768, 60_999
+    every = candidates(first, last, 0)
+    outside = [port for port in every if not first <= port <= last]
     assert every[0] == LOWEST
-    assert every[-1] == HIGHEST
-    turned = candidates(32_768, 60_999, len(every) + 7)
+    assert every[: len(outside)] == outside
+    assert every[-1] == last
+    turned = candidates(first, last, len(outside) + 7)
     assert turned[0] == every[7]
-    assert sorted(turned) == every
-    assert candidates(0, HIGHEST, 5) == []
+    assert sorted(turned) == sorted(every) == list(range(LOWEST, HIGHEST + 1))
+    assert len(candidates(0, HIGHEST, 5)) == HIGHEST - LOWEST + 1
+
+
+def test_where_every_port_may_be_an_outgoing_ones_those_given_out_are_kept_from_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, last = outgoing_range()
+    monkeypatch.setattr(ports, "candidates", lambda *_: list(range(first, last + 1)))
+    mine, others = free_ports(2)
+    for _ in range(2):  # a member listens, ends, and comes back
+        with socket.create_server((HOST, mine)) as listener:
+            assert listener.getsockname()[1] == mine
+    only = struct.pack("I", mine << 16 | mine)
+    with socket.create_server((HOST, others)) as target, socket.socket() as outgoing:
+        try:
+            outgoing.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, only)
+        except OSError:
+            pytest.skip("this kernel cannot be asked for one port")
+        with pytest.raises(OSError, match="Cannot assign requested address"):
+            outgoing.connect(target.getsockname())
