@@ -87,11 +87,18 @@ class Observer:
         return statuses
 
     async def agreement(self, revive: Revive) -> None:
-        """Look until all members agree, or patience ends: the last look is what counts."""
+        """Look until all members agree, or patience ends: the last look is what counts.
+
+        Where others write, too, nobody stands still: then all have what anybody had a look before.
+        """
         patience, members = Patience(revive), len(self._stage.backend.nodes)
+        others_write = self._stage.backend.is_kept
+        before = await self.look() if others_write else []
 
         async def attempt() -> bool:
-            return agree(await self.look(), members)
+            nonlocal before
+            earlier, before = before, await self.look()
+            return caught_up(earlier, before, members) if others_write else agree(before, members)
 
         await patience.until(attempt)
 
@@ -122,6 +129,12 @@ def agree(found: Sequence[MemberStatus], members: int) -> bool:
     ends = {(status.term, status.commit_index, status.applied_index) for status in found}
     applied = max((status.commit_index for status in found), default=0)
     return len(ends) == 1 and are_well(found, members, applied)
+
+
+def caught_up(before: Sequence[MemberStatus], found: Sequence[MemberStatus], members: int) -> bool:
+    """Tell whether one leads, all are of its term, and have applied what was committed before."""
+    applied = max((status.commit_index for status in before), default=0)
+    return len({status.term for status in found}) == 1 and are_well(found, members, applied)
 
 
 def _shown_status(status: MemberStatus) -> dict[str, Any]:

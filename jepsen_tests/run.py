@@ -114,6 +114,7 @@ def _header(plan: Plan, backend: Backend) -> Header:
             "errors": [code.name for code in Code] + ["CANCELLED"],
             "budgets": {fault.name: fault.budget_seconds for fault in FAULTS.values()},
             "concurrency": plan.concurrency,
+            "others_write": backend.is_kept,
             "left_out": list(plan.schedule.left_out),
         },
     )

@@ -70,6 +70,7 @@ class Notes(msgspec.Struct):
 
     budgets: dict[str, float] = {}
     errors: list[str] | None = None
+    others_write: bool = False
     least_ok: dict[str, tuple[Natural, Annotated[float, msgspec.Meta(ge=0, le=1)]]] = {}
 
 

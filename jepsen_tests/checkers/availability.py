@@ -3,9 +3,9 @@
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import accumulate, groupby, pairwise
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
 
 from jepsen_tests.checkers.deaths import unexcused_deaths
 from jepsen_tests.checkers.judgement import Judgement
@@ -207,9 +207,7 @@ def _is_converged(view: View, judgement: Judgement) -> None:
         return
     found = {node: op.result for node, op in sorted(last.items())}
     roles = sorted(each["role"] for each in found.values())
-    ends = {(each["term"], each["commit"]) for each in found.values()}
-    is_applied = all(each["applied"] == each["commit"] for each in found.values())
-    if roles != [*["follower"] * (len(roles) - 1), "leader"] or len(ends) > 1 or not is_applied:
+    if roles != [*["follower"] * (len(roles) - 1), "leader"] or not _ends_agree(view, last):
         judgement.add(
             "not-converged",
             "in the end: "
@@ -220,6 +218,22 @@ def _is_converged(view: View, judgement: Judgement) -> None:
             ),
             (op.done for op in last.values()),
         )
+
+
+def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
+    """Say whether all are of one term and have applied the same, as far as that can be asked for.
+
+    Where others write, too (`notes["others_write"]`), that is all that had been committed, by
+    anybody's word, when the last look at the members began.
+    """
+    found = [op.result for op in last.values()]
+    if view.header.notes.get("others_write"):
+        began = min(op.i for op in last.values())
+        before = (op.result["commit"] for op in view.final("status") if op.done < began)
+        ends, applied = {each["term"] for each in found}, max(before, default=0)
+        return len(ends) == 1 and all(each["applied"] >= applied for each in found)
+    is_applied = all(each["applied"] == each["commit"] for each in found)
+    return is_applied and len({(each["term"], each["commit"]) for each in found}) == 1
 
 
 def _is_drained(view: View, judgement: Judgement) -> None:

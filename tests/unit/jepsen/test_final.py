@@ -33,11 +33,11 @@ class Said:
 
     role: str
     term: int
-    leader: str = "n1"
-    commit_index: int = 9
-    applied_index: int = 9
-    first_index: int = 1
-    last_index: int = 9
+    leader: str
+    commit_index: int
+    applied_index: int
+    first_index: int
+    last_index: int
     incarnation: str = "a"
     digest: bytes = b""
 
@@ -52,6 +52,9 @@ class Cluster:
 
     def __init__(self, failures: dict[str, int]) -> None:
         self._left = Counter(failures)
+        self.is_kept = "busy" in failures
+        """It is somebody's, who goes on writing."""
+        self._commit = 9
         self.is_away = False
         """Until it is brought back n3 does not answer."""
 
@@ -81,8 +84,11 @@ class Cluster:
         self.fail("status")
         role = "leader" if address == "n1" else "follower"
         behind = address == "n2" and self.meets("behind")
+        if self.meets("busy"):
+            self._commit += 1
         term = 4 if address == "n1" and self.meets("election") else 3
-        return cast("MemberStatus", Said(role, term, commit_index=8 if behind else 9))
+        applied = commit = 8 if behind else self._commit
+        return cast("MemberStatus", Said(role, term, "n1", commit, applied, 1, commit))
 
     async def log_entries(self, address: str, group: str) -> list[EntryMark]:
         del address, group
@@ -176,7 +182,7 @@ def phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path = tmp_path / "history.jsonl"
 
         async def written() -> None:
-            with HistoryWriter(path, header()) as writer:
+            with HistoryWriter(path, header(others_write=cluster.is_kept)) as writer:
                 recorder = Recorder(writer)
                 recorder.phase("final")
                 stage = Stage(cast("Backend", cluster), recorder, Random(1), 1)
@@ -211,6 +217,20 @@ def test_what_lasts_is_found(phase: Any, what: str) -> None:
     judgement = liveness(View(phase(**{what: FOR_EVER})))
     assert judgement.valid is Valid.NO
     assert {each.kind for each in judgement.findings} <= {"not-live", "not-converged"}
+
+
+@pytest.mark.parametrize("troubles", [{}, {"behind": 7}, {"election": 7}, {"status": 7}])
+def test_a_cluster_that_others_write_to_agrees_on_what_was_committed_before(
+    phase: Any, troubles: dict[str, int]
+) -> None:
+    judgement = liveness(View(phase(busy=10_000, **troubles)))
+    assert judgement.valid is Valid.YES, judgement.findings
+
+
+@pytest.mark.parametrize("what", ["behind", "election"])
+def test_and_does_not_when_a_member_stays_behind(phase: Any, what: str) -> None:
+    judgement = liveness(View(phase(**{"busy": 10_000, what: FOR_EVER})))
+    assert {each.kind for each in judgement.findings} == {"not-converged"}
 
 
 def test_every_place_is_tried_once_at_least_when_patience_is_over(phase: Any) -> None:
