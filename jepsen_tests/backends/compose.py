@@ -37,7 +37,9 @@ class Containers:
         self._limits: dict[str, tuple[str, str]] = {}
         self._addresses: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
-        """Of each container, as the engine counts those that it made by itself."""
+        """Of each container, as the engine counts its own ones since we started it."""
+        self._unsaid: dict[str, str] = {}
+        """Restarts that nobody has asked for yet."""
         self.rules = PacketRules(self._addresses, self._inside)
 
     def pid(self, node: str) -> int | None:
@@ -70,11 +72,15 @@ class Containers:
 
     async def restarted(self) -> dict[str, str]:
         """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
-        found = await self._inspect()
-        again = newly_restarted(self._restarts, found)
+        await self._count()
+        again, self._unsaid = self._unsaid, {}
         if again:
             await self.look()
         return again
+
+    async def _count(self) -> None:
+        for node, how in newly_restarted(self._restarts, await self._inspect()).items():
+            self._unsaid[node] = "; ".join(filter(None, (self._unsaid.get(node), how)))
 
     @property
     def can_be_entered(self) -> bool:
@@ -96,7 +102,9 @@ class Containers:
 
     async def start(self, node: str) -> None:
         """See `surface.Processes`."""
+        await self._count()  # the engine forgets it now
         await self._stack.each("start", node)
+        self._restarts[node] = 0
         await self.look()
         if self.can_be_entered:
             await self.rules.apply(self._running)
@@ -134,8 +142,8 @@ def newly_restarted(
 ) -> dict[str, str]:
     """Return who was restarted since `known`, and how it last ended; bring `known` up to date.
 
-    `found` is what `docker inspect` says of each. A container that was started by a command counts
-    from 0 again.
+    `found` is what `docker inspect` says of each. The engine counts from 0 again after a start by
+    command, so `known` of that container must be set to 0 then: else as many as before are nothing.
     """
     again: dict[str, str] = {}
     for node, each in found.items():

@@ -18,6 +18,7 @@ longer hears PEER (PEER_HOST, PEER_PORT).
 
 import asyncio
 import os
+import signal
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -76,8 +77,9 @@ class Shell:
             except TimeoutError:
                 code = f"none within {COMMAND_SECONDS_MAX:g} s"
             finally:
-                if process.returncode is None:
-                    process.kill()
+                if process.returncode is None:  # what it started and waits for ends with it
+                    os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
             if code:
                 said.seek(0)
                 what = said.read().decode(errors="replace").strip()

@@ -1,8 +1,11 @@
 """Containers that the engine restarted by itself are members that died."""
 
-from typing import Any
+import asyncio
+import json
+from typing import Any, cast
 
-from jepsen_tests.backends.compose import newly_restarted
+from jepsen_tests.backends.compose import Containers, newly_restarted
+from jepsen_tests.docker.stack import Stack
 from tests.unit.jepsen.stories import Story, kinds_of
 
 
@@ -29,6 +32,61 @@ def test_one_that_we_started_counts_from_the_beginning() -> None:
     known = {"n1": 3}
     assert newly_restarted(known, inspected(n1=0)) == {}
     assert list(newly_restarted(known, inspected(n1=1))) == ["n1"]
+
+
+class Engine:
+    """As `Stack`: one container, which the engine restarts when it ends by itself."""
+
+    members = ("n1",)
+    network = "net"
+
+    def __init__(self) -> None:
+        self.restarts = 0
+
+    def container(self, name: str) -> str:
+        return name
+
+    async def docker(self, *arguments: str) -> str:
+        assert arguments == ("inspect", "n1")
+        return json.dumps(
+            [
+                {
+                    "Id": "none",
+                    "RestartCount": self.restarts,
+                    "State": {"ExitCode": 74, "Running": True, "Pid": 0},
+                    "HostConfig": {"NanoCpus": 0, "Memory": 0},
+                    "NetworkSettings": {"Networks": {"net": {"IPAddress": "127.0.0.1"}}},
+                }
+            ]
+        )
+
+    async def each(self, command: str, node: str) -> None:
+        assert (command, node) == ("start", "n1")
+        self.restarts = 0
+
+
+def test_a_start_by_command_hides_no_restart_before_it_or_after() -> None:
+    engine = Engine()
+    containers = Containers(cast("Stack", engine))
+
+    async def story() -> list[dict[str, str]]:
+        said = []
+        engine.restarts = 2
+        said.append(await containers.restarted())
+        engine.restarts = 3
+        await containers.start("n1")
+        engine.restarts = 2  # as many as were known before
+        said.append(await containers.restarted())
+        said.append(await containers.restarted())
+        return said
+
+    first, second, third = asyncio.run(story())
+    assert first == {"n1": "restarted 2 times by the engine, last exit code 74"}
+    assert second == {
+        "n1": "restarted 1 times by the engine, last exit code 74; "
+        "restarted 2 times by the engine, last exit code 74"
+    }
+    assert third == {}
 
 
 def test_it_is_a_finding() -> None:
