@@ -53,7 +53,7 @@ def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> Covered
         done.update(results.get("faults", {}))
     planned = {fault for entry, _ in ran for fault in entry.faults}
     left = [fault for fault in faults if fault in planned and not done[fault]]
-    reasons = {fault: _reasons(fault, ran) for fault in left}
+    reasons = {fault: list(_reasons(fault, ran).values()) for fault in left}
     cannot = {f: why[0] for f, why in reasons.items() if why and all(map(_is_never, why))}
     return Covered(
         backend,
@@ -67,12 +67,19 @@ def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> Covered
     )  # fmt: skip
 
 
-def _reasons(fault: str, ran: Sequence[Ran]) -> list[str]:
-    """Return why each run that came to an end and was to do it did not."""
-    return [
-        results.get("skipped", {}).get(fault, NO_TIME)
-        for entry, results in ran if results and fault in entry.faults
-    ]  # fmt: skip
+def _reasons(fault: str, ran: Sequence[Ran]) -> dict[int, str]:
+    """Return by number of members why no run that came to an end and was to do it did.
+
+    One that says it cannot be done there at all speaks for all of that size: another one may have
+    left it out before it came so far.
+    """
+    found: dict[int, str] = {}
+    for entry, results in ran:
+        if results and fault in entry.faults:
+            why = results.get("skipped", {}).get(fault, NO_TIME)
+            if entry.nodes not in found or _is_never(why):
+                found[entry.nodes] = why
+    return found
 
 
 def _is_never(why: str) -> bool:
@@ -90,10 +97,12 @@ def made_up(found: Iterable[Covered], ran: Sequence[Ran]) -> list[Entry]:
     """Return runs of what no run did: of the same kind as one that could have, with time enough."""
     lists: dict[Entry, list[str]] = {}
     for each in found:
+        mine = [(entry, results) for entry, results in ran if entry.backend == each.backend]
         for fault in each.missed:
             able = (
-                entry for entry, results in ran
-                if entry.backend == each.backend and results and fault in missed(entry, results)
+                entry for entry, results in mine
+                if results and fault in entry.faults
+                and not _is_never(_reasons(fault, mine)[entry.nodes])
             )  # fmt: skip
             if (entry := next(able, None)) is not None:
                 lists.setdefault(replace(entry, faults=(), seconds=0), []).append(fault)

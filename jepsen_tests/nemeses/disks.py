@@ -1,6 +1,7 @@
 """Disks that are slow, hang, fail, are full, lose what was not synced, or are gone."""
 
 import asyncio
+import contextlib
 import shutil
 from typing import Final
 
@@ -122,7 +123,8 @@ async def start_empty(scene: Scene, node: str) -> str:
     folders = scene.handle("folders", scene.backend.folders)
     scene.undo.push_async_callback(bring_back, scene, node)
     await processes.kill(node)
-    await asyncio.to_thread(shutil.rmtree, folders.folder(node))
+    with contextlib.suppress(FileNotFoundError):  # wiped before, and ended before it made one
+        await asyncio.to_thread(shutil.rmtree, folders.folder(node))
     await processes.start(node)
     return node
 

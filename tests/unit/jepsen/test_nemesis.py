@@ -17,6 +17,7 @@ from jepsen_tests.history import (
     read_history,
     read_rows,
 )
+from jepsen_tests.nemeses.disks import start_empty
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
@@ -50,6 +51,12 @@ class Members:
     async def start(self, node: str) -> None:
         self.running.add(node)
         self.started.append(node)
+
+    async def kill(self, node: str) -> None:
+        self.running.discard(node)
+
+    def folder(self, node: str) -> Path:
+        return Path("/nowhere") / node
 
     async def restarted(self) -> dict[str, str]:
         return {}
@@ -123,3 +130,10 @@ def test_three_members_can_make_no_ring() -> None:
     scene = Scene(backend, cast("AsyncAdmin", None), Random(1), Undoing())
     with pytest.raises(Skipped, match=f"^{CANNOT}none: a ring of majorities needs 5"):
         asyncio.run(ring(scene))
+
+
+def test_who_has_no_folder_yet_can_be_wiped() -> None:
+    members = Members()
+    scene = Scene(cast("Backend", members), cast("AsyncAdmin", None), Random(1), Undoing())
+    assert asyncio.run(start_empty(scene, "n1")) == "n1"
+    assert members.started == ["n1"]

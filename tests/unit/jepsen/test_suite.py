@@ -114,6 +114,18 @@ def test_what_no_run_did_is_made_up_for_by_one_that_could_have() -> None:
     assert suite_code([EXIT_VALID] * 3, after) == EXIT_VALID
 
 
+def test_who_says_that_it_cannot_be_done_speaks_for_those_that_came_not_so_far() -> None:
+    ran: list[Ran] = [
+        (NETNS, results("kill", "loss", wipe="nobody leads")),
+        (NETNS, results(wipe=NEVER)),
+        (NETNS, results("kill")),
+    ]
+    for order in (ran, ran[::-1]):
+        (found,) = covered([NETNS], order)
+        assert found.cannot == {"wipe": NEVER}
+        assert not made_up([found], order)
+
+
 def test_no_time_is_missed_and_a_run_without_results_did_nothing() -> None:
     assert covered([SMALL], [(SMALL, results("kill"))])[0].missed == {"ring": NO_TIME}
     nothing = covered([SMALL], [(SMALL, {})])
