@@ -37,6 +37,7 @@ from jepsen_tests.strength import TRIALS
 from jepsen_tests.strength_report import caught_in_simulation, strength_table
 from jepsen_tests.suite import SUITES
 from jepsen_tests.suite_runs import run_suite
+from jepsen_tests.terminal import Terminal, visible
 from jepsen_tests.trials import exit_code, prove
 from jepsen_tests.verdict import judge_file
 from jepsen_tests.workloads import WORKLOADS
@@ -227,7 +228,7 @@ def suite(
 
     What they did is in coverage.md; 2, too, where no run did a fault that a backend can do.
     """
-    raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Console(stderr=True)))
+    raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Terminal(stderr=True)))
 
 
 @app.command()

@@ -3,9 +3,9 @@
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
-from typing import Final
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, groupby, pairwise
+from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.deaths import unexcused_deaths
 from jepsen_tests.checkers.judgement import Judgement

@@ -13,7 +13,7 @@ from dledger_client.errors import error_of
 from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests.history import Header, History, HistoryWriter, Kind, read_history
 from jepsen_tests.recorder import Process, Recorder
-from jepsen_tests.workloads.clients import shown_stored
+from jepsen_tests.workloads.clients import Worker, shown_stored
 from jepsen_tests.workloads.values import attributes_of, message_of, value_of
 
 HEADER = Header(
@@ -123,3 +123,27 @@ def test_an_answer_that_no_sound_cluster_gives_is_what_nobody_expected(tmp_path:
     (op,) = recorded(tmp_path / "history.jsonl", script).ops
     assert op.outcome is Kind.INFO
     assert op.err == "UNEXPECTED: ValueError: stored at offset -1"
+
+
+class Bounds(NamedTuple):
+    """As members answer them."""
+
+    minimum: int
+    maximum: int
+
+
+@pytest.mark.parametrize(("answer", "said"), [((9, 3), "minimum 9 above maximum 3"), ((3, 3), "")])
+def test_bounds_the_wrong_way_round_are_an_error_that_nobody_expects(
+    tmp_path: Path, answer: tuple[int, int], said: str
+) -> None:
+    class Consumer:
+        async def offsets(self, _topic: str) -> list[Bounds]:
+            return [Bounds(*answer)]
+
+    async def script(process: Process) -> None:
+        worker = Worker(process.recorder, "", Random(1))
+        worker._consumer = cast("AsyncConsumer", Consumer())
+        assert await worker.bounds("t/0") == (None if said else [3, 3])
+
+    [op] = recorded(tmp_path / "history.jsonl", script).ops
+    assert op.err == (said and f"UNEXPECTED: ValueError: {said}")
