@@ -75,7 +75,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.CreateTopicReply:
             async def execute(authority: TopicAuthority) -> pb.CreateTopicReply:
-                topic, missing = await authority.create(request, call.seconds_left())
+                topic, missing = await authority.create(request, call.seconds_left)
                 return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
             return await self._at_control(call, CREATE, request, execute)
@@ -91,7 +91,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             async def execute(authority: TopicAuthority) -> pb.TopicReply:
-                topic = await authority.update(request, call.seconds_left())
+                topic = await authority.update(request, call.seconds_left)
                 return pb.TopicReply(topic=topic_to_proto(topic))
 
             return await self._at_control(call, UPDATE, request, execute)
@@ -107,7 +107,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             async def execute(authority: TopicAuthority) -> pb.TopicReply:
-                topic = await authority.delete(request, call.seconds_left())
+                topic = await authority.delete(request, call.seconds_left)
                 return pb.TopicReply(topic=topic_to_proto(topic))
 
             return await self._at_control(call, DELETE, request, execute)

@@ -32,7 +32,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
         raise DledgerError(
             Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
         )
-    found = await asyncio.gather(*(_resolve(messaging, wanted.queue) for wanted in request.queues))
+    found = await _resolve_all(messaging, [wanted.queue for wanted in request.queues])
     await messaging.served.confirm()
     machine = messaging.served.machine
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
@@ -63,13 +63,24 @@ def _check_count(count: int) -> None:
         )
 
 
-async def _resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue | DledgerError:
-    try:
-        return await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-    except DledgerError as error:
-        if error.code not in OF_ONE_QUEUE:
-            raise
-        return error
+async def _resolve_all(
+    messaging: Messaging, refs: Sequence[pb.QueueRef]
+) -> list[Queue | DledgerError]:
+    """Return each queue, or why it is none; a topic that is not known is asked for once."""
+    refused: dict[tuple[str, bytes], DledgerError] = {}
+    found: list[Queue | DledgerError] = []
+    for ref in refs:
+        topic = (ref.topic, ref.topic_id)
+        try:
+            known = refused.get(topic) or await messaging.resolve(*topic, ref.queue)
+        except DledgerError as error:
+            if error.code not in OF_ONE_QUEUE:
+                raise
+            known = error
+            if error.code is Code.TOPIC_NOT_FOUND:
+                refused[topic] = error
+        found.append(known)
+    return found
 
 
 def _add_bounds(
@@ -111,8 +122,8 @@ def sample_offsets(minimum: int, maximum: int, samples: int) -> list[int]:
 async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
     """Hold, or with a TTL of zero release, queue by queue; they are proposed together.
 
-    What says something about the member, not the queue, is raised, for the whole call to be
-    repeated elsewhere: UNKNOWN_OUTCOME as soon as any queue is held, or may be.
+    What says something about the member, not a queue, is raised, for the whole call to be repeated
+    elsewhere: UNKNOWN_OUTCOME as soon as anything was done, or may have been.
     """
     _check_count(len(request.queues))
 
@@ -127,10 +138,10 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
     results = await asyncio.gather(*map(hold, request.queues))
     errors = [each for each in results if isinstance(each, DledgerError)]
     for error in errors:
-        if error.retriable or not error.definite:
+        if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
             if len(errors) == len(results) and all(each.definite for each in errors):
                 raise error
-            raise DledgerError(Code.UNKNOWN_OUTCOME, f"some queues are held, others not: {error}")
+            raise DledgerError(Code.UNKNOWN_OUTCOME, f"some queues may be done, not all: {error}")
     reply = pb.HoldAllReply()
     for held in results:
         if isinstance(held, DledgerError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dledger.state.key_index import ENTRY_SIZE, decode_directory
+from dledger.state.lmdb_check import is_new
 from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
 from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
@@ -54,10 +55,11 @@ def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateR
     OSError when the file cannot be read.
     """
     place = str(folder)
+    if is_new(place):
+        return
     try:
         with PageFile(str(folder / DATA_FILE)) as file:
-            if file.newest.commit:
-                check_format(place, Walk(file, file.newest).get(FORMAT_KEY))
+            check_format(place, Walk(file, file.newest).get(FORMAT_KEY))
             for kind in [table] if table is not None else list(Table):
                 yield from _rows(file, kind, limit)
     except DamagedPages as error:
@@ -68,8 +70,6 @@ def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateR
 
 def applied_index(folder: Path) -> LogIndex:
     """Return the last entry that the state covers, 0 without one; OSError when it can't be read."""
-    if not (folder / DATA_FILE).exists():
-        return LogIndex(0)
     rows = {row.key: row.value for row in open_state(folder, Table.META_LOCAL, sys.maxsize)}
     return LogIndex(int(str(rows.get("applied", {}).get("index", 0))))
 

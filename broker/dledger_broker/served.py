@@ -24,8 +24,9 @@ from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
 
 BARRIER_RETRY_SECONDS: Final = 0.05
-CONFIRM_SECONDS: Final = 5.0
-"""How long confirmed state is waited for when the caller's deadline does not say."""
+CONFIRM_SECONDS: Final = 1.25
+"""How long confirmed state is waited for where no deadline is passed on: as long as most elections,
+and shorter than a try of our client, which learns so that nothing was done."""
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ group's log index, so repeating and reordering do no harm.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -34,13 +34,16 @@ from dledger_proto.v1 import broker_pb2 as pb
 IMPORT_METHOD: Final = "/dledger.v1.Admin/ImportTopics"
 LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"
 CARRY_SECONDS: Final = 2.0
-"""How long a creation waits for another group before it reports it as missing."""
+"""How long another group is waited for before it is reported as missing: it takes it later."""
 PULL_SECONDS: Final = 5.0
 """How often a leader asks the control group what it missed; at once when it becomes leader."""
 TOPICS_PER_CALL_MAX: Final = 256
 FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
 """Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
+
+SecondsLeft = Callable[[], float]
+"""Until a call must be answered."""
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
 """The others are reserved: a topic that promised delays and did not keep them would be a lie."""
@@ -82,16 +85,16 @@ class TopicAuthority:
         self._log = structlog.get_logger().bind(group=messaging.served.names.group)
 
     async def create(
-        self, request: pb.CreateTopicRequest, seconds: float
+        self, request: pb.CreateTopicRequest, seconds_left: SecondsLeft
     ) -> tuple[Topic, list[str]]:
         """Create a topic; returns it, and the groups that have not taken it yet.
 
-        Here and below: before anything is proposed, a leader is waited for `seconds`.
+        Here and below `seconds_left` bounds what comes before a proposal and behind its commit.
         """
         check_topic_name(request.name)
         if request.topic_id:
             check_id("topic_id", request.topic_id)
-        await self._messaging.served.confirm(seconds)
+        await self._messaging.served.confirm(seconds_left())
         known = self._messaging.served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -102,7 +105,7 @@ class TopicAuthority:
                     f"topic {request.name} does not exist, and topics.auto_create is false",
                 )
         topic = await self._propose_create(request, known)
-        return topic, await self.carry(topic)
+        return topic, await self.carry(topic, seconds_left())
 
     async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
         groups = list(request.groups) or self._view.groups()
@@ -139,31 +142,44 @@ class TopicAuthority:
                 return found
             raise
 
-    async def update(self, request: pb.UpdateTopicRequest, seconds: float) -> Topic:
+    async def update(self, request: pb.UpdateTopicRequest, seconds_left: SecondsLeft) -> Topic:
         """Change permission, read queues or layout of a topic."""
         # Behind a barrier: a new leader may not have applied that its name has another topic now.
-        topic = await self._messaging.topic_now(request.name, seconds)
+        topic = await self._messaging.topic_now(request.name, seconds_left())
         command = commands.UpdateTopic(
             topic.topic_id,
             layout=tuple(LayoutPart(part.group, part.write_queues) for part in request.layout),
             read_queues=request.read_queues,
             permission=request.permission,
         )
-        return await self._carried(await self._changed(command))
+        changed = await self._changed(command)
+        await self.carry(changed, seconds_left())
+        return changed
 
-    async def delete(self, request: pb.DeleteTopicRequest, seconds: float) -> Topic:
+    async def delete(self, request: pb.DeleteTopicRequest, seconds_left: SecondsLeft) -> Topic:
         """Delete a topic; its name is free for another one."""
-        topic = await self._messaging.topic_now(request.name, seconds)
-        return await self._carried(await self._changed(commands.DeleteTopic(topic.topic_id)))
+        topic = await self._messaging.topic_now(request.name, seconds_left())
+        deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
+        await self.carry(deleted, seconds_left())
+        return deleted
 
-    async def carry(self, topic: Topic) -> list[str]:
+    async def carry(self, topic: Topic, seconds: float) -> list[str]:
         """Give a decision to every other group; returns those that have not taken it in time."""
+        limit = min(seconds, CARRY_SECONDS)
+
+        async def took(group: str) -> bool:
+            try:
+                async with asyncio.timeout(limit):
+                    return await self._carry_to(group, topic)
+            except TimeoutError:
+                return False
+
         names = [name for name in self._view.groups() if name != self._own_group]
         names += [
             part.group for part in topic.layout if part.group not in (*names, self._own_group)
         ]
-        took = await asyncio.gather(*(self._carry_to(name, topic) for name in names))
-        missing = [name for name, done in zip(names, took, strict=True) if not done]
+        taken = await asyncio.gather(*map(took, names))
+        missing = [name for name, done in zip(names, taken, strict=True) if not done]
         if missing:
             self._log.warning("topic not carried yet", topic=topic.name, missing=missing)
         return missing
@@ -191,10 +207,6 @@ class TopicAuthority:
                 continue
             return True
         return False
-
-    async def _carried(self, topic: Topic) -> Topic:
-        await self.carry(topic)
-        return topic
 
     async def _changed(self, command: commands.Command) -> Topic:
         result = await self._messaging.served.commands.propose(command)

@@ -68,6 +68,9 @@ RELEASE_HOLD: Final = Method[pb.HoldRequest, pb.HoldReply](
 HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply](
     "Admin", "HoldAll", pb.HoldAllReply, write=True
 )
+RELEASE_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply](
+    "Admin", "HoldAll", pb.HoldAllReply, write=True, repeatable=False
+)
 STATUS: Final = Method[pb.StatusRequest, pb.StatusReply](
     "Admin", "Status", pb.StatusReply, write=False
 )

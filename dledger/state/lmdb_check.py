@@ -75,6 +75,8 @@ class Checked:
     totals: Totals | None
     whole: bool
     """All pages and rows were read."""
+    size: int = 0
+    """Bytes of the file with all its pages; it may end before, where the last ones are free."""
 
 
 def check_store(folder: str, *, whole: bool = False) -> Checked:
@@ -82,7 +84,7 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
 
     Blocks. DamagedStore, NewerStore, or StoreFailed when it cannot be told. Changes nothing.
     """
-    if _is_new(folder):
+    if is_new(folder):
         return Checked(None, whole=True)
     here = str(Path(__file__).parents[2])
     command = [sys.executable, "-P", "-m", __name__, folder, *(["--whole"] if whole else [])]
@@ -102,7 +104,7 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
     return read_verdict(folder, ended.returncode, ended.stdout, ended.stderr)
 
 
-def _is_new(folder: str) -> bool:
+def is_new(folder: str) -> bool:
     """A data file that is missing, or was never written to, is a new store's.
 
     DamagedStore when there was one before.
@@ -142,7 +144,7 @@ def read_verdict(folder: str, code: int, out: bytes, errors: bytes) -> Checked:
     match verdict["end"]:
         case "sound":
             totals = verdict["totals"]
-            return Checked(Totals(**totals) if totals else None, verdict["whole"])
+            return Checked(Totals(**totals), verdict["whole"], verdict["size"])
         case "damaged":
             raise DamagedStore(verdict["text"])
         case "newer":
@@ -163,10 +165,12 @@ def verdict_of(folder: str, *, whole: bool) -> Mapping[str, object]:
         found = failure(folder, "it cannot be checked", error)
         end = "damaged" if isinstance(found, DamagedStore) else "refused"
         return {"end": end, "errno": found.errno, "text": found.strerror or str(found)}
+    assert checked.totals is not None, "a new store is not examined"
     return {
         "end": "sound",
-        "totals": asdict(checked.totals) if checked.totals else None,
+        "totals": asdict(checked.totals),
         "whole": checked.whole,
+        "size": checked.size,
     }
 
 
@@ -178,6 +182,7 @@ def examine(folder: str, *, whole: bool) -> Checked:
             totals = _totals(folder, file)
             check_mark(folder, read_mark(folder), totals)
             whole |= file.newest.pages <= PAGES_AT_START
+            size = (file.newest.last_page + 1) * file.page_size
             if whole:
                 _check_rows(folder, Walk(file, file.newest), totals)
             elif file.newest.free.pages + file.newest.rows.branch_pages <= PAGES_AT_START:
@@ -187,7 +192,7 @@ def examine(folder: str, *, whole: bool) -> Checked:
     except NewerPages as error:
         raise NewerStore(f"state store {folder}: {error}") from error
     _try(folder, totals)
-    return Checked(totals, whole)
+    return Checked(totals, whole, size)
 
 
 def _totals(folder: str, file: PageFile) -> Totals:

@@ -31,7 +31,8 @@ from typing import Final
 DATA_FILE: Final = "data.mdb"
 PAGE_SIZES: Final = (4096, 8192, 16384, 32768)
 META_COUNT: Final = 2
-BLANK_SIZE_MAX: Final = META_COUNT * PAGE_SIZES[-1]
+BLANK_PAGES_MAX: Final = META_COUNT + 1
+BLANK_SIZE_MAX: Final = BLANK_PAGES_MAX * PAGE_SIZES[-1]
 DEPTH_MAX: Final = 32
 NO_PAGE: Final = (1 << 64) - 1
 
@@ -179,10 +180,11 @@ class PageFile:
 def is_blank(content: bytes) -> bool:
     """Return whether a file that starts so never had a commit: its creation was cut off.
 
-    LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit.
+    LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit;
+    that one writes and syncs its page, the third, and then its meta page.
     """
     return any(
-        not any(content[META_COUNT * size :])
+        len(content) <= BLANK_PAGES_MAX * size
         and all(
             _is_blank_meta(number, content[number * size : (number + 1) * size], size)
             for number in range(META_COUNT)
@@ -195,9 +197,10 @@ def _is_blank_meta(number: int, page: bytes, size: int) -> bool:
     if not any(page):
         return True
     try:
-        return len(page) == size and _parse_meta(number, page).commit == 0
+        meta = _parse_meta(number, page) if len(page) == size else None
     except DamagedPages:
         return False
+    return meta is not None and meta.commit == 0 and meta.free.page_size == size
 
 
 def _parse_meta(number: int, page: bytes) -> Meta:

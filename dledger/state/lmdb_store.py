@@ -97,19 +97,27 @@ class LmdbBase:
         self._totals = Totals()
         try:
             checked = check_store(path)
-            if checked.totals is None:
-                self._clear()
+            self._fit(checked)
             self._environment = self._open(path, map_size)
             self._begin(checked)
         except BaseException:
             del self._lock  # or the traceback would hold it
             raise
 
-    def _clear(self) -> None:
-        """Empty what a creation left that was cut off: LMDB takes zeros for a damaged file."""
+    def _fit(self, checked: Checked) -> None:
+        """Make the file as long as LMDB may map it.
+
+        Empty what a creation left that was cut off, for LMDB takes zeros for damage. Let the file
+        have its last pages: these are free, but a damaged page that named one would be SIGBUS.
+        """
         file = self._file_system.open(os.path.join(self._path, DATA_FILE), create=True)
         try:
-            file.truncate(0)
+            if checked.totals is None:
+                file.truncate(0)
+            elif file.size() < checked.size:
+                file.truncate(checked.size)
+        except OSError as error:
+            raise failure(self._path, f"{DATA_FILE} cannot be given its length", error) from error
         finally:
             file.close()
 

@@ -32,7 +32,9 @@ A life is one run of a producer; it draws `life_id` when it starts. Who register
                                                                may have been forgotten, and what
                                                                it held is far below (see below)
     the life that holds it   0, up to what it holds                what it holds: a repeat
-                             above that, the next as a rule        that one: it fences its past
+                             the next, or one above that and up    that one: it fences its past
+                             to leader time in seconds
+                             above these                           INVALID_ARGUMENT
     the life before it       any                                   STALE_EPOCH
     another life             0                                     Taken: what is held; no change
                              one above what is held                the next: it takes over
@@ -280,7 +282,7 @@ class ProducerTable:
         if producer is None:
             producer = Producer(_first_epoch(time_ms), -1, life_id, NO_ID)
         else:
-            verdict = self._verdict(producer, life_id, wanted)
+            verdict = self._verdict(producer, life_id, wanted, _first_epoch(time_ms))
             if verdict is not None:
                 return verdict
             if producer.life_id != life_id:
@@ -294,12 +296,21 @@ class ProducerTable:
         return self._registered(producer_id, producer.epoch)
 
     @staticmethod
-    def _verdict(producer: Producer, life_id: bytes, wanted: int) -> Taken | Refused | None:
-        """Return why a registration changes nothing; None: it may have what it asks for."""
+    def _verdict(
+        producer: Producer, life_id: bytes, wanted: int, now: int
+    ) -> Taken | Refused | None:
+        """Return why a registration changes nothing; None: it may have what it asks for.
+
+        `now` is leader time in seconds, above all epochs that were ever held (see above).
+        """
         held = producer.epoch
         if life_id == producer.life_id:
-            # More than the next one where `flush: async` lost its newest epochs with their batches.
-            pass
+            # Above the next one where `flush: async` lost its newest epochs with their batches.
+            if wanted > max(held + 1, now):
+                return Refused(
+                    Code.INVALID_ARGUMENT,
+                    f"epoch {wanted}, this life holds {held}: the next, or up to {now}",
+                )
         elif life_id == producer.former_life_id:
             return Refused(Code.STALE_EPOCH, f"another life has taken over, with epoch {held}")
         elif not wanted:

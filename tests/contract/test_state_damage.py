@@ -376,7 +376,10 @@ def new_environment(path: Path) -> bytes:
     return (path / DATA_FILE).read_bytes()
 
 
-@pytest.mark.parametrize("case", ["zeros", "one zero page", "the other", "half", "whole"])
+CUT_OFF = ["zeros", "one zero page", "the other", "half", "whole", "first page", "no metas", "long"]
+
+
+@pytest.mark.parametrize("case", CUT_OFF)
 def test_a_creation_that_was_cut_off_is_a_new_store(tmp_path: Path, case: str) -> None:
     """A power cut may leave the file's length without its content, or a part of it."""
     made = new_environment(tmp_path / "made")
@@ -387,6 +390,9 @@ def test_a_creation_that_was_cut_off_is_a_new_store(tmp_path: Path, case: str) -
         "the other": made[:PAGE] + bytes(PAGE),
         "half": made[:PAGE],
         "whole": made,
+        "first page": made + b"what the first commit writes before its meta page".ljust(PAGE, b"."),
+        "no metas": bytes(2 * PAGE) + b"the same".ljust(PAGE, b"."),
+        "long": made + bytes(PAGE),
     }[case]
     folder = tmp_path / "state"
     folder.mkdir()
@@ -407,6 +413,8 @@ def test_zeros_where_a_store_was_are_damage(folder: Path) -> None:
     with pytest.raises(DamagedStore, match="not the newest"):
         check_store(str(folder))
     (folder / MARK_FILE).unlink()
-    data.write_bytes(bytes(2 * PAGE) + whole[2 * PAGE :])
-    with pytest.raises(DamagedStore, match="meta page 0"):
-        check_store(str(folder))
+    assert len(whole) > 3 * PAGE
+    for left in (bytes(2 * PAGE), whole[:PAGE] + bytes(PAGE), bytes(PAGE) + whole[PAGE : 2 * PAGE]):
+        data.write_bytes(left + whole[2 * PAGE :])
+        with pytest.raises(DamagedStore, match="meta page"):
+            check_store(str(folder))

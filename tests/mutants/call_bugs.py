@@ -70,4 +70,42 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{SCRIPTS}.test_a_creation_that_comes_after_the_deletion_makes_nothing"],
     ),
+    Mutant(
+        "member-draws-topic-ids",
+        "the id that the caller of a creation drew is not used, so its copies are other topics",
+        [
+            Edit(
+                "dledger_broker.topics:TopicAuthority._propose_create",
+                "request.topic_id or self._random.randbytes(ID_SIZE)",
+                "self._random.randbytes(ID_SIZE)",
+            )
+        ],
+        ["unit.broker.test_topics.test_a_topic_has_the_id_that_its_caller_drew"],
+    ),
+    Mutant(
+        "holds-in-part-are-refused",
+        "of many holds, some of them stored, a refusal of the member is told as nothing done",
+        [
+            Edit(
+                "dledger_broker.many_queues:hold_all",
+                "if len(errors) == len(results) and all(each.definite for each in errors):",
+                "if True:",
+            )
+        ],
+        [
+            "unit.broker.test_many_queues.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
+        ],
+    ),
+    Mutant(
+        "damage-in-headers-is-survived",
+        "an entry that cannot be read is told to who asked, and the member goes on (I15, I16)",
+        [
+            Edit(
+                "dledger_broker.log_entries:log_entries",
+                "        served.host.failed(error)\n",
+                "",
+            )
+        ],
+        ["unit.broker.test_log_entries.test_damage_ends_the_member_and_not_the_call_alone:null"],
+    ),
 )

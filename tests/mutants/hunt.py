@@ -52,7 +52,10 @@ class Catch:
 
 
 def run_script(name: str) -> None:
-    """Run one scripted scenario: "module.function" of tests.scenarios, parameters after a colon."""
+    """Run one scripted scenario: "module.function" of tests/scenarios, parameters after a colon.
+
+    Or "unit.folder.module.function", a test of its own that needs nothing but parameters.
+    """
     _, _, argument = name.partition(":")
     load_script(name)(*([json.loads(argument)] if argument else []))
 
@@ -60,9 +63,8 @@ def run_script(name: str) -> None:
 def load_script(name: str) -> Callable[..., None]:
     """Return a script's function."""
     module, _, function = name.partition(":")[0].rpartition(".")
-    script: Callable[..., None] = getattr(
-        importlib.import_module(f"tests.scenarios.{module}"), function
-    )
+    home = "tests" if module.startswith("unit.") else "tests.scenarios"
+    script: Callable[..., None] = getattr(importlib.import_module(f"{home}.{module}"), function)
     return script
 
 

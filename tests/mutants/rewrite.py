@@ -119,7 +119,7 @@ def _rebind(stack: ExitStack, home: str, old: Any, new: Any) -> None:
     for module_name, module in sorted(sys.modules.items()):
         if module is None or module_name == home:
             continue
-        if not module_name.startswith(("dledger", "tests.sim")):
+        if not module_name.startswith(("dledger", "tests.")):
             continue
         for name, value in list(vars(module).items()):
             if value is old:

@@ -268,6 +268,24 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:true"],
     ),
     Mutant(
+        "cut-off-creation-is-damage",
+        "a store whose first commit was cut off is refused for ever",
+        [Edit(f"{STATE}.lmdb_rows:is_blank", "<= BLANK_PAGES_MAX * size", "< 0")],
+        ["test_state_seals.test_a_first_commit_that_was_cut_off_is_a_new_store"],
+    ),
+    Mutant(
+        "life-leaps-to-the-last-epoch",
+        "a life may take the last epoch at once, and nobody can take over from it",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable._verdict",
+                "if wanted > max(held + 1, now):",
+                "if wanted > EPOCH_MAX:",
+            )
+        ],
+        ["unit.state.test_producers.test_no_life_leaps_to_where_nobody_can_follow"],
+    ),
+    Mutant(
         "free-pages-are-missed",
         "a state's file that LMDB left shorter than its last page is called damaged",
         [

@@ -14,7 +14,7 @@ from tests.mutants.hunt import TABLE, catch
 FAST = {
     row["mutant"]: row["by"]
     for row in (json.loads(TABLE.read_text()) if TABLE.exists() else [])
-    if row["by"].startswith("test_")
+    if row["by"].startswith(("test_", "unit."))
 }
 
 

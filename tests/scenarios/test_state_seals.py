@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
+import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
@@ -165,3 +166,16 @@ def test_a_file_that_lost_pages_in_use_is_damage() -> None:
         verdict = verdict_of(folder, whole=False)
         assert verdict["end"] == "damaged"
         assert "its newest commit needs" in str(verdict["text"])
+
+
+def test_a_first_commit_that_was_cut_off_is_a_new_store() -> None:
+    """Its page is there and its meta page is not: the kernel was asked for the one before."""
+    with tempfile.TemporaryDirectory() as folder:
+        lmdb.open(folder, map_size=MAP_SIZE).close()
+        data = Path(folder) / DATA_FILE
+        data.write_bytes(data.read_bytes() + VALUE.ljust(4_096, b"."))
+        store = LmdbStore(folder, MAP_SIZE)
+        store.put(b"\x20key", VALUE)
+        save(store)
+        store.close()
+        assert verdict_of(folder, whole=True)["end"] == "sound"

@@ -280,7 +280,8 @@ class Planner:
         for state, held in wanted:
             ref = pb.QueueRef(topic_id=state.topic_id, queue=state.queue)
             request.queues.add(queue=ref, offset=held.offset)
-        reply = await self._administration.cluster.call(calls.HOLD_ALL, request, group=group)
+        method = calls.HOLD_ALL if first.ttl_ms else calls.RELEASE_ALL
+        reply = await self._administration.cluster.call(method, request, group=group)
         refused: list[str] = []
         for (state, held), number, detail in zip(wanted, reply.codes, reply.details, strict=True):
             place = f"{state.topic}/{state.queue} offset {held.offset}"

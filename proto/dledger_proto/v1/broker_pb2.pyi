@@ -813,7 +813,7 @@ class CreateTopicRequest(_message.Message):
     automatic: _builtins.bool
     """a send to an unknown topic; refused when switched off"""
     topic_id: _builtins.bytes
-    """16 random bytes of the caller, the same in each try, or empty: a"""
+    """16 random bytes of the caller, the same in each try: a copy that"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: every eligible group"""

@@ -152,6 +152,8 @@ class ProducerVerdicts(Invariant):
         if held is None:
             return _Held(max(time_ms // 1_000, 1), life_id, b"")
         if life_id == held.life_id:
+            if epoch > max(held.epoch + 1, time_ms // 1_000):
+                return Code.INVALID_ARGUMENT
             return held._replace(epoch=max(epoch, held.epoch))
         if life_id == held.former_id:
             return Code.STALE_EPOCH

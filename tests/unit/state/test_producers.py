@@ -78,8 +78,19 @@ def test_a_life_whose_newest_epochs_were_lost_goes_on_above_them() -> None:
     driven = started()
     first = driven.register()
     lost = first.epoch + 3
+    driven.log.time_ms = (lost + 1) * 1_000
     assert driven.register(epoch=lost + 1).epoch == lost + 1
     assert driven.register(epoch=lost).epoch == lost + 1
+
+
+def test_no_life_leaps_to_where_nobody_can_follow() -> None:
+    """Epochs end; who took the last one would have the name for good."""
+    driven = started()
+    held = driven.register().epoch
+    now = driven.log.time_ms // 1_000
+    assert refusal(driven, LIFE, max(held + 1, now) + 1) is Code.INVALID_ARGUMENT
+    assert refusal(driven, LIFE, EPOCH_MAX) is Code.INVALID_ARGUMENT
+    assert driven.take_over(NEXT_LIFE).epoch == held + 1
 
 
 def test_another_life_takes_over_from_the_one_it_was_told_of() -> None:
