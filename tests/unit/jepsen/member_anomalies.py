@@ -278,6 +278,22 @@ def a_member_ends_when_its_damaged_folder_was_set_aside() -> Story:
 
 
 @shows("died")
+def a_member_ends_that_was_damaged_twice_and_set_aside() -> Story:
+    story = Story().on("n1", "status", status()).fault("truncation", "n1").fault("died", "n1")
+    story.fault("heal", "").fault("bit-flips", "n1, state 3 bits flipped")
+    for life in (2, 3):
+        story.fault("heal", "").on("n1", "status", status(incarnation=life))
+    return story.fault("died", "n1")
+
+
+@shows("died")
+def a_member_ends_that_was_wiped_long_before_its_folder_was_damaged_and_set_aside() -> Story:
+    story = Story().fault("wipe", "n1").fault("heal", "").on("n1", "status", status())
+    story.fault("bit-flips", "n1, state 3 bits flipped").fault("heal", "").fault("died", "n1")
+    return story.on("n1", "status", status(incarnation=2)).fault("heal", "").fault("died", "n1")
+
+
+@shows("died")
 def a_member_ends_beside_one_that_was_damaged() -> Story:
     return Story().fault("bit-flips", "n1, state 3 bits flipped").fault("died", "n2")
 
