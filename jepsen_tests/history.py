@@ -363,11 +363,14 @@ class Pairing:
 
 
 class Fault(NamedTuple):
-    """A fault: class, targets, from its first act until it was healed (ns), and its row."""
+    """A fault: class, targets, from when it was begun until it was healed (ns), and its row."""
 
     name: str
     targets: str
     start: int
+    """Its acts come later: the nemesis may ask first who leads, or wait for a member."""
+    done: int
+    """When the last of them was over; `start` when nobody knows."""
     end: int
     row: int
 
@@ -394,7 +397,7 @@ def faults_in_force(history: History, *, unfinished: bool = False) -> Iterator[F
             if row.type is Kind.INVOKE:
                 begun[row.f] = row
             elif row.type is Kind.OK:
-                in_force.append(Fault(row.f, row.k, first.t, NEVER, row.i))
+                in_force.append(Fault(row.f, row.k, first.t, row.t, NEVER, row.i))
     yield from _until(history.ended, in_force, begun, unfinished=unfinished)
 
 
@@ -404,7 +407,7 @@ def _until(
     """Return what ends now, and forget it."""
     ended = [fault._replace(end=end) for fault in in_force]
     if unfinished:
-        ended += [Fault(row.f, "", row.t, end, row.i) for row in begun.values()]
+        ended += [Fault(row.f, "", row.t, row.t, end, row.i) for row in begun.values()]
     in_force.clear()
     begun.clear()
     return ended

@@ -29,7 +29,7 @@ class Outcome:
     results: Mapping[str, Any]
     fault_seconds: float
     gaps: Sequence[tuple[str, float]]
-    """Of each fault: its name, and seconds until a write that began after it was acknowledged."""
+    """Of each fault: its name, and how long one waited for a write then, at most, in seconds."""
 
     @property
     def findings(self) -> dict[str, int]:

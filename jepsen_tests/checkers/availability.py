@@ -17,28 +17,33 @@ FAULTS_SHOWN: Final = 6
 
 
 class Recovery(NamedTuple):
-    """A fault, when the first write that began after it was acknowledged (ns), and that write."""
+    """A fault, and the longest that one waited for a write, from a moment of its beginning on."""
 
     fault: Fault
+    since: int
+    """That moment, ns."""
     ended: int
+    """When a write that began later was acknowledged, the first such one."""
     first: Op | None
     """None: it never came, and `ended` is when that is known from."""
 
     @property
     def took(self) -> float:
-        """Seconds from the fault's beginning on, whatever else began meanwhile."""
-        return seconds(self.ended - self.fault.start)
+        """Seconds from that moment on, whatever else began meanwhile."""
+        return seconds(self.ended - self.since)
 
 
 def recovery_time(view: View) -> Judgement:
-    """C17. After a fault begins, a write invoked after it is acknowledged within the budget.
+    """C17. After a fault, a write invoked after it is acknowledged within the budget.
 
-    One budget in seconds per fault class, `notes["budgets"]` of the header; without, figures only.
-    Faults that begin before the group recovered from the first are a chain: it is measured from its
-    first fault on. Their budgets are added, with those of what was in force or not recovered from
-    when it began. But quiet times, with nothing in force, do not add up to more than the largest of
-    them: so that a group that never recovers is not excused by the next fault for ever. A fault
-    after which nobody wrote again tells nothing. Figures: median and worst per class, and the
+    What counts is the longest wait from any moment of its beginning: a write that is acknowledged
+    while the nemesis still looks for its target shows no recovery. One budget in seconds per fault
+    class, `notes["budgets"]` of the header; without, figures only. Faults that begin before the
+    group recovered from the first are a chain: it is measured from that one's longest wait on.
+    Their budgets are added, with those of what was in force or not recovered from when that wait
+    began. But quiet times, with nothing in force, do not add up to more than the largest of them:
+    so that a group that never recovers is not excused by the next fault for ever. A fault after
+    which nobody wrote again tells nothing. Figures: median and worst per class, and the
     longest time without an acknowledged send, per place and overall.
     """
     judgement = Judgement("C17")
@@ -71,10 +76,15 @@ def recoveries(view: View) -> list[Recovery]:
         earliest[at] = op if is_earlier else later
     found: list[Recovery] = []
     for fault in sorted(view.faults, key=lambda fault: fault.start):
-        at = bisect_right(begins, fault.start)
-        if at < len(begins):
-            first = earliest[at]
-            found.append(Recovery(fault, first.ended if first else never, first))
+        low, high = (bisect_right(begins, at) for at in (fault.start, fault.done))
+        # Between two writes' beginnings the wait only becomes shorter.
+        moments = [(fault.start, low), *((begins[at], at + 1) for at in range(low, high))]
+        waits = [
+            Recovery(fault, since, first.ended if (first := earliest[at]) else never, first)
+            for since, at in moments if at < len(begins)
+        ]  # fmt: skip
+        if waits:
+            found.append(max(waits, key=lambda each: each.ended - each.since))
     return found
 
 
@@ -88,9 +98,9 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
     reach = list(accumulate(until, max))
     for _, chain in groupby(found, key=lambda each: each.ended):
         head = next(chain)
-        low = bisect_right(reach, head.fault.start)
+        low = bisect_right(reach, head.since)
         high = bisect_left(faults, head.ended, key=lambda fault: fault.start)
-        places = [at for at in range(low, high) if until[at] > head.fault.start]
+        places = [at for at in range(low, high) if until[at] > head.since]
         together = [faults[at] for at in places]
         if not all(fault.name in budgets for fault in together):
             continue
@@ -109,7 +119,7 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
 def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float]) -> float:
     """Return all budgets together, but beside the time with faults in force only the largest."""
     each = [budgets[fault.name] for fault in together]
-    in_force, at = 0, head.fault.start
+    in_force, at = 0, head.since
     for fault in together:
         end = min(fault.end, head.ended)
         in_force += max(0, end - max(at, fault.start))

@@ -171,7 +171,7 @@ class Fault:
 
     @property
     def budget_seconds(self) -> float:
-        """How long sends may go unacknowledged, from the fault's beginning on.
+        """How long sends may go unacknowledged, from any moment of the fault's beginning on.
 
         Not a measurement: several times what is seen on a machine that does nothing else, so that
         going beyond it is a fault of the product. What it takes is in the report.

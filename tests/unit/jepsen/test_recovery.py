@@ -16,11 +16,16 @@ def troubled(draw: st.DrawFn) -> Story:
     """Writes that overlap, mostly unknown, with faults of all lengths between them."""
     story = Story(budgets=BUDGETS)
     open_processes: list[int] = []
+    begun = ""
     for number in range(draw(st.integers(1, 30))):
         match draw(st.integers(0, 6)):
+            case 0 | 1 if begun:
+                story.row(NEMESIS, Kind.OK, begun, "n1")
+                begun = ""
             case 0 | 1:
-                story.fault(draw(st.sampled_from(sorted(BUDGETS))), "n1")
-            case 2:
+                begun = draw(st.sampled_from(sorted(BUDGETS)))
+                story.row(NEMESIS, Kind.INVOKE, begun)
+            case 2 if not begun:
                 story.row(NEMESIS, Kind.OK, "heal")
             case 3 | 4:
                 open_processes.append(number)
@@ -33,11 +38,15 @@ def troubled(draw: st.DrawFn) -> Story:
     return story
 
 
-def recovered(history: History, fault: Fault) -> tuple[int, Op | None]:
-    """Say when the first write begun since was acknowledged, by looking at every one."""
-    done = [op for op in history.ops if op.began > fault.start and op.is_ok]
-    first = min(done, key=lambda op: op.ended, default=None)
-    return (first.ended if first else history.ended), first
+def recovered(history: History, fault: Fault) -> tuple[int, int, Op | None]:
+    """Say from when on one waited longest for a write, by looking at every moment and write."""
+    waits: list[tuple[int, int, Op | None]] = []
+    for since in range(fault.start, fault.done + 1, MS):
+        begun = [op for op in history.ops if op.began > since]
+        first = min((op for op in begun if op.is_ok), key=lambda op: op.ended, default=None)
+        if begun:
+            waits.append((since, first.ended if first else history.ended, first))
+    return max(waits, key=lambda each: each[1] - each[0])
 
 
 def in_force(faults: list[Fault], start: int, end: int) -> float:
@@ -52,25 +61,28 @@ def in_force(faults: list[Fault], start: int, end: int) -> float:
 
 
 def too_slow(history: History, faults: list[Fault]) -> list[int]:
-    """Return the rows of the first faults of chains that took too long."""
+    """Return of each chain that took too long the first row that shows it."""
     found: list[int] = []
-    ends = {fault.row: recovered(history, fault)[0] for fault in faults}
-    judged_ends: set[int] = set()
     told = {fault.row for fault in faults if any(op.began > fault.start for op in history.ops)}
+    waits = {fault.row: recovered(history, fault) for fault in faults if fault.row in told}
+    judged_ends: set[int] = set()
     for fault in faults:
-        end = ends[fault.row]
-        if end in judged_ends or fault.row not in told:
+        if fault.row not in told:
+            continue
+        since, end, first = waits[fault.row]
+        if end in judged_ends:
             continue
         judged_ends.add(end)
         together = [
             each for each in faults
             if each.start < end
-            and (each.end > fault.start or (ends[each.row] > fault.start and each.row in told))
+            and (each.end > since or (each.row in told and waits[each.row][1] > since))
         ]  # fmt: skip
         each = [BUDGETS[one.name] for one in together]
-        budget = min(sum(each), in_force(together, fault.start, end) + max(each))
-        if round((end - fault.start) / 1e9, 3) > round(budget, 3):
-            found.append(together[0].row)
+        budget = min(sum(each), in_force(together, since, end) + max(each))
+        if round((end - since) / 1e9, 3) > round(budget, 3):
+            row = together[0].row
+            found.append(min(row, first.i) if first else row)
     return found
 
 
@@ -80,7 +92,7 @@ def test_recovery_as_by_looking_at_every_write(story: Story) -> None:
     history = story.history()
     view = View(history)
     for each in recoveries(view):
-        assert (each.ended, each.first) == recovered(history, each.fault)
+        assert (each.since, each.ended, each.first) == recovered(history, each.fault)
     faults = sorted(view.faults, key=lambda fault: fault.start)
     told = [fault for fault in faults if any(op.began > fault.start for op in history.ops)]
     assert [each.fault for each in recoveries(view)] == told
@@ -92,3 +104,22 @@ def test_every_fault_of_a_chain_has_all_the_time_from_its_own_beginning() -> Non
     story = Story(budgets={"kill": 9.0}).fault("kill").wait(1000).fault("heal", "").lose(2, "2-1")
     story.fault("kill", "n2").wait(500).send(1, "1-1", 0)
     assert [each.took for each in recoveries(View(story.history()))] == [1.509, 0.503]
+
+
+def test_a_write_acknowledged_before_the_act_is_no_recovery() -> None:
+    story = Story(budgets={"kill": 10.0})
+    story.row(NEMESIS, Kind.INVOKE, "kill")
+    story.send(1, "1-1", 0).row(NEMESIS, Kind.OK, "kill", "n1")
+    history = story.lose(2, "2-1").wait(65_000).lose(3, "3-1").history()
+    assert judged(history)["C17"].kinds() == {"too-slow"}
+    assert [round(each.took) for each in recoveries(View(history))] == [65]
+
+
+def test_what_comes_before_a_beginning_of_many_acts_and_after_it_is_not_added() -> None:
+    story = Story(budgets={"kill": 0.05})
+    story.row(NEMESIS, Kind.INVOKE, "kill")
+    for number in range(9):
+        story.wait(40).send(1, f"1-{number}", number)
+    story.row(NEMESIS, Kind.OK, "kill", "n1")
+    history = story.wait(40).send(1, "1-9", 9).history()
+    assert not judged(history)["C17"].findings
