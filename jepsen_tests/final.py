@@ -271,3 +271,4 @@ async def final_phase(
     await drain_members(stage, ends, revive)
     await observer.entries(revive)
     await observer.agreement(revive)
+    await revive()  # who ended since the last time is said to have died

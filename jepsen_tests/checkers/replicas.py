@@ -7,7 +7,7 @@ from typing import Final
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Op
+from jepsen_tests.history import HEAL, Op
 
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
@@ -194,7 +194,7 @@ class _Lives:
         for row in view.history.faults:
             if row.f == "died":
                 self._deaths.append((row.k, healed, row.t))
-            elif row.f == "heal":
+            elif row.f == HEAL:
                 healed = row.t
 
     def of(self, op: Op) -> int | None:

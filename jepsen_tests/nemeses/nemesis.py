@@ -10,7 +10,7 @@ from random import Random
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import BROKEN_OFF, SKIPPED, Kind
+from jepsen_tests.history import BROKEN_OFF, HEAL, SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
@@ -84,21 +84,21 @@ class Nemesis:
     async def heal(self) -> None:
         """Undo the late faults, and bring back who ended by itself."""
         await self._late.aclose()
-        if self._backend.processes is not None:
-            for node, how in (await self._backend.processes.restarted()).items():
-                self._recorder.nemesis("died", node, Kind.OK, how)
         await self.revive()
         self.now = ()
-        self._recorder.nemesis("heal", "", Kind.OK)
+        self._recorder.nemesis(HEAL, "", Kind.OK)
 
     async def revive(self) -> None:
         """Bring back who ended by itself (a failed disk, damage that was found later); say so.
 
-        Who cannot be repaired stays away, and is said to have died once.
+        Also of those that others brought back. Who cannot be repaired stays away, and is said to
+        have died once.
         """
         processes = self._backend.processes
         if processes is None:
             return
+        for node, how in (await processes.restarted()).items():
+            self._recorder.nemesis("died", node, Kind.OK, how)
         async with Undoing() as undo:
             scene = Scene(self._backend, self._admin, self._random, undo)
             for node in self._backend.nodes:

@@ -57,9 +57,12 @@ class Cluster:
         self._commit = 9
         self.is_away = False
         """Until it is brought back n3 does not answer."""
+        self.is_looked_after = False
+        """Since the last answer somebody looked who had ended."""
 
     async def revive(self) -> None:
         self.is_away = False
+        self.is_looked_after = True
 
     def meets(self, what: str) -> bool:
         """Tell whether it goes wrong once more."""
@@ -81,6 +84,7 @@ class Cluster:
 
     async def status(self, address: str, group: str) -> MemberStatus:
         assert group == self.group
+        self.is_looked_after = False
         self.fail("status")
         role = "leader" if address == "n1" else "follower"
         behind = address == "n2" and self.meets("behind")
@@ -231,6 +235,11 @@ def test_a_cluster_that_others_write_to_agrees_on_what_was_committed_before(
 def test_and_does_not_when_a_member_stays_behind(phase: Any, what: str) -> None:
     judgement = liveness(View(phase(**{"busy": 10_000, what: FOR_EVER})))
     assert {each.kind for each in judgement.findings} == {"not-converged"}
+
+
+def test_who_ends_after_the_last_look_is_looked_for(phase: Any) -> None:
+    phase()
+    assert FakeWorker.cluster.is_looked_after
 
 
 def test_every_place_is_tried_once_at_least_when_patience_is_over(phase: Any) -> None:

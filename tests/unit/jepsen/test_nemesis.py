@@ -38,6 +38,8 @@ class Members:
         self.processes = self.folders = self
         self.running = set(self.nodes)
         self.started: list[str] = []
+        self.again: dict[str, str] = {}
+        """Who was started again by others."""
 
     def is_running(self, node: str) -> bool:
         return node in self.running
@@ -59,7 +61,8 @@ class Members:
         return Path("/nowhere") / node
 
     async def restarted(self) -> dict[str, str]:
-        return {}
+        again, self.again = self.again, {}
+        return again
 
 
 def written(folder: Path, script: Any) -> list[tuple[str, str, str]]:
@@ -91,6 +94,17 @@ def test_who_ends_after_the_heal_is_brought_back_and_said_to_have_died(tmp_path:
 
     died = ("died", "n1", "exit 74")
     assert written(tmp_path, script) == [("heal", "", ""), died, died]
+
+
+def test_who_others_brought_back_after_the_heal_is_said_to_have_died(tmp_path: Path) -> None:
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        await nemesis.heal()
+        members.again = {"n1": "restarted 1 times"}
+        await nemesis.revive()
+        await nemesis.revive()
+        assert members.started == []
+
+    assert written(tmp_path, script) == [("heal", "", ""), ("died", "n1", "restarted 1 times")]
 
 
 def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:
