@@ -112,6 +112,10 @@ class Threads:
         self._begun.discard(doing)
 
     async def over(self) -> None:
-        """Wait until nothing goes on that was left to itself; how it ended nobody asks."""
-        await asyncio.gather(*self._begun, return_exceptions=True)
+        """Wait until nothing goes on that was left to itself; how it ended nobody asks.
+
+        Who is cancelled meanwhile has to wait again.
+        """
+        if self._begun:
+            await asyncio.wait(self._begun)
         self._begun.clear()

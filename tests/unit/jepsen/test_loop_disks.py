@@ -37,11 +37,17 @@ class Slow:
         self.said.append("detached")
 
 
-async def _broken_off(act: Any, disks: LoopDisks, disk: Slow) -> None:
+async def _broken_off(act: Any, disks: LoopDisks, disk: Slow, endings: int = 1) -> None:
+    """Break an act off, and all endings but the last; the act then goes on."""
     doing = asyncio.ensure_future(act)
     await asyncio.to_thread(disk.begun.wait)
     doing.cancel()
     await asyncio.gather(doing, return_exceptions=True)
+    for _ in range(endings - 1):
+        ending = asyncio.ensure_future(disks.detach())
+        await asyncio.wait({ending}, timeout=LET_SECONDS)
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
     ending = asyncio.ensure_future(disks.detach())
     await asyncio.wait({ending}, timeout=LET_SECONDS)
     disk.allowed.set()
@@ -60,6 +66,12 @@ def test_a_start_broken_off_is_unmounted_after_it_mounted(tmp_path: Path) -> Non
     asyncio.run(_broken_off(disks.attach(), disks, first))
     assert first.said == ["mounted", "detached"]
     assert second.said == ["detached"], "nothing new is begun"
+
+
+def test_also_when_the_end_is_broken_off_itself(tmp_path: Path) -> None:
+    disks, first, _ = _disks(tmp_path)
+    asyncio.run(_broken_off(disks.attach(), disks, first, endings=3))
+    assert first.said == ["mounted", "detached"]
 
 
 def test_so_is_a_disk_whose_power_comes_back(tmp_path: Path) -> None:
