@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from jepsen_tests.child import Children
 from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
-from jepsen_tests.history import History, read_history
+from jepsen_tests.history import NEVER, History, read_history
 from jepsen_tests.strength import ABSENT, TRIALS, Trial
 
 
@@ -144,11 +144,12 @@ def _named(judgement: Mapping[str, Any]) -> str:
 def _after(history: History, findings: Iterable[Mapping[str, Any]]) -> float:
     """Return when the first anomaly was complete: all that shows it had been answered.
 
-    What shows that something is missing is every read to the end of the history.
+    What has no answer shows it as soon as it begins. What shows that something is missing is every
+    read to the end of the history.
     """
     times = {row.i: row.t for row in history.faults}
     for op in history.ops:
-        times[op.i] = times[op.done] = min(op.ended, history.ended)
+        times[op.i] = times[op.done] = op.began if op.ended == NEVER else op.ended
     began = next(row.t for row in history.faults if row.f == "phase" and row.k == "faults")
     complete = (
         history.ended

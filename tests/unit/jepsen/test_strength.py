@@ -96,10 +96,15 @@ def test_what_is_complete_is_answered_and_what_is_missing_was_looked_for_to_the_
     story = Story()
     story.row(NEMESIS, Kind.OK, "phase", "faults")
     began = story.rows[0].t
-    story.begin_send(1, "1-1").wait(100).end(1, [0, 1]).wait(500)
+    story.begin_send(1, "1-1").wait(100).end(1, [0, 1]).wait(100)
+    story.begin_send(2, "2-1").wait(50).end(2, kind=Kind.INFO, err="DEADLINE")
+    story.begin_send(3, "3-1").wait(500)
     history = story.history()
     rows = [history.ops[0].i]
     assert _after(history, [finding("wrong-reply", rows)]) == (history.ops[0].ended - began) / 1e9
+    for unknown in history.ops[1:]:
+        found = finding("duplicate", [*rows, unknown.i, unknown.done or unknown.i])
+        assert _after(history, [found]) == (unknown.began - began) / 1e9
     whole = (history.ended - began) / 1e9
     assert _after(history, [finding("lost", rows)]) == whole
     assert _after(history, [finding("not-converged", [])]) == whole
