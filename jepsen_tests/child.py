@@ -116,6 +116,7 @@ class Threads:
 
         Who is cancelled meanwhile has to wait again.
         """
-        if self._begun:
-            await asyncio.wait(self._begun)
-        self._begun.clear()
+        begun = set(self._begun)
+        if begun:
+            await asyncio.wait(begun)
+        self._begun -= begun

@@ -159,4 +159,8 @@ class LoopDisks:
 
     async def power_on(self, node: str) -> None:
         """See `surface.Disks`."""
+        # A cut that was broken off may have left the member standing still on the old mount, and
+        # its thread at work.
+        await self._threads.over()
+        await self._processes.kill(node)
         await self._threads.do(self._disks[node].power_on)

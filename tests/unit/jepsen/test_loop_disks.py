@@ -33,8 +33,27 @@ class Slow:
         self.allowed.wait()
         self.said.append("mounted")
 
+    def cut_power(self, flag: int) -> None:
+        del flag
+        self.begun.set()
+        self.allowed.wait()
+        self.said.append("cut")
+
     def detach(self) -> None:
         self.said.append("detached")
+
+
+class OneMember:
+    """As `Processes`, as far as disks need them."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    async def pause(self, node: str) -> None:
+        self._said.append(f"{node} stands still")
+
+    async def kill(self, node: str) -> None:
+        self._said.append(f"{node} ended")
 
 
 async def _broken_off(act: Any, disks: LoopDisks, disk: Slow, endings: int = 1) -> None:
@@ -55,8 +74,8 @@ async def _broken_off(act: Any, disks: LoopDisks, disk: Slow, endings: int = 1) 
 
 
 def _disks(folder: Path) -> tuple[LoopDisks, Slow, Slow]:
-    disks = LoopDisks(folder, ["n1", "n2"], cast("Processes", None))
     first, second = Slow(), Slow()
+    disks = LoopDisks(folder, ["n1", "n2"], cast("Processes", OneMember(first.said)))
     disks._disks = {"n1": cast("LoopDisk", first), "n2": cast("LoopDisk", second)}
     return disks, first, second
 
@@ -77,4 +96,23 @@ def test_also_when_the_end_is_broken_off_itself(tmp_path: Path) -> None:
 def test_so_is_a_disk_whose_power_comes_back(tmp_path: Path) -> None:
     disks, first, _ = _disks(tmp_path)
     asyncio.run(_broken_off(disks.power_on("n1"), disks, first))
-    assert first.said == ["mounted", "detached"]
+    assert first.said == ["n1 ended", "mounted", "detached"]
+
+
+def test_a_power_cut_broken_off_is_undone_when_it_is_over_and_the_member_has_ended(
+    tmp_path: Path,
+) -> None:
+    disks, first, _ = _disks(tmp_path)
+
+    async def story() -> None:
+        cutting = asyncio.ensure_future(disks.cut_power("n1"))
+        await asyncio.to_thread(first.begun.wait)
+        cutting.cancel()
+        await asyncio.gather(cutting, return_exceptions=True)
+        undoing = asyncio.ensure_future(disks.power_on("n1"))
+        await asyncio.wait({undoing}, timeout=LET_SECONDS)
+        first.allowed.set()
+        await undoing
+
+    asyncio.run(story())
+    assert first.said == ["n1 stands still", "cut", "n1 ended", "mounted"]
