@@ -58,15 +58,21 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
         outcomes = repeated(first, lambda number: run(entries[number], number, "-again"))
         more = [] if children.asked else made_up(_covered(name, outcomes), _ran(outcomes))
         progress.update(task, total=len(entries) + len(more))
-        for number, entry in enumerate(more, len(entries)):
-            outcomes.append((run(entry, number, "-more"),))
+
+        def make_up(number: int, ending: str = "") -> Done:
+            return run(more[number], len(entries) + number, f"-more{ending}")
+
+        made = [make_up(number) for number in range(len(more))]
+        outcomes += repeated(made, lambda number: make_up(number, "-again"))
     found = _covered(name, outcomes)
     console.print(_table(name, outcomes))
     table = "\n".join(coverage_table(found)) + "\n"
     console.print(table, markup=False, highlight=False)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / COVERAGE).write_text(table)
-    return suite_code([attempts[-1].code for attempts in outcomes], found)
+    codes = [attempts[-1].code for attempts in outcomes]
+    # Asked when all had ended, too: what was still to be made up for was not.
+    return suite_code([*codes, EXIT_UNKNOWN if children.asked else EXIT_VALID], found)
 
 
 def suite_code(codes: Iterable[int], found: Iterable[Covered]) -> int:
@@ -86,7 +92,7 @@ def repeated(first: Sequence["Done"], again: Callable[[int], "Done"]) -> list[tu
 def _clear(folder: Path) -> None:
     """Take away the runs of an earlier suite: they would be taken for this one's."""
     for each in folder.glob("*"):
-        if re.fullmatch(r"\d\d+(-again|-more)?", each.name):
+        if re.fullmatch(r"\d\d+(-more)?(-again)?", each.name):
             shutil.rmtree(each)
     (folder / COVERAGE).unlink(missing_ok=True)
 

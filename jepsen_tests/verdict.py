@@ -26,6 +26,7 @@ from jepsen_tests.history import (
     faults_in_force,
     read_history,
 )
+from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.report.page import write_page
 
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
@@ -46,11 +47,7 @@ def judge_file(path: Path, console: Console) -> int:
         **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
         "seconds": history.ended / 1e9,
         "faults": faults_done(history),
-        "skipped": {
-            row.f: row.err.removeprefix(SKIPPED)
-            for row in history.faults
-            if row.err.startswith((SKIPPED, BROKEN_OFF))
-        },
+        "skipped": faults_skipped(history),
         "header": msgspec.to_builtins(history.header),
         "judgements": [asdict(each) for each in judgements],
     }
@@ -65,6 +62,16 @@ def faults_done(history: History) -> Counter[str]:
     """Return how often each fault was done to its end; one broken off is in force all the same."""
     broken_off = {row.i for row in history.faults if row.err.startswith(BROKEN_OFF)}
     return Counter(each.name for each in faults_in_force(history) if each.row not in broken_off)
+
+
+def faults_skipped(history: History) -> dict[str, str]:
+    """Return why a fault was not done, the last time; that it cannot be done here says it all."""
+    found: dict[str, str] = {}
+    for row in history.faults:
+        is_reason = row.err.startswith((SKIPPED, BROKEN_OFF))
+        if is_reason and not found.get(row.f, "").startswith(CANNOT):
+            found[row.f] = row.err.removeprefix(SKIPPED)
+    return found
 
 
 def show(console: Console, history: History, judgements: Sequence[Judgement]) -> None:

@@ -23,7 +23,7 @@ from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
 from jepsen_tests.nemeses.processes import EXIT_DAMAGED
 from jepsen_tests.recorder import Recorder
-from jepsen_tests.verdict import faults_done
+from jepsen_tests.verdict import faults_done, faults_skipped
 from tests.unit.jepsen.stories import header
 
 
@@ -137,6 +137,26 @@ def test_a_fault_broken_off_is_in_force_and_not_done(tmp_path: Path) -> None:
     history = read_history(tmp_path / "history.jsonl")
     assert [fault.name for fault in faults_in_force(history)] == ["half", "whole"]
     assert faults_done(history) == {"whole": 1}
+
+
+def test_what_cannot_be_done_at_all_is_the_reason_that_stays(tmp_path: Path) -> None:
+    cannot = f"{CANNOT}none, disks: no root"
+    raised = {"wipe": ["nobody leads", cannot, "no member runs"], "kill": ["first", "last"]}
+
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        async with Undoing() as undo:
+            scene = Scene(cast("Backend", members), cast("AsyncAdmin", None), Random(1), undo)
+            for name, reasons in raised.items():
+                for why in reasons:
+
+                    async def skip(_: Scene, why: str = why) -> str:
+                        raise Skipped(why)
+
+                    assert not await nemesis._begin(Fault(name, "", ["processes"], skip), scene)
+
+    written(tmp_path, script)
+    history = read_history(tmp_path / "history.jsonl")
+    assert faults_skipped(history) == {"wipe": cannot, "kill": "last"}
 
 
 def test_three_members_can_make_no_ring() -> None:

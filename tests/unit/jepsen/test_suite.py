@@ -1,20 +1,24 @@
 """What the suites hold, what their rounds do together, and what becomes of what is missed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from jepsen_tests import suite_runs
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.surface import Kind
+from jepsen_tests.child import Children
 from jepsen_tests.covered import NO_RESULTS, NO_TIME, Ran, coverage_table, covered, made_up
 from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.schedule import draw_schedule
 from jepsen_tests.suite import NIGHTLY, ROUNDS, SMOKE, Entry, planned
-from jepsen_tests.suite_runs import COVERAGE, Done, _clear, repeated, suite_code
+from jepsen_tests.suite_runs import COVERAGE, Done, _clear, repeated, run_suite, suite_code
 from jepsen_tests.workloads import WORKLOADS
 
 NOT_BY_PROXIES = {"loss"}
@@ -150,8 +154,47 @@ def test_a_run_that_was_incomplete_is_not_made_again_as_it_was() -> None:
     assert repeated([done], lambda _: pytest.fail("in vain")) == [(done,)]
 
 
+Became = Callable[[Entry, int, Path, Children], Done]
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Became], int]:
+    """Run a suite of one entry; what becomes of each run is told by the argument."""
+
+    def run(became: Became) -> int:
+        monkeypatch.setattr(suite_runs, "SUITES", {"tiny": (SMALL,)})
+        monkeypatch.setattr(suite_runs, "_run", became)
+        return run_suite("tiny", 1, 1, 1, tmp_path, Console(quiet=True))
+
+    return run
+
+
+def test_a_run_that_makes_up_for_others_and_told_nothing_is_made_once_more(
+    suite: Callable[[Became], int],
+) -> None:
+    folders: list[str] = []
+
+    def became(entry: Entry, seed: int, out: Path, _: Children) -> Done:
+        folders.append(out.name)
+        code = EXIT_UNKNOWN if out.name == "02-more" else EXIT_VALID
+        return Done(entry, seed, code, "", results("kill" if out.name == "01" else "ring"))
+
+    assert suite(became) == EXIT_VALID
+    assert folders == ["01", "02-more", "02-more-again"]
+
+
+def test_a_suite_that_was_asked_to_end_when_all_had_ended_is_not_valid(
+    suite: Callable[[Became], int],
+) -> None:
+    def became(entry: Entry, seed: int, _: Path, children: Children) -> Done:
+        children.asked += 1  # after this run, which knows nothing of it
+        return Done(entry, seed, EXIT_VALID, "", results(*entry.faults))
+
+    assert suite(became) == EXIT_UNKNOWN
+
+
 def test_runs_of_an_earlier_suite_are_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("01", "01-again", "08-more", "112", "notes", "1", "01-mine"):
+    for name in ("01", "01-again", "08-more", "08-more-again", "112", "notes", "1", "01-mine"):
         (tmp_path / name).mkdir()
     (tmp_path / COVERAGE).write_text("old")
     _clear(tmp_path)
