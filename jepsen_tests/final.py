@@ -103,25 +103,28 @@ class Observer:
         await patience.until(attempt)
 
     async def entries(self, revive: Revive) -> None:
-        """Note every member's log."""
-        backend, patience = self._stage.backend, Patience(revive)
-        for node in backend.nodes:
+        """Note every member's log; one that is too long is not asked for again."""
+        patience = Patience(revive)
+        for node in self._stage.backend.nodes:
+            await patience.until(partial(self._entries_of, node))
 
-            async def call(node: str = node) -> tuple[list[EntryMark], MemberStatus]:
-                address = backend.inner_address(node)
-                status = await self._admin.status(address, backend.group)  # it holds that much
+    async def _entries_of(self, node: str) -> bool:
+        backend, is_too_long = self._stage.backend, False
+
+        async def call() -> tuple[list[EntryMark], MemberStatus]:
+            nonlocal is_too_long
+            address = backend.inner_address(node)
+            status = await self._admin.status(address, backend.group)  # it holds that much
+            try:
                 return await self._admin.log_entries(address, backend.group), status
+            except DledgerError as error:
+                is_too_long = error.code is Code.INVALID_ARGUMENT
+                raise
 
-            async def attempt(
-                node: str = node,
-                call: Callable[[], Awaitable[tuple[list[EntryMark], MemberStatus]]] = call,
-            ) -> bool:
-                done, _ = await self._process.do(
-                    "entries", "", None, call, _shown_entries, node=node, reads=True
-                )
-                return done
-
-            await patience.until(attempt)
+        done, _ = await self._process.do(
+            "entries", "", None, call, _shown_entries, node=node, reads=True
+        )
+        return done or is_too_long
 
 
 def agree(found: Sequence[MemberStatus], members: int) -> bool:

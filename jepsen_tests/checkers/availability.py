@@ -14,6 +14,8 @@ from jepsen_tests.history import Fault, Op
 
 FAULTS_SHOWN: Final = 6
 """Of a chain, in the rows of its anomaly."""
+TOO_LONG: Final = "INVALID_ARGUMENT"
+"""How the error of `entries` begins when a log has more than a client takes."""
 
 
 class Recovery(NamedTuple):
@@ -147,8 +149,10 @@ def _longest(ends: Iterable[int]) -> float:
 def liveness(view: View) -> Judgement:
     """C18. In the final phase every place takes writes and can be read, and all members agree.
 
-    Their last statuses show one leader and followers, of one term, that have committed and applied
-    the same; each gave up what it holds of every place (drains). No member ended by itself without
+    A consumer that was to read a place got as far as the maximum that was told in that phase. The
+    members' last statuses show one leader and followers, of one term, that have committed and
+    applied the same; each gave up what it holds of every place (drains), and its log (entries)
+    unless that is too long. No member ended by itself without
     a fault that excuses it ("died", see `deaths`). Not judged: places to which nobody tried to send
     in that phase (unknown), members when nobody asked any.
     """
@@ -168,8 +172,10 @@ def liveness(view: View) -> Judgement:
     for place in sorted(places):
         _is_live(place, tried[place], judgement)
         _is_readable(place, bounds[place], judgement)
+    _is_read(view, bounds, judgement)
     if asked:
         _is_converged(view, judgement)
+    _is_told(view, judgement)
     _is_drained(view, judgement)
     return judgement
 
@@ -201,6 +207,28 @@ def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
             f"{asked[-1].err or 'no answer'}",
             (op.i for op in asked),
         )
+
+
+def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -> None:
+    """Who was to read a place came to the end that it had: the lowest that was told."""
+    assigned: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("assign"):
+        for place in op.asked if view.is_final(op) else ():
+            assigned[place].append(op)
+    reached: defaultdict[str, int] = defaultdict(int)
+    for op in view.final("poll"):
+        for place, first, values in op.result:
+            reached[place] = max(reached[place], first + len(values))
+    for place, ops in sorted(assigned.items()):
+        told = [op.result for op in bounds[place] if op.is_ok]
+        minimum, maximum = min(told, key=lambda each: each[1], default=(0, 0))
+        if minimum < maximum and reached[place] < maximum:
+            judgement.add(
+                "not-live",
+                f"{place}: consumers in the final phase read up to offset {reached[place]}, its "
+                f"maximum was {maximum}",
+                (op.i for op in (*bounds[place], *ops)),
+            )
 
 
 def _is_converged(view: View, judgement: Judgement) -> None:
@@ -244,6 +272,21 @@ def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
         return len(ends) == 1 and all(each["applied"] >= applied for each in found)
     is_applied = all(each["applied"] == each["commit"] for each in found)
     return is_applied and len({(each["term"], each["commit"]) for each in found}) == 1
+
+
+def _is_told(view: View, judgement: Judgement) -> None:
+    """Each member that was asked for its log has told it, or has too much of it."""
+    asked: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("entries"):
+        if view.is_final(op):
+            asked[op.node].append(op)
+    for node, ops in sorted(asked.items()):
+        if not any(op.is_ok or op.err.startswith(TOO_LONG) for op in ops):
+            judgement.add(
+                "not-converged",
+                f"{node} did not tell its entries: {ops[-1].err or 'no answer'}",
+                (op.i for op in ops),
+            )
 
 
 def _is_drained(view: View, judgement: Judgement) -> None:

@@ -357,7 +357,7 @@ def the_maximum_knows_what_is_sent_later() -> Story:
     return Story().send(1, "1-1", 0).op(2, "bounds", "t/0", None, [0, 2]).send(1, "1-2", 1)
 
 
-@shows("high-bounds")
+@shows("high-bounds", "not-live")
 def the_maximum_is_above_all_that_can_be_read() -> Story:
     story = three_sent().lose(2, "2-1").phase("final").op(2, "bounds", "t/0", None, [0, 4])
     return story.final("1-1 1-2 1-3").send(1, "1-4", 4)

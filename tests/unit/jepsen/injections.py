@@ -181,7 +181,7 @@ def _went_through(b: Broken, op: Op) -> bool:
     )
 
 
-@names("unseen")
+@names("unseen", may="not-live")
 def lose_the_end(b: Broken) -> bool:
     op = b.pick(b.acked())
     if op:
@@ -434,7 +434,7 @@ def let_bounds_go_back(b: Broken) -> bool:
     return bool(pair)
 
 
-@names("high-bounds", may="bounds-back")
+@names("high-bounds", may="bounds-back not-live")
 def let_bounds_be_too_high(b: Broken) -> bool:
     op = b.pick([op for op in b.of("bounds") if op.is_ok])
     if op:

@@ -188,6 +188,30 @@ def a_member_is_in_another_term_in_the_end() -> Story:
     return in_the_end(term=2)
 
 
+@shows("not-live")
+def consumers_do_not_come_to_the_end() -> Story:
+    story = Story().send(1, "1-1 1-2", 0).phase("final").send(1, "1-3", 2)
+    story.op(1, "bounds", "t/0", result=[0, 3]).assign(2, t0=0).poll(2, (0, "1-1 1-2"))
+    story.invoke(2, "poll").end(2, kind=Kind.FAIL, err="CORRUPT_BATCH: at offset 2")
+    return story.on("n1", "drain", [["t/0", 0, ["1-1", "1-2", "1-3"]]], "t/0")
+
+
+@shows("not-live")
+def no_consumer_can_be_assigned_a_place() -> Story:
+    story = Story().phase("final").send(1, "1-1", 0).op(1, "bounds", "t/0", result=[0, 1])
+    story.invoke(2, "assign", v={"t/0": 0}).end(2, kind=Kind.FAIL, err="NOT_LEADER: n2")
+    return story.on("n1", "drain", [["t/0", 0, ["1-1"]]], "t/0")
+
+
+@shows("not-converged")
+def a_member_cannot_read_its_own_log() -> Story:
+    story = in_the_end()
+    for node in ("n1", "n2"):
+        story.on(node, "entries", entries([7]))
+    story.invoke(103, "entries", node="n3")
+    return story.end(103, kind=Kind.FAIL, err="DATA_CORRUPT: segment 3")
+
+
 @shows("not-converged")
 def a_member_does_not_tell_what_it_holds() -> Story:
     story = Story().send(1, "1-1", 0).final("1-1").send(1, "1-2", 1)

@@ -97,6 +97,8 @@ class Cluster:
     async def log_entries(self, address: str, group: str) -> list[EntryMark]:
         del address, group
         self.fail("entries")
+        if self.meets("long log"):
+            raise DledgerError(Code.INVALID_ARGUMENT, "more than 3 entries follow")
         return [EntryMark(index, 3, 0) for index in range(1, 10)]
 
 
@@ -109,6 +111,7 @@ class FakeWorker:
         del bootstrap, random
         self._process = Process(recorder)
         self._sent = 0
+        self._place = ""
 
     async def _do(self, f: str, k: str, v: Any, result: Any) -> bool:
         async def call() -> None:
@@ -126,6 +129,7 @@ class FakeWorker:
         return [0, END] if await self._do("bounds", place, None, [0, END]) else None
 
     async def assign(self, starts: dict[str, int]) -> bool:
+        (self._place,) = starts
         return await self._do("assign", "", starts, None)
 
     async def poll(self) -> list[Any] | None:
@@ -133,7 +137,8 @@ class FakeWorker:
         class Batch:
             next_offset: int = END
 
-        return [Batch()] if await self._do("poll", "", None, []) else None
+        runs = [[self._place, 0, ["9-1"] * END]]
+        return [Batch()] if await self._do("poll", "", None, runs) else None
 
     async def close(self) -> None:
         pass
@@ -215,12 +220,23 @@ def test_what_fails_for_a_while_is_tried_again(phase: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["send", "bounds", "drain_of_n1", "drain_of_n3", "status", "election", "behind"]
-)
+    "what",
+    [
+        "send", "bounds", "assign", "poll", "drain_of_n1", "drain_of_n3", "entries", "status",
+        "election", "behind",
+    ],
+)  # fmt: skip
 def test_what_lasts_is_found(phase: Any, what: str) -> None:
     judgement = liveness(View(phase(**{what: FOR_EVER})))
     assert judgement.valid is Valid.NO
     assert {each.kind for each in judgement.findings} <= {"not-live", "not-converged"}
+
+
+def test_a_log_that_is_too_long_is_asked_for_once(phase: Any) -> None:
+    history = phase(long_log=3)
+    assert liveness(View(history)).valid is Valid.YES
+    asked = Counter((op.node, op.is_ok) for op in history.ops if op.f == "entries")
+    assert asked == {(node, False): 1 for node in NODES}
 
 
 @pytest.mark.parametrize("troubles", [{}, {"behind": 7}, {"election": 7}, {"status": 7}])

@@ -400,6 +400,20 @@ def a_log_that_is_too_long_is_not_told() -> Story:
 
 
 @legal
+def consumers_come_to_the_end_that_was_told_first() -> Story:
+    story = Story().send(1, "1-1", 0).phase("final").op(1, "bounds", "t/0", result=[0, 1])
+    story.assign(9, t0=0).poll(9, (0, "1-1")).send(1, "1-2", 1)
+    return story.op(1, "bounds", "t/0", result=[0, 2])
+
+
+@legal
+def what_was_trimmed_whole_is_not_read() -> Story:
+    story = Story().send(1, "1-1", 0).phase("final").send(1, "1-2", 1)
+    story.op(1, "trim", "t/0", 2, 2).op(1, "bounds", "t/0", result=[2, 2])
+    return story.assign(9, t0=2).poll(9)
+
+
+@legal
 def a_member_that_has_applied_nothing_has_an_empty_log() -> Story:
     story, nothing = Story().phase("final"), entries([])
     for node in ("n1", "n2", "n3"):
