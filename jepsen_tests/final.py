@@ -22,7 +22,8 @@ from jepsen_tests.workloads.values import value_of
 from jepsen_tests.workloads.workload import Stage
 
 WELL_SECONDS_MAX: Final = 90.0
-"""From the last heal until all members are complete and one leads; then the reads begin anyway."""
+"""After consumers have read all until all members are complete and one leads: each is then read
+alone in any case."""
 STALLED_SECONDS_MAX: Final = 10.0
 """Of one read of one queue: so long nothing may come, then this try is given up."""
 POLLS_EMPTY_MAX: Final = 100

@@ -44,8 +44,8 @@ The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it i
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
 Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
 that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE". A
-run that was broken off in order ends with a row "interrupted", k = the signal; it has no final
-phase.
+run that was broken off in order ends with a row "interrupted", k = the signal; its final phase has
+not begun, or is not whole.
 """
 
 import enum

@@ -14,7 +14,8 @@ from random import Random
 from typing import Final
 
 QUIET_SECONDS: Final = (2.0, 4.0)
-"""Between two phases: long enough for a leader and some acknowledged sends."""
+"""Planned between two phases, for a leader and some acknowledged sends. What it takes to do faults
+and to heal them comes off it: nothing may be left."""
 WARM_UP_SECONDS: Final = 3.0
 TOGETHER_MAX: Final = 3
 LATE_MAX: Final = 2

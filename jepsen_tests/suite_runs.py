@@ -98,7 +98,7 @@ def _clear(folder: Path) -> None:
 
 
 def _ran(outcomes: Iterable[Sequence["Done"]]) -> list[Ran]:
-    """Return the attempts that count: one that told nothing has shown nothing of its faults."""
+    """Return the attempts that count, the last ones: of a first one that told nothing, nothing."""
     return [(attempts[-1].entry, attempts[-1].results) for attempts in outcomes]
 
 
