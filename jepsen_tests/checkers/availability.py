@@ -211,23 +211,21 @@ def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
 
 def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -> None:
     """Who was to read a place came to the end that it had: the lowest that was told."""
-    assigned: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in view.ops("assign"):
-        for place in op.asked if view.is_final(op) else ():
-            assigned[place].append(op)
+    assigns = [op for op in view.ops("assign") if view.is_final(op)]
     reached: defaultdict[str, int] = defaultdict(int)
     for op in view.final("poll"):
         for place, first, values in op.result:
             reached[place] = max(reached[place], first + len(values))
-    for place, ops in sorted(assigned.items()):
-        told = [op.result for op in bounds[place] if op.is_ok]
+    for place, asked in sorted(bounds.items()):
+        told = [op.result for op in asked if op.is_ok]
         minimum, maximum = min(told, key=lambda each: each[1], default=(0, 0))
-        if minimum < maximum and reached[place] < maximum:
+        ops = [op for op in assigns if op.asked.get(place, maximum) < maximum]
+        if ops and minimum < maximum and reached[place] < maximum:
             judgement.add(
                 "not-live",
                 f"{place}: consumers in the final phase read up to offset {reached[place]}, its "
                 f"maximum was {maximum}",
-                (op.i for op in (*bounds[place], *ops)),
+                (op.i for op in (*asked, *ops)),
             )
 
 

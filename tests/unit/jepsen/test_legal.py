@@ -407,6 +407,14 @@ def consumers_come_to_the_end_that_was_told_first() -> Story:
 
 
 @legal
+def who_begins_at_the_end_or_elsewhere_need_not_read_what_is_there() -> Story:
+    story = Story().phase("final").send(1, "1-1", 0).op(1, "bounds", "t/0", result=[0, 1])
+    story.op(1, "bounds", "t/1", result=[0, 0])
+    story.on("n1", "drain", [["t/0", 0, ["1-1"]]], "t/0")
+    return story.assign(9, t0=1).poll(9).assign(9, t1=0).poll(9)
+
+
+@legal
 def what_was_trimmed_whole_is_not_read() -> Story:
     story = Story().send(1, "1-1", 0).phase("final").send(1, "1-2", 1)
     story.op(1, "trim", "t/0", 2, 2).op(1, "bounds", "t/0", result=[2, 2])
