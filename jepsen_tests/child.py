@@ -1,4 +1,4 @@
-"""Child processes: runs of the harness, and tools, that end with whoever started them; threads.
+"""Child processes: runs of the harness, and tools, that end with whoever started them.
 
 Owns that none is left running, and that a signal which is meant for us reaches them through us
 alone: each is a process group of its own.
@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from jepsen_tests.endings import ending_signals
 
@@ -96,27 +96,3 @@ async def tool(
             await process.wait()
     assert process.returncode is not None, "communicate waits for the end"
     return Ended(process.returncode, said.decode(errors="replace"))
-
-
-class Threads:
-    """What threads do for an event loop: cancelling who waits for one does not end it."""
-
-    def __init__(self) -> None:
-        self._begun: set[asyncio.Future[Any]] = set()
-
-    async def do(self, act: Callable[..., object], *arguments: object) -> None:
-        """Do it in a thread, and wait; who is cancelled meanwhile leaves it to itself."""
-        doing = asyncio.ensure_future(asyncio.to_thread(act, *arguments))
-        self._begun.add(doing)
-        await asyncio.shield(doing)
-        self._begun.discard(doing)
-
-    async def over(self) -> None:
-        """Wait until nothing goes on that was left to itself; how it ended nobody asks.
-
-        Who is cancelled meanwhile has to wait again.
-        """
-        begun = set(self._begun)
-        if begun:
-            await asyncio.wait(begun)
-        self._begun -= begun

@@ -76,10 +76,15 @@ def _reasons(fault: str, ran: Sequence[Ran]) -> dict[int, str]:
     found: dict[int, str] = {}
     for entry, results in ran:
         if results and fault in entry.faults:
-            why = results.get("skipped", {}).get(fault, NO_TIME)
+            why = _why_not(fault, results)
             if entry.nodes not in found or _is_never(why):
                 found[entry.nodes] = why
     return found
+
+
+def _why_not(fault: str, results: Mapping[str, Any]) -> str:
+    why: str = results.get("skipped", {}).get(fault, NO_TIME)
+    return why
 
 
 def _is_never(why: str) -> bool:
@@ -88,8 +93,8 @@ def _is_never(why: str) -> bool:
 
 def missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
     """Return which faults of a run were not done although they could have been, and why."""
-    done, skipped = results.get("faults", {}), results.get("skipped", {})
-    why = {name: skipped.get(name, NO_TIME) for name in entry.faults if name not in done}
+    done = results.get("faults", {})
+    why = {name: _why_not(name, results) for name in entry.faults if name not in done}
     return {name: each for name, each in why.items() if not _is_never(each)}
 
 

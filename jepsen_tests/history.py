@@ -52,7 +52,7 @@ import enum
 import gc
 import os
 import re
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -413,7 +413,6 @@ def _until(
     return ended
 
 
-def phase_of(history: History, name: str) -> int | None:
-    """Return when a phase began, ns; None when it never did."""
-    found: Sequence[int] = [r.t for r in history.faults if r.f == "phase" and r.k == name]
-    return found[0] if found else None
+def phase_of(history: History, name: str) -> Row | None:
+    """Return the row that began a phase; None when it never began."""
+    return next((row for row in history.faults if row.f == "phase" and row.k == name), None)

@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from jepsen_tests.child import Children
 from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
-from jepsen_tests.history import NEVER, History, read_history
+from jepsen_tests.history import NEVER, History, phase_of, read_history
 from jepsen_tests.strength import ABSENT, TRIALS, Trial
 
 
@@ -150,11 +150,12 @@ def _after(history: History, findings: Iterable[Mapping[str, Any]]) -> float:
     times = {row.i: row.t for row in history.faults}
     for op in history.ops:
         times[op.i] = times[op.done] = op.began if op.ended == NEVER else op.ended
-    began = next(row.t for row in history.faults if row.f == "phase" and row.k == "faults")
+    faults = phase_of(history, "faults")
+    assert faults is not None, "what has a verdict came so far"
     complete = (
         history.ended
         if finding["kind"] in ABSENT or not finding["rows"]
         else max(times[row] for row in finding["rows"])
         for finding in findings
     )
-    return max(0.0, (min(complete) - began) / 1e9)
+    return max(0.0, (min(complete) - faults.t) / 1e9)

@@ -20,6 +20,7 @@ from jepsen_tests.backends.surface import Backend, CannotRun, Wanted
 from jepsen_tests.docker.engine import Engine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from jepsen_tests.errors import BadRequest
+from jepsen_tests.threads import Threads
 
 FILE: Final = "compose"
 NODES: Final = ("n1", "n2", "n3")
@@ -178,7 +179,7 @@ class ComposeBackend(Backend):
         self.nodes = NODES
         self._wanted = wanted
         self._exits = ExitStack()
-        self._entering: asyncio.Future[tuple[Engine, str]] | None = None
+        self._entering = Threads()
         self._stack: Stack | None = None
         self._containers: Containers | None = None
         self._why_no_rules = packet_rules.why_not("nsenter")
@@ -210,10 +211,8 @@ class ComposeBackend(Backend):
 
     async def start(self) -> None:
         """See `surface.Backend`."""
-        self._entering = asyncio.ensure_future(asyncio.to_thread(self._enter))
         try:
-            # An interrupt leaves the thread to itself; `stop` waits for it.
-            used, base = await asyncio.shield(self._entering)
+            used, base = await self._entering.do(self._enter)
             image = f"dledger-chaos:{os.getpid()}"
             used.images.append(image)
             self._stack = Stack(used, FILE, image, base, NODES, self._settings_file())
@@ -265,12 +264,10 @@ class ComposeBackend(Backend):
 
     async def abort(self) -> None:
         """See `surface.Backend`; may be called again when it was broken off."""
-        if self._entering is None:
-            return
         try:
             if self._stack is not None:
                 await self._stack.down()
                 self._stack = None
         finally:
-            await asyncio.wait([self._entering])
+            await self._entering.over()
             await asyncio.to_thread(self._exits.close)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from jepsen_tests.backends.surface import Processes
-from jepsen_tests.child import Threads
+from jepsen_tests.threads import Threads
 
 _EXT4_IOC_SHUTDOWN: Final = 0x8004587D
 FLUSH_JOURNAL: Final = 1

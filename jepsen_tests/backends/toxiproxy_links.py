@@ -18,8 +18,8 @@ from toxiproxy import Proxy, Toxiproxy
 
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Kind, Trouble, Wanted
-from jepsen_tests.child import Threads
 from jepsen_tests.ports import HOST, free_ports
+from jepsen_tests.threads import Threads
 
 SERVER: Final = "toxiproxy-server"
 SOURCE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"

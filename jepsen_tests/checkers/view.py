@@ -18,6 +18,7 @@ from jepsen_tests.history import (
     Kind,
     Op,
     faults_in_force,
+    phase_of,
 )
 
 NS: int = 1_000_000_000
@@ -56,15 +57,11 @@ class View:
         """Everything that a quorum must store, in order of invocation."""
         return self.ops("send", "resend", "commit", "reset", "set", "trim")
 
-    def phase_row(self, name: str) -> int | None:
-        """Return the row that began a phase; None when it never began."""
-        rows = (row.i for row in self.history.faults if row.f == "phase" and row.k == name)
-        return next(rows, None)
-
     @cached_property
     def final_row(self) -> int | None:
-        """The row that began phase "final"."""
-        return self.phase_row("final")
+        """The row that began phase "final"; None when it never began."""
+        row = phase_of(self.history, "final")
+        return None if row is None else row.i
 
     @cached_property
     def interrupted(self) -> str:

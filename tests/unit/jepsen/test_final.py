@@ -12,7 +12,7 @@ import pytest
 
 from dledger_client import AsyncAdmin, EntryMark, MemberStatus
 from dledger_proto.errors import Code, DledgerError
-from jepsen_tests import final
+from jepsen_tests import final, patience
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.checkers.availability import liveness
 from jepsen_tests.checkers.judgement import Valid
@@ -185,9 +185,9 @@ def phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(final, "Worker", FakeWorker)
         monkeypatch.setattr(final, "Wire", FakeWire)
         monkeypatch.setattr(final, "wait_until_well", _at_once)
-        monkeypatch.setattr(final, "AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.0)
         if FOR_EVER in failures.values():
-            monkeypatch.setattr(final, "PATIENCE_SECONDS", 0.0)
+            monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
         path = tmp_path / "history.jsonl"
 
         async def written() -> None:

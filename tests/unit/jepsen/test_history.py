@@ -86,7 +86,7 @@ def test_operations_are_paired(path: Path) -> None:
 
 def test_phases_and_faults(path: Path) -> None:
     history = read_history(path)
-    assert phase_of(history, "setup") == STORY.rows[0].t
+    assert phase_of(history, "setup") == STORY.rows[0]
     assert phase_of(history, "quiet") is None
     [fault] = faults_in_force(history)
     assert (fault.name, fault.targets) == ("kill", "n1")
