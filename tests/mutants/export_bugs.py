@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 EXPORT: Final = "dledger_client.export"
 SCRIPTS: Final = "test_exports"
+FOLDERS: Final = "test_export_folders"
 RACE: Final = f"{SCRIPTS}.test_two_exporters_at_once_publish_each_version_once"
 ADOPTED: Final = f"{SCRIPTS}.test_an_open_plan_is_finished_and_not_replaced"
 
@@ -202,6 +203,18 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "files of the newest version are deleted because they are old",
         [Edit(f"{EXPORT}.upkeep:collect", "if name not in kept\n        and", "if")],
         [f"{SCRIPTS}.test_a_collection_takes_nothing_that_a_version_names"],
+    ),
+    Mutant(
+        "export-collects-without-any-record",
+        "without manifests and plans every old file is taken for forgotten",
+        [Edit(f"{EXPORT}.upkeep:_named", "if number or plan is None:", "if number:")],
+        [f"{FOLDERS}.test_a_collection_without_any_record_takes_nothing"],
+    ),
+    Mutant(
+        "export-names-files-that-lie-elsewhere",
+        "a version names files that tasks made in a folder of another host",
+        [Edit(f"{EXPORT}.run:_finish", "_check_there(work.storage, entries)", "pass")],
+        [f"{FOLDERS}.test_files_that_lie_elsewhere_are_in_no_version"],
     ),
     Mutant(
         "export-dates-a-version-from-its-beginning",

@@ -26,6 +26,7 @@ from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.planning import Options, check_options, make_plan
 from dledger_client.export.records import (
     COMPACT,
+    FileEntry,
     Manifest,
     Plan,
     check_tiles,
@@ -165,6 +166,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
     entries = tuple(each.entry for each in made if each.entry is not None)
     gaps = (*plan.gaps, *(each.gap for each in made if each.gap is not None))
     check_tiles(plan, entries, gaps)
+    _check_there(work.storage, entries)
     manifest = Manifest(
         plan.number,
         plan.kind,
@@ -189,3 +191,17 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         _LOG.warning("lost: queue %s offsets %s to %s", gap.queue, gap.start, gap.end - 1)
     reused = sum(each.reused for each in made)
     return Outcome(manifest, plan, adopted, ours, reused)
+
+
+def _check_there(storage: Storage, entries: Sequence[FileEntry]) -> None:
+    """Raise CONFLICT unless every file is in this folder: tasks may have run on other hosts."""
+    for entry in entries:
+        size = storage.size(entry.path)
+        if size != entry.bytes:
+            found = "is not there" if size is None else f"has {size} bytes"
+            raise ExportError(
+                ExportCode.CONFLICT,
+                f"{entry.path} was made with {entry.bytes} bytes, and {found} where the manifest is"
+                f" to be published, in {storage.root}",
+                "whoever makes files must see the same folder: share it, or use --engine local",
+            )

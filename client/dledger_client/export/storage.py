@@ -167,6 +167,13 @@ class Storage:
         except FileNotFoundError:
             return 0.0
 
+    def size(self, name: str) -> int | None:
+        """Return how many bytes a file has; None when there is none."""
+        try:
+            return self.path(name).stat().st_size
+        except FileNotFoundError:
+            return None
+
     def walk(self, folder: str) -> list[str]:
         """Return the names of all files in a folder and below, sorted."""
         top = self.path(folder)

@@ -144,7 +144,8 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     version are at it), whatever is not named like a file of ours, and while a plan is open every
     file: whoever finishes it may reuse what is there, also of a range that lost its head since,
     whose name the plan does not know. A range is planned once, so a name that is forgotten is never
-    planned again.
+    planned again. NOT_AN_EXPORT without a version and a plan: whoever lost `_dledger` has his files
+    still, and nothing here tells which of them are needed.
     """
     if grace_ms < GRACE_MS_MIN:
         raise ExportError(
@@ -172,7 +173,7 @@ def _named(storage: Storage) -> tuple[bool, set[str], dict[str, int]]:
     number = history.last_number(storage) + 1
     # The plan before the version: were it finished between the two looks, it is in the version.
     plan = history.open_plan(storage, number)
-    if number:
+    if number or plan is None:
         version = history.load(storage)
         kept.update(version.files)
         replaced = version.removed_ms

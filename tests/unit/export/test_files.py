@@ -407,6 +407,8 @@ def test_collection_keeps_what_anybody_needs(tmp_path: Path) -> None:
     assert before | {"mine.parquet"} <= set(storage.walk("."))
     with pytest.raises(ExportError, match="BAD_OPTION"):
         upkeep.collect(storage, 1, late)
+    with pytest.raises(ExportError, match="NOT_AN_EXPORT"):
+        upkeep.collect(Storage(tmp_path / "none"), 60_000, late)
 
 
 def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""An export's folder that is not what it should be: lost records, files elsewhere.
+
+Goal: nothing that somebody may need is deleted, and no version names what readers cannot find.
+Method: as in `test_exports.py`.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dledger_client.export import ExportCode, ExportError, history, upkeep
+from dledger_client.export import run as protocol
+from dledger_client.export.layout import Piece
+from dledger_client.export.storage import Storage
+from dledger_client.export.task import Made, Work
+from tests.scenarios.test_exports import OPTIONS, check, finish, folder, now, refused, run
+from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+
+
+def test_a_collection_without_any_record_takes_nothing() -> None:
+    """Nobody can tell then which files are needed: `_dledger` was lost, or the path is wrong."""
+    with folder() as root:
+        log = FakeLog({0: 21, 1: 9})
+        run(root, log)
+        records = root.parent / "records"
+        (root / "_dledger").rename(records)
+        with suppress(ExportError):
+            upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, 1 << 60)
+        records.rename(root / "_dledger")
+        check(root, log)
+
+
+class ElsewhereEngine(HereEngine):
+    """Makes files where its host has another folder under the same name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        return super().run(replace(work, storage=Storage(self._root, QuickDisk())), pieces)
+
+
+def test_files_that_lie_elsewhere_are_in_no_version() -> None:
+    """A folder that hosts do not share: what a task has made is not where readers look."""
+    with folder() as root, folder() as other:
+        storage, log = Storage(root, QuickDisk()), FakeLog({0: 21})
+        engine = ElsewhereEngine(other)
+        refused(
+            lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
+        )
+        assert history.last_number(storage) == -1
+        finish(root, log)
+        check(root, log)
