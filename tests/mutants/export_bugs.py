@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 EXPORT: Final = "dledger_client.export"
 SCRIPTS: Final = "test_exports"
+HOLDS: Final = "test_export_holds"
 FOLDERS: Final = "test_export_folders"
 RACE: Final = f"{SCRIPTS}.test_two_exporters_at_once_publish_each_version_once"
 ADOPTED: Final = f"{SCRIPTS}.test_an_open_plan_is_finished_and_not_replaced"
@@ -183,8 +184,26 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-lets-go-of-an-open-plan",
         "a run that failed releases its hold, and a trim takes what its plan names",
-        [Edit(f"{EXPORT}.cluster_source:ClusterSource.__exit__", "kind is None and ", "")],
-        [f"{SCRIPTS}.test_a_failed_run_keeps_its_hold"],
+        [
+            Edit(
+                f"{EXPORT}.cluster_source:ClusterSource.__exit__",
+                " and (kind is None or not self._is_plan_open())",
+                "",
+            )
+        ],
+        [f"{HOLDS}.test_a_failed_run_keeps_its_hold"],
+    ),
+    Mutant(
+        "export-holds-no-queue-that-waits",
+        "only the queue that is read is held on: the others end when their time is over",
+        [
+            Edit(
+                "dledger_client.reading.keeper:Keeper._is_renewed",
+                "self._renew(self._plan)",
+                "pass",
+            )
+        ],
+        [f"{HOLDS}.test_queues_are_held_until_their_turn_has_come"],
     ),
     Mutant(
         "export-collects-what-a-plan-will-name",

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -21,23 +20,19 @@ import pytest
 from dledger_client.export import (
     ExportCode,
     ExportError,
-    cluster_source,
     history,
     read_export,
     upkeep,
 )
 from dledger_client.export import run as protocol
-from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.records import Gap, Identity
 from dledger_client.export.run import Outcome
-from dledger_client.export.source import FreezeRequest
 from dledger_client.export.storage import Disk, Storage
 from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
 from tests.unit.export.rivals import race, race_of
-from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
 
 OPTIONS = Options("orders", file_bytes=MIB)
 NOW_MS = 1_700_000_000_000
@@ -365,20 +360,6 @@ def test_rows_out_of_order_are_in_no_file() -> None:
 
     with folder() as root:
         refused(lambda: run(root, Unsorted({0: 9}, batch_rows=3)), ExportCode.DAMAGED)
-
-
-def test_a_failed_run_keeps_its_hold() -> None:
-    """It leaves a plan, and what that names must still be there when it is finished."""
-    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
-    request = FreezeRequest(TOPIC, {}, with_days=False)
-    with patch.object(cluster_source, "Planner", lambda *_: planner):
-        with suppress(Died), ClusterSource("a:1", Path("/lake")) as source:
-            source.freeze(request)
-            raise Died
-        assert len(planner.holds[TOPIC, 0]) == 1, "what a plan names may be trimmed"
-        with ClusterSource("a:1", Path("/lake")) as source:
-            source.freeze(request)
-        assert len(planner.holds[TOPIC, 0]) == 1, "a hold of nobody"
 
 
 def test_a_file_that_is_not_whole_is_made_again() -> None:

@@ -20,13 +20,17 @@ import pyarrow as pa
 from dledger_client._wire import parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
+from dledger_client.export import history
+from dledger_client.export.errors import ExportError
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen
+from dledger_client.export.storage import Storage
 from dledger_client.reading import (
     Edge,
     Hold,
     HoldRequest,
+    Keeper,
     Origin,
     Planner,
     Range,
@@ -37,7 +41,7 @@ from dledger_client.reading.plan import Estimate, QueueState
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX, TIME_MS_MAX
 
 HOLD_MS: Final = 600_000
-"""How long the log is kept for an export that says nothing; readers renew it."""
+"""How long the log is kept for an export that says nothing."""
 DAY_MAX: Final = TIME_MS_MAX // MS_PER_DAY
 """The last day that a store time may have, in days since 1970."""
 DOUBLINGS: Final = 15
@@ -62,10 +66,13 @@ class ClusterSource:
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
         self._read_from = read_from
+        self._storage = Storage(root)
         digest = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:16]
         # One for each exporter: who is done ends its own, and nobody else's.
         self._hold = HoldRequest(f"export-{digest}-{os.urandom(4).hex()}", HOLD_MS)
         self._planner = Planner(self._bootstrap, self._config)
+        # A plan takes as long as it takes, and --watch may look but once an hour.
+        self._keeper = Keeper(self._planner.renew, HOLD_MS)
         self._ranges: ClusterRanges | None = None
         self._plan: ReadPlan | None = None
 
@@ -79,14 +86,22 @@ class ClusterSource:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._keeper.close()
         try:
-            # A run that failed leaves a plan open, and what that names is still needed.
-            if kind is None and self._plan is not None:
+            # A run that failed may leave a plan open, and what that names is still needed.
+            if self._plan is not None and (kind is None or not self._is_plan_open()):
                 self._planner.release(self._plan)
         except ClientError as failed:
             _LOG.debug("hold not released, it ends by itself: %s", failed)
         finally:
             self._planner.__exit__(kind, error, traceback)
+
+    def _is_plan_open(self) -> bool:
+        try:
+            number = history.last_number(self._storage) + 1
+            return history.open_plan(self._storage, number) is not None
+        except (ExportError, OSError):
+            return True  # who cannot tell lets nothing go
 
     def freeze(self, request: FreezeRequest) -> Frozen:
         """Return what is committed, and hold it; ClientError when nobody can say."""
@@ -99,9 +114,13 @@ class ClusterSource:
             queue: min(max(_begin(request, state, state), state.minimum), state.maximum)
             for queue, state in before.items()
         }
-        plan = self._planner.freeze(
-            [topic], Edge(offsets={topic: held}), Edge(), hold=self._hold, fail_on_data_loss=False
-        )
+        # A queue that has come since is the next run's.
+        plan = self._keeper.keep(
+            lambda: self._planner.freeze(
+                [topic], Edge(offsets={topic: held}), Edge(), hold=self._hold,
+                fail_on_data_loss=False, only=[(topic, queue) for queue in held],
+            )
+        )  # fmt: skip
         self._plan = plan
         now = {each.state.queue: each.state for each in plan.queues}
         # By what is there now: it may have been trimmed in between.
@@ -136,7 +155,7 @@ class ClusterSource:
                 self._bootstrap, tuple(plan.groups.values()), self._read_from,
                 fail_on_data_loss=False, connection=self._config,
             ),
-            {queue: Hold(self._hold.owner, held[queue], HOLD_MS) for queue in now},
+            {queue: hold for (_, queue), hold in plan.holds.items()},
         )  # fmt: skip
         return Frozen(Identity(plan.cluster, topic, topic_id.hex()), queues, overdue)
 

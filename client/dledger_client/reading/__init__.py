@@ -1,5 +1,6 @@
 """Reading the committed log in bulk: plans frozen once, ranges as Arrow batches. Extra `arrow`."""
 
+from dledger_client.reading.keeper import Keeper
 from dledger_client.reading.plan import (
     EARLIEST,
     LATEST,
@@ -21,6 +22,7 @@ __all__ = [
     "Gap",
     "Hold",
     "HoldRequest",
+    "Keeper",
     "Origin",
     "Planner",
     "Range",

@@ -34,7 +34,7 @@ from dledger_client.reading.plan import (
     resolve,
 )
 from dledger_proto.errors import Code
-from dledger_proto.limits import QUEUES_PER_CALL_MAX
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 SAMPLES: Final = 64
@@ -200,10 +200,12 @@ class Planner:
         if missing:
             topic, queue = min(missing)
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {topic} has no queue {queue}")
+        # So many that all times of each fit into a call.
+        count = max(min(QUEUES_PER_CALL_MAX, LOOKS_PER_CALL_MAX // max(len(times_ms), 1)), 1)
         portions = [
-            (owner, queues[at : at + QUEUES_PER_CALL_MAX])
+            (owner, queues[at : at + count])
             for owner, queues in asked.items()
-            for at in range(0, len(queues), QUEUES_PER_CALL_MAX)
+            for at in range(0, len(queues), count)
         ]
         answers = await asyncio.gather(
             *(self._ask(owner, queues, times_ms) for owner, queues in portions)
@@ -231,7 +233,7 @@ class Planner:
         request = pb.PlanReadsRequest(samples=SAMPLES)
         for route, queue in queues:
             request.queues.add(queue=pb.QueueRef(topic_id=route.id, queue=queue), times_ms=times_ms)
-        reply = await self._administration.cluster.call(calls.PLAN_READS, request, group=group)
+        reply = await self._looked(request, group)
         states: list[QueueState] = []
         for (route, queue), row in zip(queues, reply.queues, strict=True):
             if row.code:
@@ -251,6 +253,16 @@ class Planner:
                 )
             )
         return states
+
+    async def _looked(self, request: pb.PlanReadsRequest, group: str) -> pb.PlanReadsReply:
+        """Have a member look at bounds, then between them; again when a trim came in between."""
+        tries = 0
+        while True:
+            tries += 1
+            reply = await self._administration.cluster.call(calls.PLAN_READS, request, group=group)
+            is_trimmed = any(code_of(q.code) is Code.OFFSET_OUT_OF_RANGE for q in reply.queues)
+            if not is_trimmed or tries == TRIES:
+                return reply
 
     async def _hold(self, queues: Sequence[Frozen], hold: HoldRequest) -> list[str]:
         """Hold each queue from its start on; return those that do not reach back so far any more.

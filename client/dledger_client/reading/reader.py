@@ -26,7 +26,7 @@ from dledger_client._routes import GroupRoute, RouteTable
 from dledger_client._wire import channel_options, failure, group_metadata
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, client_error, error_of
+from dledger_client.errors import ClientError, client_error, code_of, error_of
 from dledger_client.reading.plan import Gap, Hold, Range
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, parse_fetch
@@ -151,19 +151,24 @@ class RangeReader:
             return
 
     def renew(self, address: str, wanted: Range, hold: Hold) -> None:
-        """Renew a hold at one member; that it fails is seen if something is trimmed after all."""
+        """Renew a hold at one member; that it fails is told, and seen if something is trimmed."""
         request = pb.HoldAllRequest(owner=hold.owner, ttl_ms=hold.ttl_ms)
         ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
         request.queues.add(queue=ref, offset=hold.offset)
         unary = sync_unary(self.channel(address), calls.HOLD_ALL.path)
         try:
-            unary(
+            answer = unary(
                 request.SerializeToString(),
                 timeout=self._origin.connection.try_timeout_ms / 1_000,
                 metadata=group_metadata(wanted.group),
             )
         except grpc.RpcError as error:
             _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, error)
+            return
+        reply = pb.HoldAllReply.FromString(answer)
+        for code, detail in zip(map(code_of, reply.codes), reply.details, strict=False):
+            if code is not Code.OK:
+                _LOG.warning("%s: hold refused: %s %s", wanted.describe(), code.name, detail)
 
 
 class _LeaveMember(Exception):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dledger_client.export import cluster_source
 from dledger_client.export.cluster_source import DAY_MAX, ClusterSource, guesses, narrow
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Layout, day_of, pieces_of
-from dledger_client.export.source import DataLost, FreezeRequest, Frozen
+from dledger_client.export.source import FreezeRequest, Frozen
 from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
 
 DAY: int = 20_500
@@ -113,8 +113,8 @@ def test_days_are_narrowed_down_to_those_of_the_range(
     assert last - first <= 3 * span + 2 * cluster_source.DAYS_AT_ONCE
 
 
-def test_a_hold_ends_with_its_exporter_unless_it_failed() -> None:
-    """A run that failed leaves a plan, and what that names is needed still."""
+def test_a_hold_ends_with_its_exporter() -> None:
+    """What a run that failed keeps is `tests/scenarios/test_export_holds.py`'s."""
     planner = FakePlanner({0: FakeQueue(times(DAY, DAY), minimum=1)})
     request = FreezeRequest(TOPIC, {0: 0}, with_days=False)
     with source_of(planner) as source:
@@ -123,12 +123,3 @@ def test_a_hold_ends_with_its_exporter_unless_it_failed() -> None:
         assert held.owner.startswith("export-")
         assert held.offset == 1, "what is trimmed cannot be held"
     assert planner.holds[TOPIC, 0] == []
-
-    def fail() -> None:
-        with source_of(planner) as source:
-            (piece,) = pieces_of(source.freeze(request).queues[0], Layout.QUEUE, MEMORY)
-            raise DataLost(piece, 2)
-
-    with pytest.raises(DataLost):
-        fail()
-    assert len(planner.holds[TOPIC, 0]) == 1

@@ -1,0 +1,153 @@
+"""What an export keeps of the log, and for how long.
+
+Goal: nothing that a plan names is trimmed before it was read, however long that takes; and who has
+no plan keeps nothing. Method: a cluster in memory that trims whatever nobody holds, and time that a
+test lets pass.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from unittest.mock import patch
+
+from dledger_client.export import ExportCode, cluster_source
+from dledger_client.export import run as protocol
+from dledger_client.export.cluster_source import HOLD_MS, ClusterSource
+from dledger_client.export.layout import Piece
+from dledger_client.export.records import Identity
+from dledger_client.export.source import FreezeRequest
+from dledger_client.export.storage import Storage
+from dledger_client.export.task import Made, Work
+from dledger_client.reading import Edge, HoldRequest, ReadPlan, keeper
+from dledger_client.reading.plan import Place
+from tests.scenarios.test_exports import OPTIONS, folder, now, refused
+from tests.unit.export.fakes import Died, FakeLog, HereEngine, QuickDisk
+from tests.unit.proto.samples import TOPIC_ID
+from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue, FakeTime
+
+NOW_MS = 1_700_000_000_000
+REQUEST = FreezeRequest(TOPIC, {}, with_days=False)
+
+
+class ForgetfulPlanner(FakePlanner):
+    """A cluster whose holds end by their time."""
+
+    def __init__(self, queues: int, time: FakeTime) -> None:
+        super().__init__({number: FakeQueue([NOW_MS] * 4) for number in range(queues)})
+        self.time = time
+        self.until: dict[Place, float] = {}
+
+    def freeze(
+        self,
+        topics: Sequence[str],
+        start: Edge,
+        end: Edge,
+        *,
+        hold: HoldRequest | None = None,
+        fail_on_data_loss: bool = True,
+        only: Iterable[Place] | None = None,
+    ) -> ReadPlan:
+        plan = super().freeze(
+            topics, start, end, hold=hold, fail_on_data_loss=fail_on_data_loss, only=only
+        )
+        self.renew(plan)
+        return plan
+
+    def renew(self, plan: ReadPlan) -> None:
+        for place, held in plan.holds.items():
+            self.until[place] = self.time.now + held.ttl_ms / 1_000
+
+    def trim(self) -> None:
+        """Take all that nobody holds any more."""
+        for (_, queue), until in self.until.items():
+            if until <= self.time.now:
+                self.queues[queue].minimum = len(self.queues[queue].times_ms)
+
+
+@contextmanager
+def source_of(
+    planner: FakePlanner, root: Path, time: FakeTime | None = None
+) -> Iterator[ClusterSource]:
+    """Yield an export's source over a cluster in memory."""
+    with (
+        patch.object(cluster_source, "Planner", lambda *_: planner),
+        patch.object(keeper, "Event", (time or FakeTime()).event),
+        ClusterSource("a:1", root) as source,
+    ):
+        yield source
+
+
+def test_queues_are_held_until_their_turn_has_come() -> None:
+    """One job, and each queue takes it longer than a hold lasts."""
+    time = FakeTime()
+    planner = ForgetfulPlanner(2, time)
+    with source_of(planner, Path("/lake"), time) as source:
+        for frozen in source.freeze(REQUEST).queues:
+            minimum = planner.queues[frozen.queue].minimum
+            assert minimum <= frozen.start, "trimmed before it was read"
+            time.advance(2.5 * HOLD_MS / 1_000)
+            planner.trim()
+
+
+def test_what_a_trim_left_is_what_readers_go_on_to_hold() -> None:
+    """A trim between the two looks of a freeze, and a queue that was added there."""
+
+    class Moving(FakePlanner):
+        def freeze(
+            self,
+            topics: Sequence[str],
+            start: Edge,
+            end: Edge,
+            *,
+            hold: HoldRequest | None = None,
+            fail_on_data_loss: bool = True,
+            only: Iterable[Place] | None = None,
+        ) -> ReadPlan:
+            self.queues = {0: FakeQueue([NOW_MS] * 9, minimum=4), 1: FakeQueue([NOW_MS])}
+            return super().freeze(
+                topics, start, end, hold=hold, fail_on_data_loss=fail_on_data_loss, only=only
+            )
+
+    planner = Moving({0: FakeQueue([NOW_MS] * 9, minimum=1)})
+    with source_of(planner, Path("/lake")) as source:
+        (frozen,) = source.freeze(FreezeRequest(TOPIC, {0: 1}, with_days=False)).queues
+        assert (frozen.start, frozen.minimum) == (1, 4)
+        (held,) = planner.holds[TOPIC, 0]
+        assert source.ranges().holds == {0: held}
+        assert held.offset == 4
+
+
+class DyingEngine(HereEngine):
+    """Takes the run with it before anything is made."""
+
+    def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
+        raise Died
+
+
+def test_a_failed_run_keeps_its_hold() -> None:
+    """It leaves a plan, and what that names must still be there when it is finished."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        with suppress(Died), source_of(planner, root) as source:
+            protocol.export_once(storage, source, DyingEngine(), OPTIONS, now)
+        assert len(planner.holds[TOPIC, 0]) == 1, "what a plan names may be trimmed"
+        with source_of(planner, root) as source:
+            source.freeze(REQUEST)
+        assert len(planner.holds[TOPIC, 0]) == 1, "a hold of nobody"
+
+
+def test_a_refused_run_keeps_no_hold() -> None:
+    """It has published no plan: by cron its holds would be as many as a queue can have."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 9, minimum=5)})
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        log = FakeLog({0: 2}, identity=Identity("c1", TOPIC, TOPIC_ID.hex()))
+        protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
+
+        def run_again() -> None:
+            with source_of(planner, root) as source:
+                protocol.export_once(storage, source, HereEngine(), OPTIONS, now)
+
+        refused(run_again, ExportCode.DATA_LOSS)
+        assert planner.holds == {(TOPIC, 0): []}

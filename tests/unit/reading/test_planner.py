@@ -1,0 +1,112 @@
+"""How plans are asked for: calls that a member answers, and what comes in between.
+
+Goal: no number of queues or times is beyond the bounds of a call, and a trim while a plan is made
+changes the plan and not its making. Method: a cluster behind the planner that answers calls from
+memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from google.protobuf.message import Message
+
+from dledger_client import _calls as calls
+from dledger_client._routes import RouteTable
+from dledger_client._wire import Method
+from dledger_client.errors import OffsetOutOfRange
+from dledger_client.reading import Edge, HoldRequest, Planner, planner
+from dledger_client.reading.planner import TRIES
+from dledger_proto.errors import Code
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
+from dledger_proto.v1 import broker_pb2 as pb
+from tests.unit.proto.samples import TOPIC_ID
+from tests.unit.reading.fakes import GROUP, TOPIC
+
+
+class FakeAdministration:
+    """Stands for `Administration`, its cluster and one topic."""
+
+    def __init__(self, queues: int, trims: int) -> None:
+        self.queues = queues
+        self.trims = trims
+        """So many looks meet a trim between a queue's bounds and its samples."""
+        self.requests: list[pb.PlanReadsRequest] = []
+        self.routes = RouteTable()
+        self.config = SimpleNamespace(call_timeout_ms=1_000)
+
+    @property
+    def cluster(self) -> "FakeAdministration":
+        return self
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def wait_loaded(self, _seconds: float) -> None:
+        """Routes are there."""
+
+    async def describe_topic(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            name=name, id=TOPIC_ID, read_queues=self.queues, write_queues=self.queues,
+            group_of=lambda _queue: GROUP,
+        )  # fmt: skip
+
+    async def call(
+        self, method: Method[Message, Message], request: Message, *, group: str
+    ) -> Message:
+        assert group == GROUP
+        if isinstance(request, pb.HoldAllRequest):
+            held = len(request.queues)
+            return pb.HoldAllReply(codes=[0] * held, details=[""] * held)
+        assert isinstance(request, pb.PlanReadsRequest)
+        assert method is calls.PLAN_READS
+        self.requests.append(request)
+        reply = pb.PlanReadsReply()
+        for wanted in request.queues:
+            reply.queues.add(minimum=3, maximum=9, offsets=[5] * len(wanted.times_ms))
+        if self.trims:
+            self.trims -= 1
+            reply.queues[0].Clear()
+            reply.queues[0].code = int(Code.OFFSET_OUT_OF_RANGE)
+            reply.queues[0].detail = "offset 3, the earliest is 4"
+        return reply
+
+
+@contextmanager
+def planner_of(fake: FakeAdministration) -> Iterator[Planner]:
+    """Yield a planner over it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "Administration", lambda *_: fake)
+        with Planner("a:1") as found:
+            yield found
+
+
+@pytest.mark.parametrize("times", [(), (1,), (1, 2, 3)])
+def test_calls_are_within_their_bounds(times: Sequence[int]) -> None:
+    """Of queues, and of times in all; each queue is asked for once."""
+    fake = FakeAdministration(QUEUES_PER_CALL_MAX, 0)
+    with planner_of(fake) as found:
+        states = found.states([TOPIC], times)
+    assert [state.queue for state in states] == [*range(QUEUES_PER_CALL_MAX)]
+    assert all(state.by_time == dict.fromkeys(times, 5) for state in states)
+    for request in fake.requests:
+        assert len(request.queues) <= QUEUES_PER_CALL_MAX
+        assert sum(len(wanted.times_ms) for wanted in request.queues) <= LOOKS_PER_CALL_MAX
+
+
+def test_a_trim_between_two_looks_of_a_member_is_looked_at_anew() -> None:
+    """As often as a trim between bounds and holds is."""
+    hold = HoldRequest("job", 60_000)
+    fake = FakeAdministration(2, TRIES - 1)
+    with planner_of(fake) as found:
+        plan = found.freeze([TOPIC], Edge(), Edge(), hold=hold)
+    assert [(each.start, each.end) for each in plan.queues] == [(3, 9), (3, 9)]
+    with (
+        planner_of(FakeAdministration(2, TRIES)) as found,
+        pytest.raises(OffsetOutOfRange, match="the earliest is 4"),
+    ):
+        found.freeze([TOPIC], Edge(), Edge(), hold=hold)
