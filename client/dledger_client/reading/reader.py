@@ -28,6 +28,7 @@ from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
 from dledger_client.reading.plan import Gap, Hold, Range
+from dledger_client.reading.watchdog import Watchdog
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, parse_fetch
 from dledger_proto.limits import MIB
@@ -38,6 +39,8 @@ from dledger_proto.v1 import routes_pb2
 FRAME_BYTES: Final = 4 * MIB
 WAIT_MS: Final = 500
 """A member that has nothing says so this often."""
+SILENCE_MS: Final = 20 * WAIT_MS
+"""Who says nothing for this long is left. A frame over a slow network has to be done by then."""
 EMPTY_FRAMES_MAX: Final = 4
 """From a member that is behind, before the next is asked."""
 BAD_ANSWERS_MAX: Final = 4
@@ -75,6 +78,8 @@ class RangeReader:
         self._columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
+        self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
+        """Waits for what members answer; whoever takes batches may take his time between."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
         self.gaps: list[Gap] = []
         """What was gone when it was read; empty unless data loss is accepted."""
@@ -87,6 +92,7 @@ class RangeReader:
 
     def close(self) -> None:
         """Close all connections."""
+        self.watchdog.close()
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             channel.close()
@@ -237,6 +243,8 @@ class _Reading:
         )
         try:
             yield from self._frames(call, address)
+        except TimeoutError as error:
+            raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address}: {error}")) from None
         except grpc.RpcError as error:
             raise _LeaveMember(failure(error, write=False)) from None
         finally:
@@ -244,7 +252,7 @@ class _Reading:
 
     def _frames(self, call: SyncCall, address: str) -> Iterator[pa.RecordBatch]:
         empty = 0
-        for message in call:
+        while (message := self._reader.watchdog.next_of(call)) is not None:
             frame = self._sound(message)
             if frame.code is not Code.OK:
                 self._refused(frame)

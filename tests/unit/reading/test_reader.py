@@ -8,18 +8,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from threading import Event
 
 import grpc
 import pytest
 
 from dledger_client._routes import GroupRoute, Member
 from dledger_client.errors import OffsetOutOfRange
-from dledger_client.reading import Origin, Range, RangeReader
+from dledger_client.reading import Origin, Range, RangeReader, reader
 from dledger_proto.errors import Code
 from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.raw import FETCH
 from tests.unit.proto.samples import TOPIC_ID, make_batch
 
+DEADLINE_SECONDS = 20.0
 COLUMNS = ("queue_offset", "body")
 WHOLE = Range("t", TOPIC_ID, 2, "g", 7, 10, 100)
 
@@ -36,12 +38,28 @@ def rows() -> bytes:
     return encode_fetch([row], [batch], assignment=0, min_offset=0, max_offset=10, next_offset=10)
 
 
-def _answer(said: bytes, _request: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:
+class Silent:
+    """A member that takes a call and says nothing."""
+
+    def __init__(self) -> None:
+        self.given_up = Event()
+        """The reader has cancelled."""
+        self.waited_in_vain = False
+
+
+def _answer(
+    said: bytes | Silent, _request: bytes, context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    if isinstance(said, Silent):
+        context.add_callback(said.given_up.set)
+        # Its end would be an answer, too.
+        said.waited_in_vain = not said.given_up.wait(DEADLINE_SECONDS)
+        return
     yield said
 
 
 @contextmanager
-def members(*answers: bytes) -> Iterator[Origin]:
+def members(*answers: bytes | Silent) -> Iterator[Origin]:
     """Run one member for each answer; a reader asks them in this order."""
     servers: list[grpc.Server] = []
     known: list[Member] = []
@@ -64,9 +82,9 @@ def members(*answers: bytes) -> Iterator[Origin]:
 
 
 def offsets(origin: Origin) -> list[int]:
-    with RangeReader(origin, COLUMNS) as reader:
-        batches = list(reader.read(WHOLE))
-        assert reader.gaps == []
+    with RangeReader(origin, COLUMNS) as opened:
+        batches = list(opened.read(WHOLE))
+        assert opened.gaps == []
         return [at for batch in batches for at in batch.column("queue_offset").to_pylist()]
 
 
@@ -84,3 +102,13 @@ def test_a_loss_is_a_loss_whoever_tells_it() -> None:
         pytest.raises(OffsetOutOfRange, match="the earliest is 8"),
     ):
         offsets(origin)
+
+
+def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream stays open, and nothing would ever come of it; the next one has the range."""
+    monkeypatch.setattr(reader, "SILENCE_MS", 500)
+    silent = Silent()
+    with members(silent, rows()) as origin:
+        assert offsets(origin) == [7, 8, 9]
+        assert silent.given_up.wait(DEADLINE_SECONDS)
+        assert not silent.waited_in_vain
