@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dledger_client.errors import Unavailable
 from dledger_client.export import ExportError, read_export
 from dledger_client.export.engine_spark import SparkEngine
 from dledger_client.export.engine_spark import read_export as read_export_spark
@@ -55,10 +56,13 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
 
 
 def test_a_refusal_in_a_task_is_the_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Its code survives Spark."""
+    """Its code survives Spark; so does that nobody answers, which is waited for."""
     lost = FakeLog({0: 40}, trimmed_after_freeze={0: 3})
     with pytest.raises(ExportError, match="DATA_LOSS"):
         export_once(Storage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, now)
+    away = FakeLog({0: 40}, is_away=True)
+    with pytest.raises(Unavailable, match="nobody leads"):
+        export_once(Storage(tmp_path / "b"), away, SparkEngine(lambda: spark), OPTIONS, now)
 
 
 @dataclass(frozen=True, slots=True)

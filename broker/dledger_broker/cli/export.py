@@ -46,9 +46,10 @@ DATA_LOSS: Final = 6
 NOTHING_NEW: Final = 7
 EXPORT_EXIT_CODES: Final = (
     "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
-    "could be reached in time; 5 conflict: the folder or a file in it is not this export's; 6 "
-    "records are trimmed that were not exported; 7 nothing new; 130 interrupted, the next run goes "
-    "on. Every error begins with a stable code, DLEDGER_EXPORT_..."
+    "could be reached in time; 4 the log may be held for a while, run it again; 5 conflict: the "
+    "folder or a file in it is not this export's; 6 records are trimmed that were not exported; 7 "
+    "nothing new; 130 interrupted, the next run goes on. Every error begins with a stable code, "
+    "DLEDGER_EXPORT_..."
 )
 _NEVER: Final = Event()
 """Nobody sets it: who waits for it waits out the time."""
@@ -212,14 +213,15 @@ def repeat(
 ) -> NoReturn:
     """Run for ever, every `pause` seconds; at once when a run has but finished another's plan.
 
-    A cluster that is away for a while is waited for; other errors end it.
+    A cluster that is away for a while is waited for; other errors end it. That an outcome is
+    unknown is no reason to end: all that is written to the cluster is a hold, which is repeatable.
     """
     while True:
         begun = now()
         try:
             outcome = run()
         except DledgerError as error:
-            if not (error.definite and error.retriable):
+            if not error.retriable:
                 raise
             note(f"{error}; trying again in {pause:g} s")
             wait(pause)

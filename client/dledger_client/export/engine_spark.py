@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, IntegerType
 
 from dledger_client.arrow import schema_of
+from dledger_client.errors import ClientError
 from dledger_client.export.errors import ExportCode, ExportError
 from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.reading import read_export as read_version
@@ -46,7 +47,7 @@ class SparkEngine:
         self._progress = progress
 
     def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
-        """Return what became of each piece. ExportError of the first that fails for good."""
+        """Return what became of each piece. ExportError, ClientError of the first that fails."""
         if not pieces:
             return []
         context = self._session().sparkContext
@@ -62,7 +63,7 @@ class SparkEngine:
                 "run it again: what was made is kept; executors may have too little memory",
             ) from error
         for each in results:
-            if isinstance(each, ExportError):
+            if isinstance(each, ExportError | ClientError):
                 raise each
         return [each for each in results if isinstance(each, Made)]
 
@@ -75,7 +76,7 @@ class Done(NamedTuple):
     bytes: "Accumulator[int]"
 
 
-def _attempt(work: Work, piece: Piece, done: Done) -> Made | ExportError:
+def _attempt(work: Work, piece: Piece, done: Done) -> Made | ExportError | ClientError:
     """Make a piece; what a retry cannot help is returned, because Spark would hide what it is."""
 
     def watch(rows: int, size: int) -> None:
@@ -84,7 +85,7 @@ def _attempt(work: Work, piece: Piece, done: Done) -> Made | ExportError:
 
     try:
         made = make_one(work, piece, watch)
-    except ExportError as error:
+    except (ExportError, ClientError) as error:
         return error
     done.files.add(1)
     return made

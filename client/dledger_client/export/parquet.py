@@ -31,6 +31,8 @@ READ_BYTES: Final = 4 << 20
 """Of a row group, about, in what is read at once."""
 OFFSET: Final = "queue_offset"
 STORED: Final = "store_timestamp"
+DAMAGE: Final = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError)
+"""What pyarrow, and we, raise about bytes that are not what was written."""
 _DELTA: Final = (OFFSET, STORED, "born_timestamp")
 """Growing numbers: a few bits each."""
 _DICTIONARY: Final = ("topic", "queue_id", "tag", "properties.key_value.key")
@@ -153,7 +155,7 @@ def read_footer(path: Path) -> Footer:
         fields = json.loads(found[FOOTER.encode()])
         fields["columns"] = tuple(fields["columns"])
         return Footer(**fields)
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         raise ValueError(f"no whole file of ours: {type(error).__name__} {error}") from error
 
 
@@ -180,7 +182,7 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
         for batch in read_batches(path, columns):
             summary.add(batch)
         crc = summary.finish()
-    except (OSError, pa.ArrowInvalid, ValueError):
+    except DAMAGE:
         return None
     if crc != footer.crc:
         return None
@@ -188,7 +190,7 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows as they were written; OSError or ArrowInvalid when it is damaged.
+    """Yield a file's rows as they were written; one of DAMAGE when it is damaged.
 
     In portions of about READ_BYTES, and never of more than a row group: a number of rows alone is
     no bound, for bodies may have 4 MiB each.
@@ -212,7 +214,7 @@ def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator
         crc = summary.finish()
     except FileNotFoundError:
         raise damaged(entry.path, "is missing") from None
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
+    except DAMAGE as error:
         raise damaged(entry.path, f"cannot be read: {error}") from error
     if crc != entry.crc:
         raise damaged(entry.path, f"its rows sum to {crc:08x}, the manifest says {entry.crc:08x}")

@@ -9,7 +9,7 @@ import pytest
 
 from dledger_broker.cli import main
 from dledger_broker.cli.export import repeat
-from dledger_client.errors import error_of
+from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.records import Identity, Manifest
@@ -87,7 +87,8 @@ def test_watching_looks_as_often_as_it_was_told() -> None:
     told: list[Outcome] = []
     ends: Iterator[Outcome | Exception] = iter([
         Outcome(manifest), Outcome(None), Outcome(manifest, adopted=True), Outcome(manifest),
-        error_of(Code.NO_LEADER, "nobody leads"), ValueError("the end"),
+        error_of(Code.NO_LEADER, "nobody leads"), error_of(Code.UNKNOWN_OUTCOME, "held?"),
+        error_of(Code.TOPIC_NOT_FOUND, "the end"),
     ])  # fmt: skip
 
     def run() -> Outcome:
@@ -97,9 +98,9 @@ def test_watching_looks_as_often_as_it_was_told() -> None:
             raise found
         return found
 
-    with pytest.raises(ValueError, match="the end"):
+    with pytest.raises(TopicNotFound, match="the end"):
         repeat(run, 10.0, told.append, waits.append, lambda: seconds[0])
-    assert waits == [6.0, 6.0, 6.0, 10.0]
+    assert waits == [6.0, 6.0, 6.0, 10.0, 10.0]
     assert len(told) == 3
 
 
