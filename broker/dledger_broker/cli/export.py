@@ -58,7 +58,9 @@ _SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the export.", show_default=False)]
 TopicOption = Annotated[str, typer.Option("--topic", "-t", help="What to export.")]
-To = Annotated[str, typer.Option("--to", help="Folder of the export.")]
+To = Annotated[
+    str, typer.Option("--to", help="Folder of the export, on a file system with hard links.")
+]
 EngineName = Annotated[
     str, typer.Option(help="Who writes: local, a pool of processes; or spark, its tasks.")
 ]
@@ -370,6 +372,11 @@ def _now_ms() -> int:
 def _storage(folder: str) -> "Storage":
     from dledger_client.export.storage import Storage
 
+    if re.match(r"[a-z][a-z0-9+.-]*://", folder, re.IGNORECASE):
+        bad_input(
+            f"{folder} is no folder, and object stores are not written to",
+            "export to a file system with hard links, and copy from there",
+        )
     root = Path(folder).absolute()
     if not root.parent.is_dir():
         bad_input(f"{root.parent} is no folder", "make it first")
@@ -452,6 +459,7 @@ def _print_version(outcome: "Outcome", *, as_json: bool) -> None:
         "reused": outcome.reused,
         "by": "this run" if outcome.ours else "another exporter",
         "lost": sum(gap.end - gap.start for gap in manifest.gaps),
+        "absent_queues": len(manifest.absent),
     }
     if as_json:
         print_json({"event": "published", **row})

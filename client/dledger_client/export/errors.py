@@ -32,6 +32,8 @@ class ExportCode(enum.StrEnum):
     """Files of an old version were collected after a compaction."""
     WRONG_ROWS = "WRONG_ROWS"
     """A file and the log hold different rows for one range."""
+    NO_HARD_LINKS = "NO_HARD_LINKS"
+    """The file system cannot publish exclusively."""
     WORKER_DIED = "WORKER_DIED"
     """A process of the engine ended without a word."""
 

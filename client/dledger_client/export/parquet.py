@@ -4,12 +4,14 @@ The footer says what the file is: range, topic id, cluster, form of its columns,
 A file is believed only when all of it was read and agrees with its own footer.
 """
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
+import crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +21,10 @@ from dledger_client.arrow import schema_of
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Piece, name_of
-from dledger_client.export.records import FileEntry, Identity
+from dledger_client.export.records import FileEntry, Identity, known, newer
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 FOOTER: Final = "dledger"
 """Key of the footer's metadata; the value is JSON."""
@@ -107,8 +112,9 @@ def write(
     """
     schema = schema_of(columns)
     summary = Summary(piece, columns)
+    summed = Summed(file)
     with pq.ParquetWriter(
-        file,
+        summed,
         schema,
         compression="zstd",
         compression_level=ZSTD_LEVEL,
@@ -137,24 +143,62 @@ def write(
         }  # fmt: skip
         writer.add_key_value_metadata({FOOTER: json.dumps(footer, sort_keys=True)})
     file.flush()
-    return _entry(identity, piece, summary, crc, file.tell())
+    return _entry(identity, piece, summary, crc, (summed.size, summed.crc))
 
 
-def _entry(identity: Identity, piece: Piece, summary: Summary, crc: int, size: int) -> FileEntry:
+def _entry(
+    identity: Identity, piece: Piece, summary: Summary, crc: int, written: tuple[int, int]
+) -> FileEntry:
+    """Return what a manifest says; `written` is the size and the sum of the file."""
     return FileEntry(
         name_of(identity.topic, piece), piece.queue, piece.start, piece.end, piece.date,
-        piece.end - piece.start, size, crc, piece.start, piece.end - 1,
-        summary.time_min_ms, summary.time_max_ms,
+        piece.end - piece.start, written[0], crc, piece.start, piece.end - 1,
+        summary.time_min_ms, summary.time_max_ms, written[1],
     )  # fmt: skip
 
 
+class Summed(io.RawIOBase):
+    """A file that is written once, from its beginning to its end, and summed on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        """Tell pyarrow what it may do."""
+        return True
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write all of it."""
+        view = memoryview(data)
+        self.crc = crc32c.crc32c(view, self.crc)
+        self.size += view.nbytes
+        self._file.write(view)
+        return view.nbytes
+
+
+def size_and_sum(path: Path) -> tuple[int, int]:
+    """Return how many bytes a file has, and their CRC-32C; OSError."""
+    size = crc = 0
+    with path.open("rb") as file:
+        while data := file.read(READ_BYTES):
+            size, crc = size + len(data), crc32c.crc32c(data, crc)
+    return size, crc
+
+
 def read_footer(path: Path) -> Footer:
-    """Return what a file says of itself; ValueError when it is no file of ours, or not whole."""
+    """Return what a file says of itself; ValueError when it is no file of ours, or not whole.
+
+    ExportError NEWER_FORMAT when a later program wrote it.
+    """
     try:
         found = pq.read_metadata(path).metadata or {}
-        fields = json.loads(found[FOOTER.encode()])
-        fields["columns"] = tuple(fields["columns"])
-        return Footer(**fields)
+        said = json.loads(found[FOOTER.encode()])
+        if said["schema"] > SCHEMA_VERSION:
+            raise newer(f"{path} has schema", said["schema"], SCHEMA_VERSION)
+        said["columns"] = tuple(said["columns"])
+        return known(Footer, said)
     except DAMAGE as error:
         raise ValueError(f"no whole file of ours: {type(error).__name__} {error}") from error
 
@@ -162,7 +206,8 @@ def read_footer(path: Path) -> Footer:
 def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) -> FileEntry | None:
     """Read all of a file; return its entry, None when it is not whole.
 
-    ExportError CONFLICT when it is whole and somebody else's: it is never replaced.
+    ExportError CONFLICT when it is whole and somebody else's, NEWER_FORMAT when it is of a later
+    program: such a file is never replaced.
     """
     try:
         footer = read_footer(path)
@@ -182,11 +227,12 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
         for batch in read_batches(path, columns):
             summary.add(batch)
         crc = summary.finish()
+        written = size_and_sum(path)
     except DAMAGE:
         return None
     if crc != footer.crc:
         return None
-    return _entry(identity, piece, summary, crc, path.stat().st_size)
+    return _entry(identity, piece, summary, crc, written)
 
 
 def read_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -218,3 +264,19 @@ def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator
         raise damaged(entry.path, f"cannot be read: {error}") from error
     if crc != entry.crc:
         raise damaged(entry.path, f"its rows sum to {crc:08x}, the manifest says {entry.crc:08x}")
+
+
+def check_written(path: Path, entry: FileEntry, columns: Sequence[str]) -> None:
+    """Raise DAMAGED unless a file is what its writer wrote: by its bytes where they were summed."""
+    if entry.file_crc is None:
+        for _ in read_entry(path, entry, columns):
+            pass
+        return
+    try:
+        written = size_and_sum(path)
+    except FileNotFoundError:
+        raise damaged(entry.path, "is missing") from None
+    except OSError as error:
+        raise damaged(entry.path, f"cannot be read: {error}") from error
+    if written != (entry.bytes, entry.file_crc):
+        raise damaged(entry.path, "its bytes are not those that were written")

@@ -80,8 +80,19 @@ def make_plan(number: int, last: Manifest | None, frozen: Frozen, options: Optio
     # The largest first: who is left alone with one at the end has a small one.
     pieces.sort(key=lambda piece: (-piece.size, piece.queue, piece.start))
     columns = last.columns if last is not None else COLUMNS
+    absent = tuple(sorted(start.keys() - {each.queue for each in frozen.queues}))
     return Plan(
-        number, EXPORT, frozen.identity, layout, columns, start, end, tuple(pieces), (), gaps
+        number,
+        EXPORT,
+        frozen.identity,
+        layout,
+        columns,
+        start,
+        end,
+        tuple(pieces),
+        (),
+        gaps,
+        absent,
     )
 
 

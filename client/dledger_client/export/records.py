@@ -6,8 +6,8 @@ A reader takes unknown fields of its own format; a higher format number it refus
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, TypeVar, cast
 
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Layout, Piece
@@ -55,6 +55,9 @@ class FileEntry:
     time_min_ms: int
     """Store time, ms since 1970."""
     time_max_ms: int
+    file_crc: int | None = None
+    """CRC-32C of the file's bytes, which are more than its rows: statistics and indexes, that
+    readers go by. None: written by a version that did not sum them."""
 
     @property
     def piece(self) -> Piece:
@@ -85,6 +88,9 @@ class Plan:
     pieces: tuple[Piece, ...] = ()
     merges: tuple[Merge, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    absent: tuple[int, ...] = ()
+    """Queues, exported before, that were no queues of the topic when this was frozen: what was
+    stored in them since is not here. Where one comes back, its export goes on where it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,11 @@ class Manifest:
     writer: str
     time_ms: int
     """When all its files were made and it was published, by its writer's clock."""
+    absent: tuple[int, ...] = ()
+    """As the plan has them."""
+
+
+Value = TypeVar("Value")
 
 
 def plan_name(number: int) -> str:
@@ -118,22 +129,25 @@ def manifest_name(number: int) -> str:
 
 def dump(record: Plan | Manifest) -> bytes:
     """Return the JSON of a plan or a manifest: sorted, so equal records are equal bytes."""
-    fields = {"format": FORMAT, **asdict(record)}
-    return (json.dumps(fields, sort_keys=True, indent=1) + "\n").encode()
+    said = {"format": FORMAT, **asdict(record)}
+    return (json.dumps(said, sort_keys=True, indent=1) + "\n").encode()
 
 
 def load_plan(name: str, data: bytes) -> Plan:
     """Return a plan; ExportError NEWER_FORMAT or DAMAGED."""
-    fields = _fields(name, data)
+    said = _said(name, data)
     try:
         merges = tuple(
-            Merge(Piece(**each["piece"]), tuple(FileEntry(**file) for file in each["inputs"]))
-            for each in fields["merges"]
+            Merge(
+                known(Piece, each["piece"]),
+                tuple(known(FileEntry, file) for file in each["inputs"]),
+            )
+            for each in said["merges"]
         )
         return Plan(
-            pieces=tuple(Piece(**each) for each in fields["pieces"]),
+            pieces=tuple(known(Piece, each) for each in said["pieces"]),
             merges=merges,
-            **_common(fields),
+            **_common(said),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(name, f"no plan of ours: {type(error).__name__} {error}") from error
@@ -141,46 +155,58 @@ def load_plan(name: str, data: bytes) -> Plan:
 
 def load_manifest(name: str, data: bytes) -> Manifest:
     """Return a manifest; ExportError NEWER_FORMAT or DAMAGED."""
-    fields = _fields(name, data)
+    said = _said(name, data)
     try:
         return Manifest(
-            added=tuple(FileEntry(**each) for each in fields["added"]),
-            removed=tuple(fields["removed"]),
-            writer=fields["writer"],
-            time_ms=int(fields["time_ms"]),
-            **_common(fields),
+            added=tuple(known(FileEntry, each) for each in said["added"]),
+            removed=tuple(said["removed"]),
+            writer=said["writer"],
+            time_ms=int(said["time_ms"]),
+            **_common(said),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(name, f"no manifest of ours: {type(error).__name__} {error}") from error
 
 
-def _fields(name: str, data: bytes) -> dict[str, Any]:
+def known(kind: type[Value], said: Mapping[str, Any]) -> Value:
+    """Return a value of the fields that this program knows; TypeError when it lacks one."""
+    names = {each.name for each in fields(kind)}
+    return kind(**{name: value for name, value in said.items() if name in names})
+
+
+def newer(what: str, version: object, mine: int) -> ExportError:
+    """Return the error for what a later program wrote."""
+    return ExportError(
+        ExportCode.NEWER_FORMAT,
+        f"{what} {version}, this program knows {mine}",
+        "use the version of dledger that wrote it, or a later one",
+    )
+
+
+def _said(name: str, data: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(data)
+        said = json.loads(data)
     except ValueError as error:
         raise damaged(name, f"no JSON: {error}") from error
-    version = cast("dict[str, object]", fields).get("format") if isinstance(fields, dict) else None
+    version = cast("dict[str, object]", said).get("format") if isinstance(said, dict) else None
     if not isinstance(version, int):
         raise damaged(name, "has no format number")
     if version > FORMAT:
-        raise ExportError(
-            ExportCode.NEWER_FORMAT,
-            f"{name} has format {version}, this program knows {FORMAT}",
-            "use the version of dledger that wrote it, or a later one",
-        )
-    return cast("dict[str, Any]", fields)
+        raise newer(f"{name} has format", version, FORMAT)
+    return cast("dict[str, Any]", said)
 
 
-def _common(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _common(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "number": int(fields["number"]),
-        "kind": {EXPORT: EXPORT, COMPACT: COMPACT}[fields["kind"]],
-        "identity": Identity(**fields["identity"]),
-        "layout": Layout(fields["layout"]),
-        "columns": tuple(fields["columns"]),
-        "start": _by_queue(fields["start"]),
-        "end": _by_queue(fields["end"]),
-        "gaps": tuple(Gap(**each) for each in fields["gaps"]),
+        "number": int(said["number"]),
+        "kind": {EXPORT: EXPORT, COMPACT: COMPACT}[said["kind"]],
+        "identity": known(Identity, said["identity"]),
+        "layout": Layout(said["layout"]),
+        "columns": tuple(said["columns"]),
+        "start": _by_queue(said["start"]),
+        "end": _by_queue(said["end"]),
+        "gaps": tuple(known(Gap, each) for each in said["gaps"]),
+        "absent": tuple(said.get("absent", ())),
     }
 
 

@@ -180,6 +180,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         tuple(sorted(gaps, key=lambda each: (each.queue, each.start))),
         f"dledger {importlib.metadata.version('dledger')}",
         clock(),
+        plan.absent,
     )
     name = manifest_name(plan.number)
     ours = work.storage.put_if_absent(name, dump(manifest))
@@ -189,6 +190,11 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         manifest = load_manifest(name, data)
     for gap in manifest.gaps:
         _LOG.warning("lost: queue %s offsets %s to %s", gap.queue, gap.start, gap.end - 1)
+    for queue in manifest.absent:
+        _LOG.warning(
+            "queue %s is no queue of the topic: what was stored in it from offset %s on is missing",
+            queue, manifest.end[queue],
+        )  # fmt: skip
     reused = sum(each.reused for each in made)
     return Outcome(manifest, plan, adopted, ours, reused)
 

@@ -12,6 +12,7 @@ _dledger/plans/     _dledger/manifests/     topic=.../
 ```
 """
 
+import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
+from dledger_client.export.errors import ExportCode, ExportError
+
 TEMPORARY: Final = "_dledger/tmp"
+NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
+"""What file systems without hard links say, or with another one mounted on a folder within."""
 
 
 class Disk:
@@ -139,6 +144,15 @@ class Storage:
                 self._disk.link(staged.path, self.path(name))
             except FileExistsError:
                 mine = False
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                raise ExportError(
+                    ExportCode.NO_HARD_LINKS,
+                    f"{self.root} is on a file system without hard links, by which versions are "
+                    f"published ({error.strerror})",
+                    "export to ext4, XFS, Btrfs or NFS, and copy from there",
+                ) from error
         self.settle(name)
         return mine
 

@@ -4,7 +4,7 @@ Owns: what may be deleted, what verification believes. Not: the protocol (`run.p
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dledger_client.arrow import schema_of
@@ -13,7 +13,7 @@ from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import FILE_NAME, day_of
-from dledger_client.export.parquet import check
+from dledger_client.export.parquet import check, check_written
 from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
 from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
 from dledger_client.export.source import DataLost, RangeSource
@@ -27,7 +27,8 @@ def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Ou
     """Publish a version of fewer files; Outcome without a manifest when there is nothing to merge.
 
     A compaction that was left open is finished instead. ExportError CONFLICT while a plan of an
-    export is open: its files are not there yet.
+    export is open: its files are not there yet; DAMAGED, with nothing planned, when a file that is
+    to be merged is not whole.
     """
     version = history.load(storage)
     number = version.last.number + 1
@@ -36,6 +37,10 @@ def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Ou
         plan = make_compaction(version, size_max)
         if plan is None:
             return Outcome(None)
+        # A plan that is there has to be finished before anything else is: exports would wait for a
+        # file that nobody can read.
+        for entry in (entry for merge in plan.merges for entry in merge.inputs):
+            check_written(storage.path(entry.path), entry, plan.columns)
         if not storage.put_if_absent(plan_name(number), dump(plan)):
             plan = history.open_plan(storage, number)
             assert plan is not None, "a plan is never deleted"
@@ -111,8 +116,12 @@ def _check_entry(storage: Storage, last: Manifest, entry: FileEntry) -> None:
     found = check(path, last.identity, entry.piece, last.columns)
     if found is None:
         raise damaged(entry.path, "is not whole, or its rows do not sum to what its footer says")
-    if found != entry:
+    if replace(found, file_crc=entry.file_crc) != entry:
         raise damaged(entry.path, "is whole, and not what the manifest names")
+    if entry.file_crc not in (None, found.file_crc):
+        raise damaged(
+            entry.path, "its rows are whole, statistics or indexes are not: others may misread it"
+        )
     days = {day_of(entry.time_min_ms), day_of(entry.time_max_ms)}
     if entry.date and days != {entry.date}:
         told = " to ".join(sorted(days))

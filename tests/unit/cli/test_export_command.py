@@ -42,6 +42,7 @@ def lake(tmp_path: Path) -> Path:
         (["--file-bytes", "1k"], 2, "BAD_OPTION: --file-bytes: 1024; must be 1048576 to"),
         (["--since", "now"], 2, "--since: now, must be a time like"),
         (["--engine", "spark", "--max-rate", "1m"], 2, "only the local engine keeps a rate"),
+        (["--to", "s3://lake/orders"], 2, "s3://lake/orders is no folder, and object stores are"),
         (["-n", "127.0.0.1:1"], 3, "NOT_PROPOSED"),
     ],
 )

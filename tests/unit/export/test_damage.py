@@ -4,15 +4,31 @@ Goal: each has its own code and remedy, nothing that may be of use is replaced, 
 library comes through. Method: exports of a log in memory, then changed.
 """
 
+import errno
+import json
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from dledger_client.export import ExportCode, ExportError, parquet, read_export, upkeep
-from tests.unit.export.fakes import FakeLog
-from tests.unit.export.test_files import run, storage_in
+from dledger_client.export import (
+    ExportCode,
+    ExportError,
+    history,
+    parquet,
+    read_export,
+    upkeep,
+)
+from dledger_client.export.records import dump, manifest_name, plan_name
+from dledger_client.export.run import plan_only
+from dledger_client.export.storage import Storage
+from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+from tests.unit.export.test_files import NOW_MS, OPTIONS, now, refusal, run, storage_in
 
 
 @pytest.mark.parametrize(
@@ -39,3 +55,129 @@ def test_whatever_a_reader_says_of_damage_is_damage(
     assert problem.code is ExportCode.DAMAGED
     with pytest.raises(ExportError, match="DAMAGED"):
         version.read()
+
+
+def test_a_file_that_others_may_misread_is_found(tmp_path: Path) -> None:
+    """Whatever byte is changed, also of statistics and indexes, which no row hangs on."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 5}))
+    (entry,) = read_export(storage.root).files
+    path = storage.path(entry.path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert len(upkeep.verify(storage).problems) == 1, f"byte {at} of {len(whole)}"
+    path.write_bytes(whole)
+    assert upkeep.verify(storage).problems == ()
+
+
+def test_files_that_were_not_summed_are_believed_by_their_rows(tmp_path: Path) -> None:
+    """A manifest of an earlier version says nothing of a file's bytes."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 25})
+    run(storage, log)
+    path = storage.path(manifest_name(0))
+    said = json.loads(path.read_text())
+    for entry in said["added"]:
+        del entry["file_crc"]
+    path.write_text(json.dumps(said))
+    assert upkeep.verify(storage, log).problems == ()
+    assert upkeep.compact(storage, HereEngine(), 1 << 30, now).manifest is not None
+    assert upkeep.verify(storage, log).problems == ()
+
+
+def _with_more(value: Any) -> Any:
+    """Return it with a field more in each object, as a later program of this format may write."""
+    if isinstance(value, dict):
+        fields = {name: _with_more(each) for name, each in value.items()}
+        return fields if all(name.isdigit() for name in fields) else {**fields, "more": [1]}
+    return [_with_more(each) for each in value] if isinstance(value, list) else value
+
+
+def test_fields_of_a_later_program_are_passed_over(tmp_path: Path) -> None:
+    """At every depth, of manifests and of plans, as long as the format is ours."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 5})
+    run(storage, log)
+    log.ends = {0: 25}
+    plan = plan_only(storage, log, OPTIONS, NOW_MS).plan
+    assert plan is not None
+    storage.put_if_absent(plan_name(1), dump(plan))
+    for name in (manifest_name(0), plan_name(1)):
+        path = storage.path(name)
+        path.write_text(json.dumps(_with_more(json.loads(path.read_text()))))
+    outcome = run(storage, log)
+    assert outcome.plan == plan
+    assert read_export(storage.root).rows == 25
+
+
+def test_a_file_of_a_later_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """Its footer has fields that we do not know: that is no damage, which would be replaced."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 5})
+    run(storage, log)
+    (entry,) = read_export(storage.root).files
+    path = storage.path(entry.path)
+    table = pq.read_table(path, partitioning=None)
+    said = json.loads((pq.read_metadata(path).metadata or {})[b"dledger"])
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        later = {**said, "schema": 2, "form": "x"}
+        writer.add_key_value_metadata({"dledger": json.dumps(later)})
+    storage.path(manifest_name(0)).unlink()
+    before = path.read_bytes()
+    assert refusal(storage, log).code is ExportCode.NEWER_FORMAT
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_in_no_compaction(tmp_path: Path) -> None:
+    """A plan that cannot be finished would stand in the way of every export."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 40})
+    run(storage, log)
+    path = storage.path(read_export(storage.root).files[1].path)
+    whole = path.read_bytes()
+    for broken in (b"PAR1", None):
+        if broken is None:
+            path.unlink()
+        else:
+            path.write_bytes(broken)
+        with pytest.raises(ExportError, match="DAMAGED"):
+            upkeep.compact(storage, HereEngine(), 1 << 30, now)
+        assert history.open_plan(storage, 1) is None
+    log.ends = {0: 60}
+    assert run(storage, log).manifest is not None
+    path.write_bytes(whole)
+    assert upkeep.compact(storage, HereEngine(), 1 << 30, now).manifest is not None
+    assert upkeep.verify(storage, log).problems == ()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV])
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, number: int) -> None:
+    """Before anything is written that somebody could take for a version; a missing right is not
+    that."""
+
+    class Linkless(QuickDisk):
+        def link(self, old: Path, new: Path) -> None:
+            raise OSError(number, os.strerror(number), old, None, new)
+
+    storage = Storage(tmp_path / "lake", Linkless())
+    assert refusal(storage, FakeLog({0: 5})).code is ExportCode.NO_HARD_LINKS
+    assert all("tmp" not in name for name in storage.walk("."))
+    assert history.last_number(storage) == -1
+    number = errno.EACCES
+    with pytest.raises(PermissionError):
+        run(storage, FakeLog({0: 5}))
+
+
+def test_a_queue_that_vanished_leaves_a_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was stored in it since is missing, and nobody knows how much; until it is back."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 5, 1: 7}))
+    accepting = replace(OPTIONS, accept_data_loss=True)
+    manifest = run(storage, FakeLog({0: 9}), accepting).manifest
+    assert manifest is not None
+    assert manifest.absent == (1,)
+    assert "queue 1 is no queue of the topic: what was stored in it from offset 7" in caplog.text
+    back = run(storage, FakeLog({0: 9, 1: 8})).manifest
+    assert back is not None
+    assert (back.absent, back.gaps, dict(back.end)) == ((), (), {0: 9, 1: 8})
+    assert upkeep.verify(storage).problems == ()
