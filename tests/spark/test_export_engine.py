@@ -18,6 +18,7 @@ from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
+from dledger_client.spark import session
 from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
 
 OPTIONS = Options("orders", file_bytes=MIB)
@@ -97,3 +98,15 @@ def test_types_are_not_guessed_from_names_of_folders(spark: SparkSession, tmp_pa
     export_once(Storage(tmp_path / "b"), lost, HereEngine(), accepting, now)
     none = read_export_spark(spark, str(tmp_path / "b"))
     assert (none.count(), dict(none.dtypes)["dt"]) == (0, "date")
+
+
+def test_a_session_that_runs_already_keeps_its_settings(spark: SparkSession) -> None:
+    """A time zone that somebody chose is his; what is asked for by name is set."""
+    zone = "spark.sql.session.timeZone"
+    assert spark.conf.get(zone) == "UTC"
+    try:
+        spark.conf.set(zone, "Europe/Berlin")
+        assert session("other").conf.get(zone) == "Europe/Berlin"
+        assert session("other", conf={zone: "Asia/Tokyo"}).conf.get(zone) == "Asia/Tokyo"
+    finally:
+        spark.conf.set(zone, "UTC")

@@ -44,7 +44,7 @@ class LocalEngine:
             raise ExportError(ExportCode.BAD_OPTION, f"--jobs: {jobs}", f"must be 0 to {JOBS_MAX}")
         if max_rate < 0:
             raise ExportError(ExportCode.BAD_OPTION, f"--max-rate: {max_rate}", "must be 0 or more")
-        self._jobs = jobs or os.cpu_count() or 1
+        self._jobs = jobs or min(os.cpu_count() or 1, JOBS_MAX)
         self._max_rate = max_rate
         self._progress = progress
 

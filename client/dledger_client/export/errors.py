@@ -30,6 +30,8 @@ class ExportCode(enum.StrEnum):
     """No such version was published."""
     VERSION_GONE = "VERSION_GONE"
     """Files of an old version were collected after a compaction."""
+    NOT_COMPARED = "NOT_COMPARED"
+    """The log could not be read, so a file was not compared with it."""
     WRONG_ROWS = "WRONG_ROWS"
     """A file and the log hold different rows for one range."""
     NO_HARD_LINKS = "NO_HARD_LINKS"

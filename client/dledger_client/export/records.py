@@ -7,10 +7,13 @@ A reader takes unknown fields of its own format; a higher format number it refus
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Layout, Piece
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FORMAT: Final = 1
 EXPORT: Final = "export"
@@ -114,7 +117,7 @@ class Manifest:
     """As the plan has them."""
 
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound="DataclassInstance")
 
 
 def plan_name(number: int) -> str:

@@ -15,16 +15,12 @@ from dledger_client.export.records import Identity
 
 
 class DataLost(Exception):
-    """A range that was planned does not reach back so far any more."""
+    """A planned range does not reach back so far any more; its task makes an error or a gap."""
 
     def __init__(self, piece: Piece, minimum: int) -> None:
         super().__init__(f"{piece.describe()}: the earliest is {minimum}")
         self.piece = piece
         self.minimum = minimum
-
-    def __reduce__(self) -> tuple[type["DataLost"], tuple[Piece, int]]:
-        """Travel between processes."""
-        return type(self), (self.piece, self.minimum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dledger_client.arrow import schema_of
+from dledger_client.errors import ClientError
 from dledger_client.export import history
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
@@ -73,7 +74,7 @@ def verify(
     """Read every live file whole; with a log, compare with it what it still holds.
 
     `retained_from` gives a queue's earliest offset in the log. Problems are collected: one damaged
-    file should not hide the next.
+    file should not hide the next, nor should a log that cannot be read any more.
     """
     version = history.load(storage)
     found = Verification()
@@ -86,6 +87,11 @@ def verify(
                 found.compared += _compare(log, version.last.columns, entry)
         except ExportError as error:
             problems.append(error)
+        except ClientError as error:
+            remedy = "verify again when the cluster answers, or with --no-log"
+            problems.append(ExportError(ExportCode.NOT_COMPARED, f"{entry.path}: {error}", remedy))
+            if error.retriable:
+                log = None  # nobody answers: each other file would wait as long
         found.files += 1
         seen(entry)
     found.problems = tuple(problems)

@@ -132,13 +132,14 @@ class RangeReader:
         if route is None:
             return []
         addresses = route.addresses()
+        leader: list[str] = []
+        if self._origin.read_from != "any" and route.leader_address in addresses:
+            # Out before the others are rotated, or one of them would have its turns as well.
+            addresses.remove(route.leader_address)
+            leader = [route.leader_address]
         turn = self._origin.rotation % max(len(addresses), 1)
         addresses = addresses[turn:] + addresses[:turn]
-        if self._origin.read_from != "any" and route.leader_address in addresses:
-            addresses.remove(route.leader_address)
-            at = 0 if self._origin.read_from == "leader" else len(addresses)
-            addresses.insert(at, route.leader_address)
-        return addresses
+        return leader + addresses if self._origin.read_from == "leader" else addresses + leader
 
     def refresh(self) -> None:
         """Ask name servers, and the members known, for routes until one of them answers."""

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from dledger_client.spark.source import DledgerSource
@@ -25,19 +26,32 @@ def session(
 
     Workers run this interpreter: Spark would take any `python3` of the PATH, which in a virtual
     environment that is not activated lacks our packages. Times are UTC. Filters may be pushed down
-    (readers take them only with the option `pushdown`).
+    (readers take them only with the option `pushdown`). Of a session that runs already nothing is
+    changed but what `conf` names.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
-    if master:
-        builder = builder.master(master)
-    settings = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        **(conf or {}),
-    }
+    builder = SparkSession.builder
+    settings: dict[str, str] = {}
+    if not _is_running():
+        builder = builder.appName(app)
+        if master:
+            builder = builder.master(master)
+        settings = {
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.python.filterPushdown.enabled": "true",
+        }
+    settings |= conf or {}
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _is_running() -> bool:
+    """Return whether there is a session already, in whatever thread it was begun."""
+    try:
+        SparkSession.active()
+    except PySparkRuntimeError:
+        return False
+    return True

@@ -12,7 +12,8 @@ and calls `commit` a batch late or never: so everything a task needs is in its p
 are renewed by planning and reading and end by themselves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dledger_client.errors import error_of
+from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.reading import LATEST, Edge, Planner
 from dledger_client.reading.plan import Estimate, Place, QueueState
 from dledger_client.spark.batch import (
@@ -44,6 +45,8 @@ from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOG: Final = logging.getLogger("dledger_client")
 
 VERSION: Final = 1
 Offsets = dict[str, Any]
@@ -117,7 +120,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = {state.place: state.maximum for state in states}
 
     def _states(self, planner: Planner) -> tuple[str, list[QueueState]]:
-        states = planner.states(topics_of(planner, self._settings))
+        try:
+            topics = topics_of(planner, self._settings)
+        except TopicNotFound:
+            if not self._settings.pattern or self._settings.fail_on_data_loss:
+                raise
+            return planner.cluster, []
+        states = planner.states(topics)
         only = self._settings.only
         return planner.cluster, [each for each in states if only is None or each.place in only]
 
@@ -134,7 +143,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start=Edge(offsets=by_topic(start), missing=0),
                 end=Edge(offsets=ends, missing=0),
             )
-            plan = freeze(planner, settings)
+            try:
+                plan = freeze(planner, settings)
+            except TopicNotFound:
+                settings = without_gone(planner, settings)
+                if not settings.topics:
+                    return []
+                plan = freeze(planner, settings)
             ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
             places_of(end, plan.cluster, ids)
             return cut_plan(settings, plan, plan.queues)
@@ -143,6 +158,38 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the records of a partition as Arrow batches."""
         if isinstance(partition, LogPartition):
             yield from read_partition(partition, self._settings.columns)
+
+
+def without_gone(planner: Planner, settings: Settings) -> Settings:
+    """Return the settings of a batch without topics that were deleted since its query began.
+
+    TOPIC_NOT_FOUND unless data loss is accepted: what was unread of them is lost.
+    """
+    there = planner.topics_like(".*")
+    gone = [topic for topic in settings.topics if topic not in there]
+    if not gone:  # back by now
+        return settings
+    sentence = f"topics of the checkpoint that are gone: {', '.join(gone)}"
+    if not settings.fail_on_data_loss:
+        _LOG.warning("%s; what was unread of them is lost", sentence)
+        kept = {topic for topic in settings.topics if topic in there}
+        return replace(
+            settings,
+            topics=tuple(sorted(kept)),
+            start=_of_topics(settings.start, kept),
+            end=_of_topics(settings.end, kept),
+            only=settings.only and frozenset(each for each in settings.only if each[0] in kept),
+        )
+    raise error_of(
+        Code.TOPIC_NOT_FOUND,
+        f"{sentence}; set failOnDataLoss=false to go on without them, or begin with a new "
+        "checkpoint",
+    )
+
+
+def _of_topics(edge: Edge, topics: Set[str]) -> Edge:
+    offsets = edge.offsets or {}
+    return replace(edge, offsets={topic: offsets[topic] for topic in offsets if topic in topics})
 
 
 def offsets_of(cluster: str, ids: Mapping[str, str], ends: Mapping[Place, int]) -> Offsets:

@@ -181,3 +181,15 @@ def test_a_queue_that_vanished_leaves_a_trace(
     assert back is not None
     assert (back.absent, back.gaps, dict(back.end)) == ((), (), {0: 9, 1: 8})
     assert upkeep.verify(storage).problems == ()
+
+
+def test_a_log_that_cannot_be_read_hides_no_damage(tmp_path: Path) -> None:
+    """It is told once: each other file would wait as long for it."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 10, 1: 10, 2: 10})
+    run(storage, log)
+    *_, last = read_export(storage.root).files
+    storage.path(last.path).unlink()
+    found = upkeep.verify(storage, replace(log, is_away=True))
+    codes = [problem.code for problem in found.problems]
+    assert codes == [ExportCode.NOT_COMPARED, ExportCode.DAMAGED]
+    assert (found.files, found.compared) == (3, 0)

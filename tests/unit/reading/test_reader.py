@@ -112,3 +112,21 @@ def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         assert offsets(origin) == [7, 8, 9]
         assert silent.given_up.wait(DEADLINE_SECONDS)
         assert not silent.waited_in_vain
+
+
+@pytest.mark.parametrize(
+    ("read_from", "firsts"), [("follower", "b c b c"), ("leader", "a a a a"), ("any", "a b c a")]
+)
+def test_parallel_readers_begin_with_different_members(read_from: str, firsts: str) -> None:
+    """As many with each of those that are asked first; the leader is the last, or the first."""
+    members = tuple(Member(name, f"{name}:1", alive=True) for name in "abc")
+    group = GroupRoute("g", 1, "a", "a:1", members, control=True)
+    found: list[str] = []
+    for rotation in range(4):
+        origin = Origin((), (group,), read_from, rotation)
+        with RangeReader(origin, COLUMNS) as opened:
+            order = [address[0] for address in opened.candidates("g")]
+        assert sorted(order) == ["a", "b", "c"]
+        assert order[-1] == "a" or read_from != "follower"
+        found.append(order[0])
+    assert " ".join(found) == firsts
