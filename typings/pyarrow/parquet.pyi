@@ -1,9 +1,10 @@
 """What we use of pyarrow.parquet."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from pyarrow import RecordBatch, Schema, Table
 
@@ -34,16 +35,16 @@ class Metadata:
 class ParquetWriter:
     def __init__(
         self,
-        where: BinaryIO,
+        where: RawIOBase | Path,
         schema: Schema,
         *,
-        compression: str,
-        compression_level: int,
-        use_dictionary: Sequence[str],
-        column_encoding: Mapping[str, str],
-        write_statistics: bool,
-        write_page_index: bool,
-        sorting_columns: Sequence[SortingColumn],
+        compression: str = "snappy",
+        compression_level: int | None = None,
+        use_dictionary: Sequence[str] = ...,
+        column_encoding: Mapping[str, str] | None = None,
+        write_statistics: bool = True,
+        write_page_index: bool = False,
+        sorting_columns: Sequence[SortingColumn] | None = None,
     ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
