@@ -13,12 +13,14 @@ from threading import Event
 import grpc
 import pytest
 
+from dledger_client import _calls as calls
 from dledger_client._routes import GroupRoute, Member
 from dledger_client.errors import OffsetOutOfRange
-from dledger_client.reading import Origin, Range, RangeReader, reader
+from dledger_client.reading import Hold, Origin, Range, RangeReader, reader
 from dledger_proto.errors import Code
 from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.raw import FETCH
+from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.proto.samples import TOPIC_ID, make_batch
 
 DEADLINE_SECONDS = 20.0
@@ -58,6 +60,12 @@ def _answer(
     yield said
 
 
+def _hold(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+    """Refuse."""
+    refused = pb.HoldAllReply(codes=[int(Code.OFFSET_OUT_OF_RANGE)], details=["offset 7, it is 8"])
+    return refused.SerializeToString()
+
+
 @contextmanager
 def members(*answers: bytes | Silent) -> Iterator[Origin]:
     """Run one member for each answer; a reader asks them in this order."""
@@ -68,7 +76,14 @@ def members(*answers: bytes | Silent) -> Iterator[Origin]:
         _, service, method = FETCH.split("/")
         handler = grpc.unary_stream_rpc_method_handler(partial(_answer, answer))
         methods = {method: handler}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        _, admin, hold = calls.HOLD_ALL.path.split("/")
+        holds = {hold: grpc.unary_unary_rpc_method_handler(_hold)}
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(service, methods),
+                grpc.method_handlers_generic_handler(admin, holds),
+            )
+        )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         known.append(Member(f"m{len(known)}", address, alive=True))
         server.start()
@@ -130,3 +145,10 @@ def test_parallel_readers_begin_with_different_members(read_from: str, firsts: s
         assert order[-1] == "a" or read_from != "follower"
         found.append(order[0])
     assert " ".join(found) == firsts
+
+
+def test_a_hold_that_is_refused_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The call itself is answered; the range is read as long as it is there."""
+    with members(rows()) as origin, RangeReader(origin, COLUMNS) as opened:
+        assert sum(batch.num_rows for batch in opened.read(WHOLE, Hold("job", 7, 60_000))) == 3
+    assert "hold refused: OFFSET_OUT_OF_RANGE offset 7, it is 8" in caplog.text
