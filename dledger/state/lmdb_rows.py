@@ -156,6 +156,13 @@ class PageFile:
         self._check_size(newest)
         return older, newest
 
+    def _free(self, meta: Meta) -> set[int]:
+        """Return the free pages; none where a file that is too short has lost their list."""
+        try:
+            return set(Walk(self, meta).take_free_list())
+        except DamagedPages:
+            return set()
+
     def _check_size(self, newest: Meta) -> None:
         """The file may end before its last pages if they are free: some were never written.
 
@@ -163,14 +170,11 @@ class PageFile:
         """
         present = self.size // self.page_size
         count = newest.last_page + 1 - present
+        if count <= 0:
+            return
         # What the free list has room for: the last page may be any number in a damaged file.
         room = min(newest.free.pages, present) * self.page_size // _U64.size
-        if count > room or (
-            count > 0
-            and not set(Walk(self, newest).take_free_list()).issuperset(
-                range(present, newest.last_page + 1)
-            )
-        ):
+        if count > room or not self._free(newest).issuperset(range(present, newest.last_page + 1)):
             raise DamagedPages(
                 f"{DATA_FILE} has {self.size} bytes, its newest commit needs "
                 f"{(newest.last_page + 1) * self.page_size}"

@@ -110,16 +110,17 @@ class LmdbBase:
         Empty what a creation left that was cut off, for LMDB takes zeros for damage. Let the file
         have its last pages: these are free, but a damaged page that named one would be SIGBUS.
         """
-        file = self._file_system.open(os.path.join(self._path, DATA_FILE), create=True)
+        path = os.path.join(self._path, DATA_FILE)
+        if not self._file_system.exists(path):
+            return
         try:
-            if checked.totals is None:
-                file.truncate(0)
-            elif file.size() < checked.size:
-                file.truncate(checked.size)
+            with contextlib.closing(self._file_system.open(path)) as file:
+                size = file.size()
+                wanted = 0 if checked.totals is None else max(size, checked.size)
+                if wanted != size:
+                    file.truncate(wanted)
         except OSError as error:
             raise failure(self._path, f"{DATA_FILE} cannot be given its length", error) from error
-        finally:
-            file.close()
 
     def _begin(self, checked: Checked) -> None:
         """Take over what was checked, and note how far this store has come."""

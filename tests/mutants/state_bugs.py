@@ -291,9 +291,9 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{STATE}.lmdb_rows:PageFile._check_size",
-                "            and not set(Walk(self, newest).take_free_list()).issuperset(\n"
-                "                range(present, newest.last_page + 1)\n            )\n",
-                "",
+                "count > room or not self._free(newest).issuperset(range(present, "
+                "newest.last_page + 1))",
+                "True",
             )
         ],
         ["test_state_seals.test_a_file_that_ends_before_free_pages_is_sound"],
@@ -304,8 +304,8 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{STATE}.lmdb_rows:PageFile._check_size",
-                "            count > 0\n",
-                "            False\n",
+                "if count <= 0:",
+                "if True:",
             )
         ],
         ["test_state_seals.test_a_file_that_lost_pages_in_use_is_damage"],
