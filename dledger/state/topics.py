@@ -62,15 +62,18 @@ def check_topic(topic: Topic) -> None:
         raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
 
 
-def check_layout_change(before: tuple[LayoutPart, ...], now: tuple[LayoutPart, ...]) -> None:
-    """Raise INVALID_ARGUMENT when a queue would change its group: layouts grow or end sooner."""
-    for queue, (old, new) in enumerate(zip(_owners(before), _owners(now), strict=False)):
-        if old != new:
-            raise _invalid(f"layout moves queue {queue} from group {old} to {new}")
+def check_layout_change(before: Topic, now: Topic) -> None:
+    """Raise INVALID_ARGUMENT when a queue would change its group: layouts grow or end sooner.
 
-
-def _owners(layout: tuple[LayoutPart, ...]) -> list[str]:
-    return [part.group for part in layout for _ in range(part.write_queues)]
+    Also one that is only read: its messages would be there no more, and others under its offsets.
+    """
+    for queue in range(max(before.write_queues, before.read_queues)):
+        old, new = before.owner_of(queue), now.owner_of(queue)
+        if new not in (old, ""):
+            raise _invalid(
+                f"layout moves queue {queue} from group {old} to {new}; only queues that are "
+                f"neither written nor read, from read_queues {before.read_queues} on, are free"
+            )
 
 
 def _invalid(sentence: str) -> DledgerError:
@@ -229,10 +232,10 @@ class TopicTable:
         )
         if command.layout and command.layout != topic.layout:
             check_layout(command.layout)
-            check_layout_change(topic.layout, command.layout)
             changed = replace(
                 changed, layout=command.layout, layout_version=topic.layout_version + 1
             )
+            check_layout_change(topic, changed)
         check_topic(changed)
         self._store(changed)
         return TopicChanged(changed)

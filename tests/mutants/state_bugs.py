@@ -268,6 +268,18 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:true"],
     ),
     Mutant(
+        "read-queues-move",
+        "a queue that is only read any more is given to another group (D14)",
+        [
+            Edit(
+                f"{STATE}.topics:check_layout_change",
+                "max(before.write_queues, before.read_queues)",
+                "min(before.write_queues, now.write_queues)",
+            )
+        ],
+        ["unit.state.test_topics.test_a_queue_that_is_only_read_stays_with_its_group"],
+    ),
+    Mutant(
         "cut-off-creation-is-damage",
         "a store whose first commit was cut off is refused for ever",
         [Edit(f"{STATE}.lmdb_rows:is_blank", "<= BLANK_PAGES_MAX * size", "< 0")],

@@ -170,6 +170,23 @@ def test_layouts_grow_and_end_sooner_but_move_no_queue() -> None:
     assert driven.machine.queue_bounds(TOPIC, 2) == (0, 0), "read queues go on behind the layout"
 
 
+def test_a_queue_that_is_only_read_stays_with_its_group() -> None:
+    """Its messages lie there, and readers know offsets of it."""
+    driven = started()
+    mine, others = LayoutPart("g1", 4), LayoutPart("g2", 2)
+    changed(driven, UpdateTopic(TOPIC, (mine, others), 6))
+    shorter = driven.one(UpdateTopic(TOPIC, (mine,)))
+    assert code_of(shorter) is Code.INVALID_ARGUMENT
+    assert "moves queue 4 from group g2 to g1" in str(shorter), "the last part reads the rest"
+    hidden = changed(driven, UpdateTopic(TOPIC, (mine,), 4))
+    assert hidden.owner_of(4) == ""
+    fewer = LayoutPart("g1", 2)
+    changed(driven, UpdateTopic(TOPIC, (fewer,), 4))
+    assert code_of(driven.one(UpdateTopic(TOPIC, (fewer, others)))) is Code.INVALID_ARGUMENT
+    grown = changed(driven, UpdateTopic(TOPIC, (mine, others), 6))
+    assert [grown.owner_of(queue) for queue in (3, 4)] == ["g1", "g2"]
+
+
 def test_queues_of_another_group() -> None:
     """Queues are numbered through the parts: 2 and 3 are g2's."""
     driven = Driven()
