@@ -31,6 +31,7 @@ from tests.integration.cluster import eventually
 
 CUTS = int(os.environ.get("POWER_CUTS", "4"))
 ASYNC_CUTS = 3
+ASYNC_RUNS = 5
 TOPIC = "power"
 QUEUES = 4
 ACKNOWLEDGED_PER_LIFE = 3_000
@@ -184,5 +185,13 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
 
 
 def test_asynchronous_flush_does_lose(tmp_path: Path) -> None:
-    """The same cuts with `flush: async`: the test can tell the difference."""
-    assert asyncio.run(_unsynced(tmp_path)) > 0
+    """The same cuts with `flush: async`: the test can tell the difference.
+
+    A sync may have come just before each cut of one run; not in all of several.
+    """
+    for number in range(ASYNC_RUNS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if asyncio.run(_unsynced(folder)):
+            return
+    raise AssertionError(f"nothing was lost by {ASYNC_RUNS * ASYNC_CUTS} power cuts")

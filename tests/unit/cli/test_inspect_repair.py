@@ -360,7 +360,7 @@ def lose_synced_end(folder: Path) -> str:
 
 def break_state(folder: Path) -> str:
     os.truncate(folder / "state" / "data.mdb", 10)
-    return f"{folder}/state: page 0: the file ends within it"
+    return f"{folder}/state: the data file is not the newest: found commit 0 "
 
 
 def cut_state(folder: Path) -> str:
