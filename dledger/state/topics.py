@@ -67,12 +67,13 @@ def check_layout_change(before: Topic, now: Topic) -> None:
 
     Also one that is only read: its messages would be there no more, and others under its offsets.
     """
-    for queue in range(max(before.write_queues, before.read_queues)):
+    known = max(before.write_queues, before.read_queues)
+    for queue in range(known):
         old, new = before.owner_of(queue), now.owner_of(queue)
         if new not in (old, ""):
             raise _invalid(
-                f"layout moves queue {queue} from group {old} to {new}; only queues that are "
-                f"neither written nor read, from read_queues {before.read_queues} on, are free"
+                f"layout moves queue {queue} from group {old} to {new}; free are queues that are "
+                f"neither written nor read, from {known} on"
             )
 
 

@@ -178,6 +178,7 @@ def test_a_queue_that_is_only_read_stays_with_its_group() -> None:
     shorter = driven.one(UpdateTopic(TOPIC, (mine,)))
     assert code_of(shorter) is Code.INVALID_ARGUMENT
     assert "moves queue 4 from group g2 to g1" in str(shorter), "the last part reads the rest"
+    assert "from 6 on" in str(shorter)
     hidden = changed(driven, UpdateTopic(TOPIC, (mine,), 4))
     assert hidden.owner_of(4) == ""
     fewer = LayoutPart("g1", 2)
