@@ -11,7 +11,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from dledger.types import MemberId
-from dledger_broker.calls import Call, Calls, Method
+from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call, Calls, Method
 from dledger_broker.convert import topic_from_proto, topic_to_proto
 from dledger_broker.log_entries import log_entries
 from dledger_broker.many_queues import hold_all
@@ -75,7 +75,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.CreateTopicReply:
             async def execute(authority: TopicAuthority) -> pb.CreateTopicReply:
-                topic, missing = await authority.create(request, call.seconds_left)
+                topic, missing = await authority.create(request)
                 return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
             return await self._at_control(call, CREATE, request, execute)
@@ -91,8 +91,8 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             async def execute(authority: TopicAuthority) -> pb.TopicReply:
-                topic = await authority.update(request, call.seconds_left)
-                return pb.TopicReply(topic=topic_to_proto(topic))
+                topic, missing = await authority.update(request)
+                return pb.TopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
             return await self._at_control(call, UPDATE, request, execute)
 
@@ -107,8 +107,8 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             async def execute(authority: TopicAuthority) -> pb.TopicReply:
-                topic = await authority.delete(request, call.seconds_left)
-                return pb.TopicReply(topic=topic_to_proto(topic))
+                topic, missing = await authority.delete(request)
+                return pb.TopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
             return await self._at_control(call, DELETE, request, execute)
 
@@ -148,7 +148,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TopicReply:
             messaging = self._calls.group_of(call)
-            topic = await messaging.topic_now(request.name, call.seconds_left())
+            topic = await messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
             return pb.TopicReply(topic=topic_to_proto(topic))
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
@@ -162,7 +162,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.ListTopicsReply:
             served = self._calls.group_of(call).served
-            await served.confirm(call.seconds_left())
+            await served.confirm(DEADLINE_MAX_SECONDS)
             changed = served.machine.topics(request.since_control_index, with_deleted=True)
             newest = changed[-1].control_index if changed else request.since_control_index
             shown = [t for t in changed if request.with_deleted or not t.deleted]

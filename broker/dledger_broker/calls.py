@@ -18,6 +18,7 @@ from dledger.clock import Clock
 from dledger_broker.admission import Admission, Bound
 from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.messaging import Messaging
+from dledger_broker.served import ANSWER_BY
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
 
@@ -132,7 +133,9 @@ class Calls:
         try:
             self.admission.check_open()
             with bound.held():
-                return await run(Call(context, self.clock))
+                call = Call(context, self.clock)
+                ANSWER_BY.set(call.deadline)  # of this call's own context
+                return await run(call)
         except DledgerError as error:
             await status.abort(context, error)
         except BUGS as error:

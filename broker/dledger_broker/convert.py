@@ -1,5 +1,7 @@
 """Topics between their replicated form and protobuf. No rules: apply checks what is imported."""
 
+from collections.abc import Iterable
+
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
@@ -12,9 +14,8 @@ def topic_to_proto(topic: Topic) -> pb.Topic:
         name=topic.name,
         type=pb.TopicType.ValueType(int(topic.type)),
         layout_version=topic.layout_version,
-        layout=[
-            pb.LayoutPart(group=part.group, write_queues=part.write_queues) for part in topic.layout
-        ],
+        layout=[pb.LayoutPart(group=part.group, queues=part.queues) for part in topic.layout],
+        write_queues=topic.write_queues,
         read_queues=topic.read_queues,
         permission=topic.permission,
         control_index=topic.control_index,
@@ -30,6 +31,11 @@ def topic_type(number: int) -> TopicType:
         raise DledgerError(Code.INVALID_ARGUMENT, f"topic type {number} is not known") from None
 
 
+def layout_from_proto(parts: Iterable[pb.LayoutPart]) -> tuple[LayoutPart, ...]:
+    """Return the replicated form of a layout."""
+    return tuple(LayoutPart(part.group, part.queues) for part in parts)
+
+
 def topic_from_proto(topic: pb.Topic) -> Topic:
     """Return the replicated form of a topic."""
     return Topic(
@@ -37,7 +43,8 @@ def topic_from_proto(topic: pb.Topic) -> Topic:
         name=topic.name,
         type=topic_type(topic.type),
         layout_version=topic.layout_version,
-        layout=tuple(LayoutPart(part.group, part.write_queues) for part in topic.layout),
+        layout=layout_from_proto(topic.layout),
+        write_queues=topic.write_queues,
         read_queues=topic.read_queues,
         permission=topic.permission,
         control_index=topic.control_index,

@@ -131,7 +131,7 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
         ref = wanted.queue
         try:
             queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-            return await messaging.hold(request.owner, queue, wanted.offset, request.ttl_ms)
+            return await messaging.hold(wanted.owner, queue, wanted.offset, request.ttl_ms)
         except DledgerError as error:
             return error
 

@@ -327,7 +327,9 @@ class Messaging:
                 commands.ReleaseHold(owner, queue.topic_id, queue.number)
             )
             return 0
-        until_ms = self.served.clock.wall_ms() + ttl_ms
+        # Entries' stamps run ahead of a clock that was set back, and a hold ends by them (D8).
+        now_ms = max(self.served.clock.wall_ms(), self.served.machine.applied_time_ms)
+        until_ms = now_ms + ttl_ms
         result = await self.served.commands.propose(
             commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)
         )

@@ -104,8 +104,9 @@ def _topic(key: bytes, value: bytes) -> tuple[str, Fields]:
     return topic.name, {
         "id": key.hex(),
         "type": topic.type.name.lower(),
-        "layout": [f"{part.group}:{part.write_queues}" for part in topic.layout],
+        "layout": [f"{part.group}:{part.queues}" for part in topic.layout],
         "layout_version": topic.layout_version,
+        "write_queues": topic.write_queues,
         "read_queues": topic.read_queues,
         "permission": topic.permission,
         "control_index": topic.control_index,

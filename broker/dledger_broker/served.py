@@ -8,7 +8,9 @@ Owns the small rules that are common to all of them: read on confirmed state bef
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple, TypeVar
 
 from dledger.clock import Clock
@@ -24,6 +26,9 @@ from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
 
 BARRIER_RETRY_SECONDS: Final = 0.05
+ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
+"""When the call that is being served must be answered at the latest, on the monotonic clock: a
+refusal that comes after its caller has gone is an unknown outcome to it."""
 CONFIRM_SECONDS: Final = 1.25
 """How long confirmed state is waited for where no deadline is passed on: as long as most elections,
 and shorter than a try of our client, which learns so that nothing was done."""
@@ -183,9 +188,10 @@ class ServedGroup:
     async def confirm(self, timeout: float = CONFIRM_SECONDS) -> None:
         """Return once everything committed before the call is applied here (D9, D10).
 
-        Waits out an election; NO_LEADER or NOT_FORMED when none ends within `timeout` seconds.
+        Waits out an election; NO_LEADER or NOT_FORMED when none ends within `timeout` seconds, or
+        before the call that is served must be answered.
         """
-        until = self.clock.monotonic() + timeout
+        until = min(self.clock.monotonic() + timeout, ANSWER_BY.get())
         while (left := until - self.clock.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left):

@@ -7,7 +7,8 @@ group's log index, so repeating and reordering do no harm.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -20,11 +21,14 @@ from dledger.raft.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.queries import Queries
 from dledger.state.results import TopicChanged
+from dledger.state.topics import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
+from dledger_broker.calls import DEADLINE_MAX_SECONDS
 from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import topic_from_proto, topic_to_proto, topic_type
+from dledger_broker.convert import layout_from_proto, topic_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import ID_SIZE, Messaging, check_id
+from dledger_broker.served import ANSWER_BY
 from dledger_broker.tasks import keep_running
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
@@ -41,9 +45,6 @@ TOPICS_PER_CALL_MAX: Final = 256
 FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
 """Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
-
-SecondsLeft = Callable[[], float]
-"""Until a call must be answered."""
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
 """The others are reserved: a topic that promised delays and did not keep them would be a lie."""
@@ -84,17 +85,15 @@ class TopicAuthority:
         self._default_queues = default_queues_per_group
         self._log = structlog.get_logger().bind(group=messaging.served.names.group)
 
-    async def create(
-        self, request: pb.CreateTopicRequest, seconds_left: SecondsLeft
-    ) -> tuple[Topic, list[str]]:
+    async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
         """Create a topic; returns it, and the groups that have not taken it yet.
 
-        Here and below `seconds_left` bounds what comes before a proposal and behind its commit.
+        Here and below ANSWER_BY bounds what comes before a proposal and behind its commit.
         """
         check_topic_name(request.name)
         if request.topic_id:
             check_id("topic_id", request.topic_id)
-        await self._messaging.served.confirm(seconds_left())
+        await self._messaging.served.confirm(DEADLINE_MAX_SECONDS)
         known = self._messaging.served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -105,33 +104,22 @@ class TopicAuthority:
                     f"topic {request.name} does not exist, and topics.auto_create is false",
                 )
         topic = await self._propose_create(request, known)
-        return topic, await self.carry(topic, seconds_left())
+        return topic, await self.carry(topic)
 
     async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
-        groups = list(request.groups) or self._view.groups()
-        unknown = [name for name in groups if self._view.place(name) is None]
-        if unknown:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
-                f"groups: {', '.join(map(repr, unknown))} not known, known are "
-                f"{', '.join(self._view.groups())}",
-            )
+        groups = list(dict.fromkeys(request.groups)) or self._view.groups()
+        self._check_known("groups", groups)
         queues = request.write_queues_per_group or self._default_queues
-        layout = tuple(LayoutPart(name, queues) for name in dict.fromkeys(groups))
-        # The same call again finds the same topic, whatever groups have come up since.
-        asked = request.write_queues_per_group
-        if (
-            known is not None
-            and not request.groups
-            and (not asked or all(part.write_queues == asked for part in known.layout))
-        ):
-            layout = known.layout
+        layout = tuple(LayoutPart(name, queues) for name in groups)
+        read_queues = queues_of(layout)
+        if known is not None and _is_as_asked(known, request):
+            layout, read_queues = first_queues(known.layout, known.write_queues), known.read_queues
         command = commands.CreateTopic(
             topic_id=request.topic_id or self._random.randbytes(ID_SIZE),
             name=request.name,
             type=_offered_type(request.type),
             layout=layout,
-            read_queues=request.read_queues or sum(part.write_queues for part in layout),
+            read_queues=request.read_queues or read_queues,
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
         )
         try:
@@ -142,30 +130,42 @@ class TopicAuthority:
                 return found
             raise
 
-    async def update(self, request: pb.UpdateTopicRequest, seconds_left: SecondsLeft) -> Topic:
-        """Change permission, read queues or layout of a topic."""
+    async def update(self, request: pb.UpdateTopicRequest) -> tuple[Topic, list[str]]:
+        """Change permission, read queues or layout of a topic; returns as `create`."""
         # Behind a barrier: a new leader may not have applied that its name has another topic now.
-        topic = await self._messaging.topic_now(request.name, seconds_left())
+        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
+        layout = layout_from_proto(request.layout)
+        known = {part.group for part in topic.layout}
+        self._check_known("layout", [part.group for part in layout if part.group not in known])
         command = commands.UpdateTopic(
             topic.topic_id,
-            layout=tuple(LayoutPart(part.group, part.write_queues) for part in request.layout),
+            layout=layout,
             read_queues=request.read_queues,
             permission=request.permission,
         )
         changed = await self._changed(command)
-        await self.carry(changed, seconds_left())
-        return changed
+        return changed, await self.carry(changed)
 
-    async def delete(self, request: pb.DeleteTopicRequest, seconds_left: SecondsLeft) -> Topic:
-        """Delete a topic; its name is free for another one."""
-        topic = await self._messaging.topic_now(request.name, seconds_left())
+    async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
+        """Delete a topic; its name is free for another one. Returns as `create`."""
+        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
         deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
-        await self.carry(deleted, seconds_left())
-        return deleted
+        return deleted, await self.carry(deleted)
 
-    async def carry(self, topic: Topic, seconds: float) -> list[str]:
+    def _check_known(self, field: str, groups: Sequence[str]) -> None:
+        """Raise INVALID_ARGUMENT for a group that nobody has heard of."""
+        unknown = [name for name in groups if self._view.place(name) is None]
+        if unknown:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"{field}: {', '.join(map(repr, unknown))} not known, known are "
+                f"{', '.join(self._view.groups())}",
+            )
+
+    async def carry(self, topic: Topic) -> list[str]:
         """Give a decision to every other group; returns those that have not taken it in time."""
-        limit = min(seconds, CARRY_SECONDS)
+        left = ANSWER_BY.get() - self._messaging.served.clock.monotonic()
+        limit = max(0.0, min(left, CARRY_SECONDS))
 
         async def took(group: str) -> bool:
             try:
@@ -239,6 +239,20 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
 def _knows(machine: Queries, topic: Topic) -> bool:
     known = machine.topic_by_id(topic.topic_id)
     return known is not None and known.control_index >= topic.control_index
+
+
+def _is_as_asked(known: Topic, request: pb.CreateTopicRequest) -> bool:
+    """Tell whether a topic has what a creation asks for, however it came to have it.
+
+    The same call again finds the same topic, whatever groups have come up since.
+    """
+    written: Counter[str] = Counter()
+    for part in first_queues(known.layout, known.write_queues):
+        written[part.group] += part.queues
+    asked = request.write_queues_per_group
+    if asked and any(queues != asked for queues in written.values()):
+        return False
+    return not request.groups or set(request.groups) == written.keys()
 
 
 class TopicFollower:

@@ -48,7 +48,7 @@ class Queries:
     async def places(self, topic: str) -> list[Place]:
         """Return all queues of a topic that can be read."""
         route = await self.topic(topic)
-        return [(topic, queue) for queue in range(max(route.read_queues, route.write_queues))]
+        return [(topic, queue) for queue in range(route.readable_queues)]
 
     async def located(self, place: Place) -> tuple[TopicRoute, str]:
         """Return the topic and the group of a queue; QueueNotFound."""
@@ -57,8 +57,7 @@ class Queries:
         if group is None:
             raise error_of(
                 Code.QUEUE_NOT_FOUND,
-                f"topic {place[0]}: queue {place[1]}, has"
-                f" {max(route.read_queues, route.write_queues)}",
+                f"topic {place[0]}: queue {place[1]}, has {route.readable_queues}",
             )
         return route, group
 

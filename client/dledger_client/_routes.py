@@ -6,7 +6,7 @@ Owns: what is believed and when a newer answer replaces it (D14):
 - a full answer adds and renews. It drops a topic only if its source knows every group of the
   topic's layout: a member answers for its own group alone, and a name server that was just
   started knows nothing yet; neither is evidence that a topic is gone;
-- an ordering key maps over the layout's configured total, whether its groups are known or not;
+- an ordering key maps over all queues that take messages, whether its groups are known or not;
 - inside the members' network everybody is reached as its peers reach it, though hints name the
   published addresses.
 Not: fetching (`_cluster.py`), choosing a queue (`selectors.py`, `_producer_core.py`).
@@ -64,30 +64,30 @@ class TopicRoute:
     id: bytes
     layout_version: int
     parts: tuple[tuple[str, int], ...]
-    """(group, write queues) in order."""
+    """(group, queues) in order: all queues that ever were. A number stays with its group."""
+    write_queues: int
+    """So many of the first queues take messages: the divisor of ordering keys."""
     read_queues: int
+    """So many of the first are read; those that take messages are in any case."""
     permission: int
     control_index: int
     kind: int = 0
     """`broker_pb2.TopicType`."""
 
     @property
-    def write_queues(self) -> int:
-        """The layout's configured total, the divisor of ordering keys."""
-        return sum(queues for _, queues in self.parts)
+    def readable_queues(self) -> int:
+        """How many queues a reader of all has to read."""
+        return max(self.read_queues, self.write_queues)
 
     def group_of(self, queue: int) -> str | None:
-        """Return the group that holds `queue`; None when the topic has no such queue.
-
-        Queues that are only read any more (above the write total) lie in the last part's group.
-        """
-        if not 0 <= queue < max(self.read_queues, self.write_queues) or not self.parts:
+        """Return the group that holds `queue`, also a closed one; None: the topic never had it."""
+        if queue < 0:
             return None
         for group, queues in self.parts:
             if queue < queues:
                 return group
             queue -= queues
-        return self.parts[-1][0]
+        return None
 
 
 @dataclass(slots=True)
@@ -113,12 +113,13 @@ class RouteChange:
 
 def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
     """Return a topic as it was told."""
-    parts = tuple((part.group, part.write_queues) for part in topic.layout)
+    parts = tuple((part.group, part.queues) for part in topic.layout)
     return TopicRoute(
         name=topic.name,
         id=topic.id,
         layout_version=topic.layout_version,
         parts=parts,
+        write_queues=topic.write_queues,
         read_queues=topic.read_queues,
         permission=topic.permission,
         control_index=topic.control_index,

@@ -63,7 +63,7 @@ class TopicState:
         self.name = name
         self.route: TopicRoute | None = None
         self.lanes: list[Lane] = []
-        """By queue, of the whole layout."""
+        """By queue, of all that take messages."""
         self.one_way_lanes: list[Lane] = []
         self.turn = -1
         """Of the round; the start is drawn when the topic is first known (S34)."""

@@ -107,7 +107,9 @@ class AsyncAdmin:
     ) -> TopicRoute:
         """Change a topic; zeros and an empty layout leave things as they are.
 
-        `layout` lists (group, write queues) in the order in which the queues are numbered.
+        `layout` lists (group, queues) of all queues that take messages from now on, in the order in
+        which they are numbered. A number stays with its group for good; a queue that is left out is
+        closed: it is read until `read_queues` is lowered, and whoever opens it again goes on in it.
         """
         check_integer("read_queues", read_queues, UINT32_MAX)
         check_integer("permission", permission, UINT32_MAX)
@@ -117,7 +119,7 @@ class AsyncAdmin:
             name=name,
             permission=permission,
             read_queues=read_queues,
-            layout=[pb.LayoutPart(group=group, write_queues=queues) for group, queues in layout],
+            layout=[pb.LayoutPart(group=group, queues=queues) for group, queues in layout],
         )
         return await self._runner.run(self._administration.update_topic(request))
 

@@ -120,7 +120,7 @@ class OffsetBehind(NotStored):
 
 
 class Held(NotStored):
-    """A hold keeps this part of the log; the text names its owner."""
+    """A hold keeps this part of the log, or there are too many of them; the text says which."""
 
 
 class ClientClosed(NotStored):
@@ -162,9 +162,9 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.NOT_FOUND: NothingFound,
     Code.WRONG_CLUSTER: InvalidRequest,
     Code.UNIMPLEMENTED: InvalidRequest,
-    Code.SWITCHED_OFF: InvalidRequest,
     Code.STALE_LAYOUT: Unavailable,
     Code.HELD: Held,
+    Code.TOO_MANY_HOLDS: Held,
     Code.CLOSED: ClientClosed,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,

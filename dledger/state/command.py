@@ -50,7 +50,7 @@ class ExpireProducers:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Create a topic, in the control group. The proposer draws the id at random."""
+    """Create a topic, in the control group. Whoever wants it draws the id at random."""
 
     topic_id: bytes
     name: str
@@ -69,7 +69,10 @@ class ImportTopic:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTopic:
-    """Change a topic, in the control group. Empty or 0 leaves a field as it is."""
+    """Change a topic, in the control group. Empty or 0 leaves a field as it is.
+
+    `layout`: of the queues that take messages from now on, through which they are numbered.
+    """
 
     topic_id: bytes
     layout: tuple[LayoutPart, ...] = ()
@@ -225,7 +228,7 @@ class _Encoder:
         self.count("layout", len(layout))
         for part in layout:
             self.text("layout.group", part.group)
-            self.number(_U32, "layout.write_queues", part.write_queues)
+            self.number(_U32, "layout.queues", part.queues)
 
 
 def _misuse(sentence: str) -> DledgerError:
@@ -322,6 +325,7 @@ def _encode_topic(out: _Encoder, topic: Topic) -> None:
     out.number(_U8, "type", topic.type)
     out.number(_U32, "layout_version", topic.layout_version)
     out.layout(topic.layout)
+    out.number(_U32, "write_queues", topic.write_queues)
     out.number(_U32, "read_queues", topic.read_queues)
     out.number(_U8, "permission", topic.permission)
     out.number(_U64, "control_index", topic.control_index)
@@ -343,7 +347,8 @@ def _encode_offsets(out: _Encoder, command: CommitOffsets) -> None:
 def _decode_topic(body: _Decoder) -> Topic:
     return Topic(
         body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.number(_U32),
-        body.layout(), body.number(_U32), body.number(_U8), body.number(_U64), body.flag(),
+        body.layout(), body.number(_U32), body.number(_U32), body.number(_U8), body.number(_U64),
+        body.flag(),
     )  # fmt: skip
 
 
@@ -414,7 +419,7 @@ def _shown(value: object) -> str:
         case bytes():
             return value.hex()
         case LayoutPart():
-            return f"{value.group}:{value.write_queues}"
+            return f"{value.group}:{value.queues}"
         case CommitOffset():
             return f"{value.topic_id.hex()}/{value.queue}@{value.offset}"
         case tuple():

@@ -187,6 +187,8 @@ def is_blank(content: bytes) -> bool:
     LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit;
     that one writes and syncs its page, the third, and then its meta page.
     """
+    if len(content) < META_COUNT * min(PAGE_SIZES):
+        return True  # that first write was cut short
     return any(
         len(content) <= BLANK_PAGES_MAX * size
         and all(

@@ -71,21 +71,19 @@ class Queries:
         """Return a queue of this group.
 
         Raises TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, or WRONG_GROUP when another group holds it. A
-        queue that was written stays readable when the layout no longer has it (S24).
+        queue that is closed stays readable (S24).
         """
         topic = self._topics.live(topic_id)
         owner = topic.owner_of(number)
-        if owner != self._group:
-            if self._queues.exists((topic_id, number)):
-                return self._queues.find((topic_id, number))
-            if owner:
-                raise DledgerError(
-                    Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
-                )
+        if not owner:
             raise DledgerError(
                 Code.QUEUE_NOT_FOUND,
                 f"topic {topic.name}: queue {number}, it has {topic.write_queues} to write and "
                 f"{topic.read_queues} to read",
+            )
+        if owner != self._group:
+            raise DledgerError(
+                Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
             )
         return self._queues.find((topic_id, number))
 

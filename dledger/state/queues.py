@@ -115,10 +115,6 @@ class QueueTable:
             self._queues[queue_id] = queue
         return queue
 
-    def exists(self, queue_id: QueueId) -> bool:
-        """Tell whether the queue was ever written."""
-        return self.find(queue_id).maximum > 0
-
     def append(self, queue: Queue, position: int, count: int, size: int, time_ms: int) -> int:
         """Append a batch of `count` records; return the offset of its first."""
         base_offset = queue.maximum

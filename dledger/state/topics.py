@@ -4,14 +4,17 @@ Owns: the topic tables and the rules of create, import, update and delete. Not: 
 rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the machine).
 
     10 topic_id                     -> type u8, permission u8, deleted u8, 0 u8, layout_version u32,
-                                       read_queues u32, control_index u64, name size u8, name,
-                                       parts u16, (group size u8, group, write_queues u32)*
+                                       write_queues u32, read_queues u32, control_index u64,
+                                       name size u8, name, parts u16, (group size u8, group,
+                                       queues u32)*
 
-A deleted topic's row stays, so that an older command about it is still refused as older.
+A deleted topic's row stays, so that an older command about it is still refused as older. A layout
+keeps the queues that are closed: who opens one again finds the group that holds what is in it.
 """
 
 import struct
 from dataclasses import replace
+from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
@@ -32,7 +35,7 @@ from dledger_proto.names import check_name, check_topic_name
 TOPICS_MAX: Final = 65_536
 """Rows of one group, deleted topics among them."""
 _PAGE_ROWS: Final = 256
-_HEAD: Final = struct.Struct("<BBBxIIQ")
+_HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
 
@@ -43,9 +46,9 @@ def check_layout(layout: tuple[LayoutPart, ...]) -> None:
         raise _invalid("layout has no part")
     for part in layout:
         check_name("layout: group", part.group, GROUP_NAME_LENGTH_MAX)
-        if part.write_queues < 1:
-            raise _invalid(f"layout: group {part.group} has {part.write_queues} write queues")
-    total = sum(part.write_queues for part in layout)
+        if part.queues < 1:
+            raise _invalid(f"layout: group {part.group} has {part.queues} queues, at least 1")
+    total = queues_of(layout)
     if total > QUEUES_PER_TOPIC_MAX:
         raise _invalid(f"layout has {total} queues, at most {QUEUES_PER_TOPIC_MAX}")
 
@@ -56,25 +59,69 @@ def check_topic(topic: Topic) -> None:
     check_layout(topic.layout)
     if topic.topic_id == bytes(16):
         raise _invalid("topic_id is all zero")
-    if not 1 <= topic.read_queues <= QUEUES_PER_TOPIC_MAX:
-        raise _invalid(f"read_queues {topic.read_queues}, 1 to {QUEUES_PER_TOPIC_MAX}")
+    total = queues_of(topic.layout)
+    if not 1 <= topic.write_queues <= total:
+        raise _invalid(f"write_queues {topic.write_queues}, 1 to {total}")
+    if not 1 <= topic.read_queues <= total:
+        raise _invalid(f"read_queues {topic.read_queues}, 1 to {total}")
     if not 0 < topic.permission <= PERMISSION_READ | PERMISSION_WRITE or topic.permission & 1:
         raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
 
 
-def check_layout_change(before: Topic, now: Topic) -> None:
-    """Raise INVALID_ARGUMENT when a queue would change its group: layouts grow or end sooner.
+def queues_of(layout: tuple[LayoutPart, ...]) -> int:
+    """Return how many queues a layout has, over all parts."""
+    return sum(part.queues for part in layout)
 
-    Also one that is only read: its messages would be there no more, and others under its offsets.
+
+def first_queues(layout: tuple[LayoutPart, ...], count: int) -> tuple[LayoutPart, ...]:
+    """Return the layout of a layout's first queues, neighbours of one group as one part."""
+    parts: list[LayoutPart] = []
+    for group, same in groupby(layout, lambda part: part.group):
+        queues = min(sum(part.queues for part in same), count)
+        if queues > 0:
+            parts.append(LayoutPart(group, queues))
+        count -= queues
+    return tuple(parts)
+
+
+def grown(known: tuple[LayoutPart, ...], wanted: tuple[LayoutPart, ...]) -> tuple[LayoutPart, ...]:
+    """Return the longer of two layouts; INVALID_ARGUMENT when they disagree about a queue.
+
+    What was written to a queue lies with its group, and readers know offsets of it: were the number
+    given to another group, they would go on there in another log, closed for a while or not.
     """
-    known = max(before.write_queues, before.read_queues)
-    for queue in range(known):
-        old, new = before.owner_of(queue), now.owner_of(queue)
-        if new not in (old, ""):
+    ours, theirs = _owners(known), _owners(wanted)
+    for queue, (old, new) in enumerate(zip(ours, theirs, strict=False)):
+        if old != new:
             raise _invalid(
-                f"layout moves queue {queue} from group {old} to {new}; free are queues that are "
-                f"neither written nor read, from {known} on"
+                f"layout moves queue {queue} from group {old} to {new}: a queue stays with its "
+                f"group, also when it is closed; new ones are numbered from {len(ours)} on"
             )
+    longer = max(known, wanted, key=queues_of)
+    return first_queues(longer, queues_of(longer))
+
+
+def _owners(layout: tuple[LayoutPart, ...]) -> list[str]:
+    return [part.group for part in layout for _ in range(part.queues)]
+
+
+def _with_read(layout: tuple[LayoutPart, ...], read_queues: int) -> tuple[LayoutPart, ...]:
+    """Return a layout that has at least the queues that are read.
+
+    INVALID_ARGUMENT when it says not whose the missing ones are, or they would be too many.
+    """
+    total = queues_of(layout)
+    if read_queues <= total:
+        return layout
+    if read_queues > QUEUES_PER_TOPIC_MAX:
+        raise _invalid(f"read_queues {read_queues}, at most {QUEUES_PER_TOPIC_MAX}")
+    groups = {part.group for part in layout}
+    if len(groups) != 1:
+        raise _invalid(
+            f"read_queues {read_queues}, at most {total}: more than were ever written has only a "
+            "topic of one group"
+        )
+    return (LayoutPart(groups.pop(), read_queues),)
 
 
 def _invalid(sentence: str) -> DledgerError:
@@ -86,20 +133,20 @@ def encode_topic(topic: Topic) -> bytes:
     name = topic.name.encode()
     parts = [
         _HEAD.pack(
-            topic.type, topic.permission, topic.deleted, topic.layout_version, topic.read_queues,
-            topic.control_index,
+            topic.type, topic.permission, topic.deleted, topic.layout_version, topic.write_queues,
+            topic.read_queues, topic.control_index,
         ),
         bytes((len(name),)), name, _PARTS.pack(len(topic.layout)),
     ]  # fmt: skip
     for part in topic.layout:
         group = part.group.encode()
-        parts += (bytes((len(group),)), group, _QUEUES.pack(part.write_queues))
+        parts += (bytes((len(group),)), group, _QUEUES.pack(part.queues))
     return b"".join(parts)
 
 
 def decode_topic(topic_id: bytes, value: bytes) -> Topic:
     """Return the topic of a row."""
-    kind, permission, deleted, version, read_queues, control_index = _HEAD.unpack_from(value)
+    kind, permission, deleted, version, written, read, control_index = _HEAD.unpack_from(value)
     at = _HEAD.size
     name = value[at + 1 : at + 1 + value[at]].decode()
     at += 1 + value[at]
@@ -112,7 +159,7 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
         layout.append(LayoutPart(group, _QUEUES.unpack_from(value, at)[0]))
         at += _QUEUES.size
     return Topic(
-        topic_id, name, TopicType(kind), version, tuple(layout), read_queues, permission,
+        topic_id, name, TopicType(kind), version, tuple(layout), written, read, permission,
         control_index, bool(deleted),
     )  # fmt: skip
 
@@ -167,9 +214,11 @@ class TopicTable:
 
     def create(self, command: CreateTopic, index: int) -> TopicChanged | Refused:
         """Create, or find the same: the same call twice has the same answer."""
+        check_layout(command.layout)
+        layout = _with_read(command.layout, command.read_queues)
         topic = Topic(
-            command.topic_id, command.name, command.type, 1, command.layout, command.read_queues,
-            command.permission, index,
+            command.topic_id, command.name, command.type, 1, layout, queues_of(command.layout),
+            command.read_queues, command.permission, index,
         )  # fmt: skip
         check_topic(topic)
         known = self.by_name(topic.name) or self._by_id.get(topic.topic_id)
@@ -223,20 +272,29 @@ class TopicTable:
         return TopicChanged(topic)
 
     def update(self, command: UpdateTopic, index: int) -> TopicChanged:
-        """Change the fields that are given."""
+        """Change the fields that are given.
+
+        A layout is that of the queues to be written; the topic keeps those behind it. What is read
+        goes on being read until fewer are asked for.
+        """
         topic = self.live(command.topic_id)
+        layout, write_queues, read_queues = topic.layout, topic.write_queues, topic.read_queues
+        if command.layout:
+            check_layout(command.layout)
+            layout, write_queues = grown(layout, command.layout), queues_of(command.layout)
+            read_queues = max(read_queues, topic.write_queues, write_queues)
+        read_queues = command.read_queues or read_queues
+        layout = _with_read(layout, read_queues)
         changed = replace(
             topic,
-            read_queues=command.read_queues or topic.read_queues,
+            layout=layout,
+            write_queues=write_queues,
+            read_queues=read_queues,
             permission=command.permission or topic.permission,
             control_index=index,
         )
-        if command.layout and command.layout != topic.layout:
-            check_layout(command.layout)
-            changed = replace(
-                changed, layout=command.layout, layout_version=topic.layout_version + 1
-            )
-            check_layout_change(topic, changed)
+        if (layout, write_queues) != (topic.layout, topic.write_queues):
+            changed = replace(changed, layout_version=topic.layout_version + 1)
         check_topic(changed)
         self._store(changed)
         return TopicChanged(changed)
@@ -279,4 +337,5 @@ def _differences(known: Topic, wanted: Topic) -> str:
 
 
 def _layout_text(topic: Topic) -> str:
-    return ",".join(f"{part.group}:{part.write_queues}" for part in topic.layout)
+    written = first_queues(topic.layout, topic.write_queues)
+    return ",".join(f"{part.group}:{part.queues}" for part in written)

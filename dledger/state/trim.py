@@ -120,7 +120,8 @@ class HoldTable:
         alive = self._alive(queue, time_ms)
         if owner not in alive and len(alive) >= HOLDS_PER_QUEUE_MAX:
             return Refused(
-                Code.HELD, f"{len(alive)} holds on the queue, at most {HOLDS_PER_QUEUE_MAX}"
+                Code.TOO_MANY_HOLDS,
+                f"{len(alive)} holds on the queue, at most {HOLDS_PER_QUEUE_MAX}",
             )
         self._writer.put(_prefix(queue) + owner, HOLD_VALUE.pack(command.offset, command.until_ms))
         return Held(command.until_ms)

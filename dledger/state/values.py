@@ -21,7 +21,7 @@ class LayoutPart(NamedTuple):
     """Consecutive queues of a topic that one group holds."""
 
     group: str
-    write_queues: int
+    queues: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +35,26 @@ class Topic:
     layout_version: int
     """1 at first, one more with each change of the layout."""
     layout: tuple[LayoutPart, ...]
-    """Queues are numbered from 0 through the parts in order."""
+    """All queues that ever were, numbered from 0 through the parts in order: a number stays with
+    its group for good. It only grows."""
+    write_queues: int
+    """So many of the first queues take messages."""
     read_queues: int
-    """Over all parts (S22)."""
+    """So many of the first are read; those that take messages are in any case (S22)."""
     permission: int
     """Bits: PERMISSION_READ, PERMISSION_WRITE."""
     control_index: int
     """Index in the control group's log that decided this."""
     deleted: bool = False
 
-    @property
-    def write_queues(self) -> int:
-        """How many queues take messages, over all parts."""
-        return sum(part.write_queues for part in self.layout)
-
     def owner_of(self, queue: int) -> str:
-        """Return the group that holds a queue; empty when the topic has no such queue.
-
-        Queues that are only read (read_queues above the layout's total) lie with the last part.
-        """
+        """Return the group that holds a queue; empty when the topic never had such a queue."""
         first = 0
         for part in self.layout:
-            first += part.write_queues
+            first += part.queues
             if queue < first:
                 return part.group
-        return self.layout[-1].group if queue < self.read_queues else ""
+        return ""
 
 
 class QueueSpan(NamedTuple):

@@ -51,10 +51,10 @@ class Code(enum.IntEnum):
     NOT_FOUND = 311
     WRONG_CLUSTER = 312
     UNIMPLEMENTED = 313
-    SWITCHED_OFF = 314
     STALE_LAYOUT = 315
     HELD = 316
     CLOSED = 317
+    TOO_MANY_HOLDS = 318
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -112,9 +112,9 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.NOT_FOUND: _no("nothing is stored under this name"),
     Code.WRONG_CLUSTER: _no("cluster, group or member identity does not match"),
     Code.UNIMPLEMENTED: _no("not part of this version"),
-    Code.SWITCHED_OFF: _no("switched off by configuration"),
     Code.STALE_LAYOUT: _later("a newer layout of the topic is known; refresh the route"),
     Code.HELD: _no("a hold keeps this part of the log"),
+    Code.TOO_MANY_HOLDS: _no("the queue has as many holds as it may have; let one end first"),
     Code.CLOSED: _no("this client object is closed, or was not started"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),

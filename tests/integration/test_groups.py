@@ -86,9 +86,9 @@ def test_a_topic_reaches_every_group(tmp_path: Path) -> None:
                 return reply if not reply.missing_groups else None
 
             topic = (await eventually(created, "the topic in both groups")).topic
-            layout = {part.group: part.write_queues for part in topic.layout}
+            layout = {part.group: part.queues for part in topic.layout}
             assert layout == {"red": 2, "blue": 2}
-            owners = [part.group for part in topic.layout for _ in range(part.write_queues)]
+            owners = [part.group for part in topic.layout for _ in range(part.queues)]
             for queue, owner in enumerate(owners):
                 home, other = (red, blue) if owner == "red" else (blue, red)
                 batch = batch_of(topic.id, [b"x"], queue)

@@ -271,7 +271,7 @@ def test_bad_input_changes_nothing(tmp_path: Path) -> None:
             ]
             for batch, code in refused:
                 assert (await leader.append_one(batch)).code is code
-            other = topic.layout[0].write_queues + 1
+            other = topic.write_queues + 1
             for request, code in (
                 (pb.CreateTopicRequest(name="unknown", automatic=True), Code.TOPIC_NOT_FOUND),
                 (pb.CreateTopicRequest(name="bad name"), Code.INVALID_ARGUMENT),

@@ -268,22 +268,42 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:true"],
     ),
     Mutant(
-        "read-queues-move",
-        "a queue that is only read any more is given to another group (D14)",
+        "closed-queues-move",
+        "a queue that is closed is given to another group when it is opened again (D14)",
+        [Edit(f"{STATE}.topics:TopicTable.update", "grown(layout,", "grown((),")],
+        [
+            "unit.state.test_topics.test_a_closed_queue_stays_with_its_group_and_goes_on_where_it_was"
+        ],
+    ),
+    Mutant(
+        "closed-queues-unread",
+        "a queue that takes no messages any more is not read any more, although nobody asked so",
         [
             Edit(
-                f"{STATE}.topics:check_layout_change",
-                "max(before.write_queues, before.read_queues)",
-                "min(before.write_queues, now.write_queues)",
+                f"{STATE}.topics:TopicTable.update",
+                "max(read_queues, topic.write_queues, write_queues)",
+                "write_queues",
             )
         ],
-        ["unit.state.test_topics.test_a_queue_that_is_only_read_stays_with_its_group"],
+        ["unit.state.test_topics.test_a_closed_queue_is_read_until_fewer_are_asked_for"],
     ),
     Mutant(
         "cut-off-creation-is-damage",
         "a store whose first commit was cut off is refused for ever",
         [Edit(f"{STATE}.lmdb_rows:is_blank", "<= BLANK_PAGES_MAX * size", "< 0")],
         ["test_state_seals.test_a_first_commit_that_was_cut_off_is_a_new_store"],
+    ),
+    Mutant(
+        "cut-short-creation-is-damage",
+        "a store whose very first write was cut short is refused for ever",
+        [
+            Edit(
+                f"{STATE}.lmdb_rows:is_blank",
+                "len(content) < META_COUNT * min(PAGE_SIZES)",
+                "not content",
+            )
+        ],
+        ["test_state_seals.test_a_first_write_that_was_cut_short_is_a_new_store:100"],
     ),
     Mutant(
         "life-leaps-to-the-last-epoch",

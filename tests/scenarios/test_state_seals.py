@@ -168,6 +168,19 @@ def test_a_file_that_lost_pages_in_use_is_damage() -> None:
         assert "its newest commit needs" in str(verdict["text"])
 
 
+@pytest.mark.parametrize("size", [0, 1, 100, 4_095, 4_096, 4_200, 8_191])
+def test_a_first_write_that_was_cut_short_is_a_new_store(size: int) -> None:
+    """Both meta pages are written at once, before anything else."""
+    with tempfile.TemporaryDirectory() as folder:
+        lmdb.open(folder, map_size=MAP_SIZE).close()
+        os.truncate(Path(folder) / DATA_FILE, size)
+        store = LmdbStore(folder, MAP_SIZE)
+        store.put(b"\x20key", VALUE)
+        save(store)
+        store.close()
+        assert verdict_of(folder, whole=True)["end"] == "sound"
+
+
 def test_a_first_commit_that_was_cut_off_is_a_new_store() -> None:
     """Its page is there and its meta page is not: the kernel was asked for the one before."""
     with tempfile.TemporaryDirectory() as folder:

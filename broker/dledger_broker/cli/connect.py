@@ -256,15 +256,10 @@ def is_reachable(address: str, timeout: float) -> bool:
 
 def queue_owner(topic: Topic, queue: int) -> str:
     """Return the group that holds a queue of a topic; ends the command when there is none."""
-    first = 0
-    for part in topic.layout:
-        first += part.write_queues
-        if queue < first:
-            return part.group
-    total = max(first, topic.read_queues)
-    if queue >= total or not topic.layout:
-        bad_input(f"topic {topic.name} has queues 0 to {total - 1}, not {queue}")
-    return topic.layout[-1].group  # one that is only read lies with the last part
+    owners = [part.group for part in topic.layout for _ in range(part.queues)]
+    if queue >= len(owners):
+        bad_input(f"topic {topic.name} has queues 0 to {len(owners) - 1}, not {queue}")
+    return owners[queue]
 
 
 def _candidates(route: GroupRoute) -> Iterator[str]:

@@ -72,7 +72,6 @@ _REMEDIES: Final = {
     Code.TOPIC_NOT_FOUND: "see: dledger topic list",
     Code.UNKNOWN_OUTCOME: "look whether it happened before repeating it",
     Code.OFFSET_BEHIND: "to go back on purpose, say --reset",
-    Code.SWITCHED_OFF: "the member's configuration switches it on",
     Code.INTERNAL: "this is a bug of ours; the members' logs say more",
 }
 

@@ -1,7 +1,9 @@
 """`dledger topic`: create, list, describe, update, delete."""
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Annotated, Final
 
 import typer
@@ -24,6 +26,7 @@ from dledger_broker.cli.output import (
 )
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.v1.broker_pb2 import (
+    CreateTopicReply,
     CreateTopicRequest,
     DeleteTopicRequest,
     LayoutPart,
@@ -32,6 +35,7 @@ from dledger_proto.v1.broker_pb2 import (
     QueueOffsetsRequest,
     QueueRef,
     Topic,
+    TopicReply,
     TopicType,
     UpdateTopicRequest,
 )
@@ -91,14 +95,7 @@ def create(
             ),
             write=True,
         )
-    row = topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)}
-    if as_json:
-        print_json(row)
-        return
-    print_rows([row], _COLUMNS, as_json=False)
-    if reply.missing_groups:
-        missing = ", ".join(reply.missing_groups)
-        console().print(f"not yet taken by: {missing}; they will", markup=False)
+    _print_changed(reply, _COLUMNS, as_json=as_json)
 
 
 def list_topics(
@@ -157,19 +154,13 @@ def update(
     """Change a topic's queues or permission.
 
     Shrink in two steps: lower the write queues, wait until consumers have drained the others, then
-    lower the read queues.
+    lower the read queues. A queue's number stays with its group: a topic of several groups shrinks
+    only to a number of queues that it had before.
     """
     if not (queues or read_queues or permission):
         bad_input("nothing to change", "say --queues, --read-queues or --permission")
     with Cluster(name_servers, timeout) as cluster:
-        layout = (
-            [
-                LayoutPart(group=part.group, write_queues=queues)
-                for part in cluster.topic(name).layout
-            ]
-            if queues
-            else []
-        )
+        layout = resized(cluster.topic(name).layout, queues) if queues else []
         request = UpdateTopicRequest(
             name=name,
             permission=_permission(permission) if permission else 0,
@@ -182,7 +173,33 @@ def update(
             ),
             write=True,
         )
-    print_rows([topic_row(reply.topic)], _COLUMNS, as_json=as_json)
+    _print_changed(reply, _COLUMNS, as_json=as_json)
+
+
+def resized(layout: Iterable[LayoutPart], queues: int) -> list[LayoutPart]:
+    """Return a layout in which each group has so many queues to write.
+
+    The first queues when they are such a layout; else new ones behind all that there are. Ends the
+    command when a group would keep more: queues are closed from the last on.
+    """
+    owners = [part.group for part in layout for _ in range(part.queues)]
+    held: Counter[str] = Counter()
+    for count, group in enumerate(owners, 1):
+        held[group] += 1
+        if held.keys() == set(owners) and set(held.values()) == {queues}:
+            return _parts(owners[:count])
+    for group, has in held.items():
+        if has > queues:
+            bad_input(
+                f"--queues: {queues}, group {group} has {has} and queues are closed from the last "
+                "on, whichever group holds them",
+                "give more, or create another topic",
+            )
+    return _parts(owners + [group for group in held for _ in range(queues - held[group])])
+
+
+def _parts(owners: Iterable[str]) -> list[LayoutPart]:
+    return [LayoutPart(group=group, queues=len(list(same))) for group, same in groupby(owners)]
 
 
 def delete(
@@ -205,7 +222,21 @@ def delete(
             ),
             write=True,
         )
-    print_rows([topic_row(reply.topic)], (*_COLUMNS, "deleted"), as_json=as_json)
+    _print_changed(reply, (*_COLUMNS, "deleted"), as_json=as_json)
+
+
+def _print_changed(
+    reply: CreateTopicReply | TopicReply, columns: Sequence[str], *, as_json: bool
+) -> None:
+    """Print a topic that was changed, and who does not know of it yet."""
+    row = topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)}
+    if as_json:
+        print_json(row)
+        return
+    print_rows([row], columns, as_json=False)
+    if reply.missing_groups:
+        missing = ", ".join(reply.missing_groups)
+        console().print(f"not yet taken by: {missing}; they will", markup=False)
 
 
 def topic_row(topic: Topic) -> dict[str, object]:
@@ -215,9 +246,9 @@ def topic_row(topic: Topic) -> dict[str, object]:
         "topic": topic.name,
         "id": topic.id.hex(),
         "type": TopicType.Name(topic.type).removeprefix("TOPIC_TYPE_").lower(),
-        "layout": [f"{part.group}:{part.write_queues}" for part in topic.layout],
+        "layout": [f"{part.group}:{part.queues}" for part in topic.layout],
         "layout_version": topic.layout_version,
-        "write_queues": sum(part.write_queues for part in topic.layout),
+        "write_queues": topic.write_queues,
         "read_queues": topic.read_queues,
         "permission": permission or "-",
         "control_index": topic.control_index,
@@ -227,7 +258,7 @@ def topic_row(topic: Topic) -> dict[str, object]:
 
 def queue_rows(cluster: Cluster, topic: Topic) -> list[dict[str, object]]:
     """Return a row for each queue of a topic with its bounds, asked of each group's leader."""
-    total = max(sum(part.write_queues for part in topic.layout), topic.read_queues)
+    total = max(topic.write_queues, topic.read_queues)
     by_group: dict[str, list[int]] = {}
     for queue in range(total):
         by_group.setdefault(queue_owner(topic, queue), []).append(queue)

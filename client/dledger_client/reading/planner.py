@@ -192,7 +192,7 @@ class Planner:
         routes = await self._routes(topics)
         asked: dict[str, list[tuple[TopicRoute, int]]] = {}
         for route in routes:
-            for queue in range(max(route.read_queues, route.write_queues)):
+            for queue in range(route.readable_queues):
                 owner = route.group_of(queue)
                 if owner is not None and (only is None or (route.name, queue) in only):
                     asked.setdefault(owner, []).append((route, queue))
@@ -269,13 +269,13 @@ class Planner:
 
         Empty ranges too: what is written behind them belongs to the job's next plan.
         """
-        by_call: dict[tuple[str, str], list[tuple[QueueState, Hold]]] = {}
+        by_group: dict[str, list[tuple[QueueState, Hold]]] = {}
         for each in queues:
             held = hold_of(each.state, each.start, hold.owner, hold.ttl_ms)
-            by_call.setdefault((each.state.group, held.owner), []).append((each.state, held))
+            by_group.setdefault(each.state.group, []).append((each.state, held))
         portions = [
             (group, wanted[at : at + QUEUES_PER_CALL_MAX])
-            for (group, _), wanted in by_call.items()
+            for group, wanted in by_group.items()
             for at in range(0, len(wanted), QUEUES_PER_CALL_MAX)
         ]
         answers = await asyncio.gather(
@@ -286,13 +286,13 @@ class Planner:
     async def _hold_portion(
         self, group: str, wanted: Sequence[tuple[QueueState, Hold]]
     ) -> list[str]:
-        """Hold, all by one owner's name."""
-        first = wanted[0][1]
-        request = pb.HoldAllRequest(owner=first.owner, ttl_ms=first.ttl_ms)
+        """Hold, or release, queues of one group in one call."""
+        ttl_ms = wanted[0][1].ttl_ms
+        request = pb.HoldAllRequest(ttl_ms=ttl_ms)
         for state, held in wanted:
             ref = pb.QueueRef(topic_id=state.topic_id, queue=state.queue)
-            request.queues.add(queue=ref, offset=held.offset)
-        method = calls.HOLD_ALL if first.ttl_ms else calls.RELEASE_ALL
+            request.queues.add(queue=ref, offset=held.offset, owner=held.owner)
+        method = calls.HOLD_ALL if ttl_ms else calls.RELEASE_ALL
         reply = await self._administration.cluster.call(method, request, group=group)
         refused: list[str] = []
         for (state, held), number, detail in zip(wanted, reply.codes, reply.details, strict=True):

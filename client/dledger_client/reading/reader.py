@@ -159,9 +159,9 @@ class RangeReader:
 
     def renew(self, address: str, wanted: Range, hold: Hold) -> None:
         """Renew a hold at one member; that it fails is told, and seen if something is trimmed."""
-        request = pb.HoldAllRequest(owner=hold.owner, ttl_ms=hold.ttl_ms)
+        request = pb.HoldAllRequest(ttl_ms=hold.ttl_ms)
         ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
-        request.queues.add(queue=ref, offset=hold.offset)
+        request.queues.add(queue=ref, offset=hold.offset, owner=hold.owner)
         unary = sync_unary(self.channel(address), calls.HOLD_ALL.path)
         try:
             answer = unary(

@@ -48,18 +48,18 @@ class LayoutPart(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
-    WRITE_QUEUES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    write_queues: _builtins.int
+    queues: _builtins.int
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
-        write_queues: _builtins.int = ...,
+        queues: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "write_queues", b"write_queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -78,20 +78,25 @@ class Topic(_message.Message):
     PERMISSION_FIELD_NUMBER: _builtins.int
     CONTROL_INDEX_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
+    WRITE_QUEUES_FIELD_NUMBER: _builtins.int
     id: _builtins.bytes
     """16 bytes"""
     name: _builtins.str
     type: Global___TopicType.ValueType
     layout_version: _builtins.int
     read_queues: _builtins.int
-    """over all parts"""
+    """so many of the first are read, and all that take messages"""
     permission: _builtins.int
     """bits: read 4, write 2"""
     control_index: _builtins.int
     """index of the control group's log that decided this"""
     deleted: _builtins.bool
+    write_queues: _builtins.int
+    """so many of the first take messages"""
     @_builtins.property
-    def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]: ...
+    def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]:
+        """all queues that ever were: a number stays with its group"""
+
     def __init__(
         self,
         *,
@@ -104,10 +109,11 @@ class Topic(_message.Message):
         permission: _builtins.int = ...,
         control_index: _builtins.int = ...,
         deleted: _builtins.bool = ...,
+        write_queues: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_index", b"control_index", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_index", b"control_index", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type", "write_queues", b"write_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -878,7 +884,9 @@ class UpdateTopicRequest(_message.Message):
     read_queues: _builtins.int
     """0: unchanged"""
     @_builtins.property
-    def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]: ...
+    def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]:
+        """empty: unchanged; else of the queues that take messages from now on"""
+
     def __init__(
         self,
         *,
@@ -938,16 +946,22 @@ class TopicReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
+    MISSING_GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def topic(self) -> Global___Topic: ...
+    @_builtins.property
+    def missing_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of a change: groups that have not taken it yet; they will"""
+
     def __init__(
         self,
         *,
         topic: Global___Topic | None = ...,
+        missing_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missing_groups", b"missing_groups", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1127,7 +1141,7 @@ Global___HoldReply: _TypeAlias = HoldReply  # noqa: Y015
 
 @_typing.final
 class HoldAllRequest(_message.Message):
-    """Holds of one owner on many queues, in one entry of the log or a few."""
+    """Holds on many queues, in one entry of the log or a few."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1137,7 +1151,9 @@ class HoldAllRequest(_message.Message):
 
         QUEUE_FIELD_NUMBER: _builtins.int
         OFFSET_FIELD_NUMBER: _builtins.int
+        OWNER_FIELD_NUMBER: _builtins.int
         offset: _builtins.int
+        owner: _builtins.str
         @_builtins.property
         def queue(self) -> Global___QueueRef: ...
         def __init__(
@@ -1145,17 +1161,16 @@ class HoldAllRequest(_message.Message):
             *,
             queue: Global___QueueRef | None = ...,
             offset: _builtins.int = ...,
+            owner: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "queue", b"queue"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "owner", b"owner", "queue", b"queue"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    OWNER_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
-    owner: _builtins.str
     ttl_ms: _builtins.int
     """0: release"""
     @_builtins.property
@@ -1163,13 +1178,12 @@ class HoldAllRequest(_message.Message):
     def __init__(
         self,
         *,
-        owner: _builtins.str = ...,
         queues: _abc.Iterable[Global___HoldAllRequest.Wanted] | None = ...,
         ttl_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "queues", b"queues", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

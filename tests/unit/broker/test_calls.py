@@ -1,7 +1,22 @@
 """What a call knows of its caller's time."""
 
-from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call
-from tests.unit.broker.fakes import ManualClock
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import grpc.aio
+import pytest
+
+from dledger.raft.api import Role
+from dledger.raft.group import Group
+from dledger.types import LogIndex
+from dledger_broker.admission import Bound
+from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call, Calls
+from dledger_broker.forward import Channels
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+from tests.unit.broker.fakes import ManualClock, admission
+from tests.unit.broker.test_messaging import Host, messaging
 
 
 class Context:
@@ -32,3 +47,39 @@ def test_no_caller_holds_a_call_for_ever() -> None:
     clock = ManualClock()
     assert Call(Context(None), clock).seconds_left() <= DEADLINE_MAX_SECONDS
     assert Call(Context(1e9), clock).seconds_left() <= DEADLINE_MAX_SECONDS
+
+
+class Electing(Host):
+    """Has no leader, as long as it is asked; every question takes a while."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        status = SimpleNamespace(role=Role.FOLLOWER, reason="", term=3)
+        self.group = cast("Group", SimpleNamespace(status=lambda: status))
+
+    async def read_barrier(self) -> LogIndex:
+        self.clock.now += 0.1
+        raise DledgerError(Code.NO_LEADER)
+
+
+def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None:
+    """Also in the midst of a call that passes no deadline on."""
+
+    async def run() -> None:
+        clock = ManualClock()
+        core = messaging(Electing(clock), b"", 0)
+        core.served.clock = clock
+        calls = Calls({"g": core}, admission(), cast("Channels", None), clock)
+        begun = clock.now
+
+        async def read(_: Call) -> pb.TopicReply:
+            with pytest.raises(DledgerError, match="NO_LEADER"):
+                await core.served.confirm(DEADLINE_MAX_SECONDS)
+            return pb.TopicReply()
+
+        context = cast("grpc.aio.ServicerContext[pb.TopicReply, pb.TopicReply]", Context(0.5))
+        await calls.answer(context, Bound("test", 1), read)
+        assert clock.now - begun < 0.5
+
+    asyncio.run(run())

@@ -127,22 +127,23 @@ def test_samples_are_spread() -> None:
 def test_holds_are_refused_one_by_one() -> None:
     """The others are held; what says nothing about a queue fails the call, to be repeated."""
     core = Core(Machine([]))
-    request = pb.HoldAllRequest(owner="job", ttl_ms=60_000)
+    request = pb.HoldAllRequest(ttl_ms=60_000)
     for topic, queue, offset in (("t", 0, 7), ("t", 1, 3), ("t", 2, 9), ("elsewhere", 0, 9)):
-        request.queues.add(queue=pb.QueueRef(topic=topic, queue=queue), offset=offset)
+        ref = pb.QueueRef(topic=topic, queue=queue)
+        request.queues.add(queue=ref, offset=offset, owner=f"job-{queue}")
     reply = asyncio.run(hold_all(core, request))
     assert list(reply.codes) == [
         Code.OK, Code.OFFSET_OUT_OF_RANGE, Code.OK, Code.WRONG_GROUP,
     ]  # fmt: skip
     assert list(reply.details) == ["", "offset 3", "", "h has it"]
     assert reply.until_ms == 61_000
-    assert core.holds == [("job", 0, 7, 60_000), ("job", 2, 9, 60_000)]
+    assert core.holds == [("job-0", 0, 7, 60_000), ("job-2", 2, 9, 60_000)]
 
 
 def held(places: Sequence[tuple[str, int]]) -> None:
-    request = pb.HoldAllRequest(owner="job", ttl_ms=60_000)
+    request = pb.HoldAllRequest(ttl_ms=60_000)
     for topic, offset in places:
-        request.queues.add(queue=pb.QueueRef(topic=topic), offset=offset)
+        request.queues.add(queue=pb.QueueRef(topic=topic), offset=offset, owner="job")
     asyncio.run(hold_all(Core(Machine([])), request))
 
 

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from dledger.log.commit_log import CommitLog
-from dledger.state.command import Command
+from dledger.state.command import Command, Hold
 from dledger.state.machine import QueueSpan, StateMachine
-from dledger.state.results import Trimmed
+from dledger.state.results import Held, Trimmed
 from dledger.state.values import KeyHit, Topic
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
@@ -178,6 +178,38 @@ def test_a_trim_that_a_hold_cuts_short_tells_how_far_it_came() -> None:
         proposals = Proposals(Trimmed(4, "spark"))
         core = messaging(Host(), b"", 0, proposals=proposals)
         assert await core.trim(Queue(TOPIC, 0), 8) == 4
+
+    asyncio.run(run())
+
+
+class Echo(Commands):
+    """Answers what was proposed."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def propose(self, command: Command) -> object:
+        assert isinstance(command, Hold)
+        return Held(command.until_ms)
+
+
+class Ahead(Machine):
+    """The leader before had a clock that ran ahead."""
+
+    @property
+    def applied_time_ms(self) -> int:
+        return 500_000
+
+
+def test_a_hold_lasts_its_whole_time_behind_a_clock_that_was_set_back() -> None:
+    """Its end is compared with the entries' stamps, which never go back (D8)."""
+
+    async def run() -> None:
+        core = messaging(Host(), b"", 0, Ahead(QueueSpan(0, 0, 0, 1, 1, 1)), Echo())
+        assert await core.hold("spark", Queue(TOPIC, 0), 0, 1_000) == 501_000
+        core.served.clock = ManualClock()
+        core.served.clock.now = 600.0
+        assert await core.hold("spark", Queue(TOPIC, 0), 0, 1_000) == 601_000
 
     asyncio.run(run())
 

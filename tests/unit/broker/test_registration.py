@@ -71,7 +71,7 @@ class Machine(StateMachine):
 
 def topic(number: int, control_index: int = 0) -> Topic:
     return Topic(
-        bytes([number]) * 16, f"t{number}", TopicType.NORMAL, 1, (LayoutPart("g", 1),), 1, 6,
+        bytes([number]) * 16, f"t{number}", TopicType.NORMAL, 1, (LayoutPart("g", 1),), 1, 1, 6,
         control_index or number, deleted=False,
     )  # fmt: skip
 

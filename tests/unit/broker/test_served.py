@@ -52,5 +52,5 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_deletion_that_the_control_group_decided_frees_space(*, deleted: bool) -> None:
     layout = (LayoutPart("g", 1),)
-    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, layout, 1, 6, 7, deleted)
+    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, layout, 1, 1, 6, 7, deleted)
     assert commands.frees_space(commands.ImportTopic(topic)) == deleted

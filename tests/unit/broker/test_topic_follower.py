@@ -54,7 +54,7 @@ class Machine:
         index = self.known.get(topic_id)
         if index is None:
             return None
-        return Topic(topic_id, "t", TopicType.NORMAL, 1, (), 1, 6, index)
+        return Topic(topic_id, "t", TopicType.NORMAL, 1, (), 1, 1, 6, index)
 
 
 class Follower:
@@ -103,8 +103,9 @@ async def control_group(port: int, answers: list[Answer]) -> AsyncGenerator[list
 def all_topics(request: pb.ListTopicsRequest) -> bytes:
     known = [
         pb.Topic(
-            id=bytes([number]) * 16, name=f"t{number}", layout_version=1, read_queues=1,
-            permission=6, control_index=number, layout=[pb.LayoutPart(group="g", write_queues=1)],
+            id=bytes([number]) * 16, name=f"t{number}", layout_version=1, write_queues=1,
+            read_queues=1, permission=6, control_index=number,
+            layout=[pb.LayoutPart(group="g", queues=1)],
         )
         for number in (1, 2)
     ]  # fmt: skip

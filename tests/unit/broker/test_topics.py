@@ -4,15 +4,20 @@ import asyncio
 from random import Random
 from typing import cast
 
+import pytest
+
 from dledger.state.command import Command, CreateTopic
 from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
-from dledger.state.values import Topic
+from dledger.state.topics import queues_of
+from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_broker.cluster_view import ClusterView
+from dledger_broker.convert import topic_to_proto
 from dledger_broker.forward import Channels
 from dledger_broker.messaging import ID_SIZE
-from dledger_broker.served import Commands
+from dledger_broker.served import ANSWER_BY, Commands
 from dledger_broker.topics import TopicAuthority
+from dledger_proto.errors import DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES
 from tests.unit.broker.test_messaging import Host, Machine, messaging
@@ -21,30 +26,48 @@ GIVEN = b"n" * ID_SIZE
 OTHER_GROUP = "h"
 
 
-class Unknown(Machine):
-    """Knows no topic."""
+class Knowing(Machine):
+    """Knows one topic, or none."""
+
+    def __init__(self, topic: Topic | None = None) -> None:
+        super().__init__(QueueSpan(0, 0, 0, 1, 1, 1))
+        self.topic = topic
 
     def topic_by_name(self, name: str) -> Topic | None:
-        return None
+        return self.topic
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        return None
+        return self.topic
 
 
 class Making(Commands):
-    """Makes every topic that is asked for."""
+    """Makes every topic that is asked for, and changes nothing of one that is there."""
+
+    def __init__(self, known: Topic | None = None) -> None:
+        self.known = known
+        self.proposed: list[Command] = []
+
+    async def propose(self, command: Command) -> object:
+        self.proposed.append(command)
+        if not isinstance(command, CreateTopic):
+            assert self.known is not None
+            return TopicChanged(self.known)
+        return TopicChanged(
+            Topic(
+                command.topic_id, command.name, command.type, 1, command.layout,
+                queues_of(command.layout), command.read_queues, command.permission, 1,
+            )
+        )  # fmt: skip
+
+
+class Taking(Commands):
+    """Takes what it is given."""
 
     def __init__(self) -> None:
         pass
 
     async def propose(self, command: Command) -> object:
-        assert isinstance(command, CreateTopic)
-        return TopicChanged(
-            Topic(
-                command.topic_id, command.name, command.type, 1, command.layout,
-                command.read_queues, command.permission, 1,
-            )
-        )  # fmt: skip
+        return None
 
 
 class Hanging(Commands):
@@ -64,35 +87,33 @@ class View:
         return [NAMES.group, OTHER_GROUP]
 
     def place(self, group: str) -> object:
-        return group
+        return group if group in self.groups() else None
+
+
+def authority_of(
+    making: Making, known: Topic | None, commands_of_the_other: Commands
+) -> TopicAuthority:
+    machine = Knowing(known)
+    mine = messaging(Host(), b"", 0, machine, making)
+    ANSWER_BY.set(mine.served.clock.monotonic() + 0.05)
+    return TopicAuthority(
+        mine,
+        cast("ClusterView", View()),
+        cast("Channels", None),
+        {OTHER_GROUP: messaging(Host(), b"", 0, Knowing(), commands_of_the_other)},
+        Random(1),
+        auto_create=True,
+        default_queues_per_group=2,
+    )
 
 
 def created(topic_id: bytes, commands_of_the_other: Commands) -> tuple[Topic, list[str]]:
     async def run() -> tuple[Topic, list[str]]:
-        machine = Unknown(QueueSpan(0, 0, 0, 1, 1, 1))
-        authority = TopicAuthority(
-            messaging(Host(), b"", 0, machine, Making()),
-            cast("ClusterView", View()),
-            cast("Channels", None),
-            {OTHER_GROUP: messaging(Host(), b"", 0, machine, commands_of_the_other)},
-            Random(1),
-            auto_create=True,
-            default_queues_per_group=2,
-        )
+        authority = authority_of(Making(), None, commands_of_the_other)
         request = pb.CreateTopicRequest(name="orders", topic_id=topic_id)
-        return await asyncio.wait_for(authority.create(request, lambda: 0.05), 20)
+        return await asyncio.wait_for(authority.create(request), 20)
 
     return asyncio.run(run())
-
-
-class Taking(Commands):
-    """Takes what it is given."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def propose(self, command: Command) -> object:
-        return None
 
 
 def test_a_topic_has_the_id_that_its_caller_drew() -> None:
@@ -109,3 +130,85 @@ def test_another_group_that_does_not_answer_is_missing_and_not_waited_for() -> N
     """The topic exists: a caller who waits in vain would take it for unknown."""
     _, missing = created(GIVEN, Hanging())
     assert missing == [OTHER_GROUP]
+
+
+RESIZED = Topic(
+    GIVEN, "orders", TopicType.NORMAL, 3,
+    (LayoutPart(NAMES.group, 2), LayoutPart(OTHER_GROUP, 2), LayoutPart(NAMES.group, 1),
+     LayoutPart(OTHER_GROUP, 1), LayoutPart(NAMES.group, 9)), 6, 8, 6, 4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pb.CreateTopicRequest(name="orders"),
+        pb.CreateTopicRequest(name="orders", write_queues_per_group=3),
+        pb.CreateTopicRequest(name="orders", groups=[OTHER_GROUP, NAMES.group]),
+    ],
+)
+def test_a_topic_that_was_resized_is_found_by_its_creation(
+    request_: pb.CreateTopicRequest,
+) -> None:
+    async def run() -> None:
+        making = Making(RESIZED)
+        await authority_of(making, RESIZED, Taking()).create(request_)
+        (command,) = making.proposed
+        assert isinstance(command, CreateTopic)
+        assert (command.layout, command.read_queues) == (RESIZED.layout[:4], 8)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "layout"),
+    [
+        (
+            pb.CreateTopicRequest(name="orders", write_queues_per_group=2),
+            ((NAMES.group, 2), (OTHER_GROUP, 2)),
+        ),
+        (pb.CreateTopicRequest(name="orders", groups=[OTHER_GROUP]), ((OTHER_GROUP, 2),)),
+    ],
+)
+def test_another_creation_asks_for_what_it_says(
+    request_: pb.CreateTopicRequest, layout: tuple[tuple[str, int], ...]
+) -> None:
+    """And is refused when it is applied, naming what differs."""
+
+    async def run() -> None:
+        making = Making(RESIZED)
+        await authority_of(making, RESIZED, Taking()).create(request_)
+        (command,) = making.proposed
+        assert isinstance(command, CreateTopic)
+        assert command.layout == layout
+
+    asyncio.run(run())
+
+
+def test_a_layout_names_groups_that_are_known() -> None:
+    async def run() -> None:
+        making = Making(RESIZED)
+        authority = authority_of(making, RESIZED, Taking())
+        request = pb.UpdateTopicRequest(
+            name="orders", layout=[*layout_of(RESIZED), pb.LayoutPart(group="nobody", queues=1)]
+        )
+        with pytest.raises(DledgerError, match="layout: 'nobody' not known, known are g, h"):
+            await authority.update(request)
+        assert making.proposed == []
+
+    asyncio.run(run())
+
+
+def layout_of(topic: Topic) -> list[pb.LayoutPart]:
+    return list(topic_to_proto(topic).layout)
+
+
+def test_a_change_tells_who_has_not_taken_it() -> None:
+    async def run() -> None:
+        authority = authority_of(Making(RESIZED), RESIZED, Hanging())
+        update = authority.update(pb.UpdateTopicRequest(name="orders", permission=4))
+        assert await asyncio.wait_for(update, 20) == (RESIZED, [OTHER_GROUP])
+        delete = authority.delete(pb.DeleteTopicRequest(name="orders"))
+        assert await asyncio.wait_for(delete, 20) == (RESIZED, [OTHER_GROUP])
+
+    asyncio.run(run())

@@ -8,7 +8,8 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.cli.output import Exit, print_rows
+from dledger_broker.cli.output import CommandFailed, Exit, print_rows
+from dledger_broker.cli.topics import resized
 from dledger_broker.local_cluster import free_port
 from dledger_namesrv import registry
 from dledger_proto.errors import Code, DledgerError
@@ -16,8 +17,8 @@ from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 
 TOPIC = pb.Topic(
-    id=bytes(range(16)), name="t", layout_version=1, read_queues=2, permission=6, control_index=7,
-    layout=[pb.LayoutPart(group="g", write_queues=2)],
+    id=bytes(range(16)), name="t", layout_version=1, write_queues=2, read_queues=2, permission=6,
+    control_index=7, layout=[pb.LayoutPart(group="g", queues=2)],
 )  # fmt: skip
 
 
@@ -103,11 +104,36 @@ def test_list_describe_update_delete(
     assert cluster.run("topic", "update", "t", "--queues", "4", "--read-queues", "8") == 0
     update = pb.UpdateTopicRequest.FromString(leader.calls[-1][1])
     assert update == pb.UpdateTopicRequest(
-        name="t", read_queues=8, layout=[pb.LayoutPart(group="g", write_queues=4)]
+        name="t", read_queues=8, layout=[pb.LayoutPart(group="g", queues=4)]
     )
     leader.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
     assert cluster.run("topic", "delete", "t", "--yes") == 0
     assert leader.names()[-1] == "DeleteTopic"
+
+
+def parts(*layout: tuple[str, int]) -> list[pb.LayoutPart]:
+    return [pb.LayoutPart(group=group, queues=queues) for group, queues in layout]
+
+
+@pytest.mark.parametrize(
+    ("before", "queues", "after"),
+    [
+        (parts(("g", 4)), 2, parts(("g", 2))),
+        (parts(("g", 4)), 6, parts(("g", 6))),
+        (parts(("g", 2), ("h", 2)), 3, parts(("g", 2), ("h", 2), ("g", 1), ("h", 1))),
+        (parts(("g", 2), ("h", 2), ("g", 1), ("h", 1)), 2, parts(("g", 2), ("h", 2))),
+        (parts(("g", 2), ("h", 1)), 2, parts(("g", 2), ("h", 2))),
+    ],
+)
+def test_a_topic_is_resized_without_moving_a_queue(
+    before: list[pb.LayoutPart], queues: int, after: list[pb.LayoutPart]
+) -> None:
+    assert resized(before, queues) == after
+
+
+def test_queues_are_closed_from_the_last_on() -> None:
+    with pytest.raises(CommandFailed, match="--queues: 1, group g has 2 and queues are closed"):
+        resized(parts(("g", 2), ("h", 2)), 1)
 
 
 def test_nothing_to_update_is_bad_input(

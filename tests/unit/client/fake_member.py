@@ -422,7 +422,7 @@ class FakeMember:
         request = pb.CreateTopicRequest.FromString(data)
         cluster = self.cluster
         if request.automatic and not cluster.auto_create and request.name not in cluster.topics:
-            raise DledgerError(Code.SWITCHED_OFF, "topics.auto_create is false")
+            raise DledgerError(Code.TOPIC_NOT_FOUND, "topics.auto_create is false")
         queues = request.write_queues_per_group or 2
         if request.name not in cluster.topics:
             cluster.topics[request.name] = [(name, queues) for name in cluster.groups]

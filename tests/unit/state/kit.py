@@ -71,9 +71,12 @@ def create(
     topic: bytes = TOPIC,
     name: str = "orders",
     layout: tuple[LayoutPart, ...] = (LayoutPart(GROUP, 4),),
-    read_queues: int = 4,
+    read_queues: int | None = None,
     permission: int = 6,
 ) -> CreateTopic:
+    """Return a creation, by default with as many queues to read as to write."""
+    if read_queues is None:
+        read_queues = sum(part.queues for part in layout)
     return CreateTopic(topic, name, TopicType.NORMAL, layout, read_queues, permission)
 
 

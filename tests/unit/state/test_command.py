@@ -33,7 +33,7 @@ B = b"b" * 16
 HEX_B = "62" * 16
 LAYOUT = (LayoutPart("g1", 4), LayoutPart("g2", 2))
 HEX_LAYOUT = "0200" + "0200" + "6731" + "04000000" + "0200" + "6732" + "02000000"
-TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 6, 4, 77, True)
+TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 5, 6, 4, 77, True)
 
 GOLDEN: list[tuple[Command, str, str]] = [
     (
@@ -50,10 +50,10 @@ GOLDEN: list[tuple[Command, str, str]] = [
     ),
     (
         ImportTopic(TOPIC),
-        "0401" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "06000000" + "04"
-        + "4d00000000000000" + "01",
+        "0401" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01",
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
-        "read_queues=6 permission=4 control_index=77 deleted=True)",
+        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True)",
     ),
     (
         UpdateTopic(A, (), 9, 2),

@@ -160,8 +160,8 @@ class Load:
         self._control_index += random.randint(0, 2)
         index = max(1, self._control_index - random.choice((0, 0, 0, 3)))
         return Topic(
-            topic_id, self._name(topic_id), TopicType.NORMAL, random.randint(1, 3), LAYOUT, 4, 6,
-            index, random.random() < 0.05,
+            topic_id, self._name(topic_id), TopicType.NORMAL, random.randint(1, 3), LAYOUT, 4, 4,
+            6, index, random.random() < 0.05,
         )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def changed(
 
 
 def imported(index: int, **changes: object) -> Topic:
-    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, TWO_GROUPS, 4, 6, index)
+    topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, TWO_GROUPS, 4, 4, 6, index)
     return replace(topic, **changes)  # type: ignore[arg-type]
 
 
@@ -155,37 +155,64 @@ def test_update_changes_only_what_is_given() -> None:
 def test_layouts_grow_and_end_sooner_but_move_no_queue() -> None:
     driven = started()
     grown = (LayoutPart("g1", 4), LayoutPart("g2", 4))
-    assert changed(driven, UpdateTopic(TOPIC, grown, 8)).layout_version == 2
+    topic = changed(driven, UpdateTopic(TOPIC, grown))
+    assert (topic.layout_version, topic.write_queues, topic.read_queues) == (2, 8, 8)
     for queue, group in ((0, "g2"), (3, "g2")):
         moved = (
             (LayoutPart("g1", queue), LayoutPart(group, 8)) if queue else (LayoutPart(group, 8),)
         )
         result = driven.one(UpdateTopic(TOPIC, moved))
         assert code_of(result) is Code.INVALID_ARGUMENT, moved
+        assert f"moves queue {queue} from group g1 to g2" in str(result)
+        assert "numbered from 8 on" in str(result)
     assert code_of(driven.append(batch(queue=4))[0]) is Code.WRONG_GROUP
     assert offset_of(driven.append(batch(queue=3))[0]) == 0
     assert changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),), 4)).layout_version == 3
     assert code_of(driven.append(batch(queue=3))[0]) is Code.QUEUE_NOT_FOUND
-    assert driven.machine.queue_bounds(TOPIC, 3) == (0, 1), "a drained queue stays readable"
-    assert driven.machine.queue_bounds(TOPIC, 2) == (0, 0), "read queues go on behind the layout"
+    assert driven.machine.queue_bounds(TOPIC, 3) == (0, 1), "a closed queue stays readable"
+    assert driven.machine.queue_bounds(TOPIC, 2) == (0, 0)
 
 
-def test_a_queue_that_is_only_read_stays_with_its_group() -> None:
+def test_a_closed_queue_is_read_until_fewer_are_asked_for() -> None:
+    driven = started()
+    topic = changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),)))
+    assert (topic.write_queues, topic.read_queues) == (2, 4)
+    topic = changed(driven, UpdateTopic(TOPIC, read_queues=2))
+    assert (topic.write_queues, topic.read_queues, topic.layout_version) == (2, 2, 2)
+    topic = changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 3),)))
+    assert (topic.write_queues, topic.read_queues) == (3, 3), "what takes messages is read"
+    changed(driven, UpdateTopic(TOPIC, read_queues=1))
+    topic = changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),)))
+    assert topic.read_queues == 3, "it was read as long as it took messages"
+
+
+def test_a_closed_queue_stays_with_its_group_and_goes_on_where_it_was() -> None:
     """Its messages lie there, and readers know offsets of it."""
     driven = started()
     mine, others = LayoutPart("g1", 4), LayoutPart("g2", 2)
-    changed(driven, UpdateTopic(TOPIC, (mine, others), 6))
-    shorter = driven.one(UpdateTopic(TOPIC, (mine,)))
-    assert code_of(shorter) is Code.INVALID_ARGUMENT
-    assert "moves queue 4 from group g2 to g1" in str(shorter), "the last part reads the rest"
-    assert "from 6 on" in str(shorter)
-    hidden = changed(driven, UpdateTopic(TOPIC, (mine,), 4))
-    assert hidden.owner_of(4) == ""
-    fewer = LayoutPart("g1", 2)
-    changed(driven, UpdateTopic(TOPIC, (fewer,), 4))
-    assert code_of(driven.one(UpdateTopic(TOPIC, (fewer, others)))) is Code.INVALID_ARGUMENT
-    grown = changed(driven, UpdateTopic(TOPIC, (mine, others), 6))
-    assert [grown.owner_of(queue) for queue in (3, 4)] == ["g1", "g2"]
+    changed(driven, UpdateTopic(TOPIC, (mine, others)))
+    assert offset_of(driven.append(batch(queue=3))[0]) == 0
+    closed = changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),), 2))
+    assert [closed.owner_of(queue) for queue in range(7)] == [*["g1"] * 4, "g2", "g2", ""]
+    assert code_of(driven.one(UpdateTopic(TOPIC, (LayoutPart("g1", 5),)))) is Code.INVALID_ARGUMENT
+    result = driven.one(UpdateTopic(TOPIC, (LayoutPart("g1", 2), LayoutPart("g2", 2))))
+    assert "moves queue 2 from group g1 to g2" in str(result)
+    opened = changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 3), LayoutPart("g1", 1))))
+    assert opened.layout == (mine, others)
+    assert offset_of(driven.append(batch(queue=3))[0]) == 1
+
+
+def test_more_queues_to_read_than_were_ever_written_are_of_the_only_group() -> None:
+    driven = started(create(read_queues=6))
+    topic = driven.machine.topic_by_id(TOPIC)
+    assert topic is not None
+    assert (topic.layout, topic.write_queues) == ((LayoutPart("g1", 6),), 4)
+    assert changed(driven, create(read_queues=6)) == topic
+    assert driven.machine.queue_bounds(TOPIC, 5) == (0, 0)
+    assert changed(driven, UpdateTopic(TOPIC, read_queues=7)).owner_of(6) == "g1"
+    several = driven.one(UpdateTopic(TOPIC, (LayoutPart("g1", 7), LayoutPart("g2", 1)), 9))
+    assert code_of(several) is Code.INVALID_ARGUMENT
+    assert "read_queues 9, at most 8: more than were ever written" in str(several)
 
 
 def test_queues_of_another_group() -> None:

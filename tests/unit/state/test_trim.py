@@ -84,7 +84,7 @@ def test_holds_that_are_refused() -> None:
         assert code_of(driven.one(hold)) is code
     for number in range(HOLDS_PER_QUEUE_MAX):
         driven.one(Hold(f"owner-{number}", TOPIC, 0, 4, 5_000 + number))
-    assert code_of(driven.one(Hold("more", TOPIC, 0, 4, 9_000))) is Code.HELD
+    assert code_of(driven.one(Hold("more", TOPIC, 0, 4, 9_000))) is Code.TOO_MANY_HOLDS
     assert driven.one(Hold("owner-3", TOPIC, 0, 4, 9_000)) == Held(9_000)
     assert driven.one(Hold("more", TOPIC, 0, 4, 9_000), time_ms=5_000) == Held(9_000)
 
@@ -141,7 +141,7 @@ def test_a_queue_that_is_trimmed_to_its_end_again_and_again_leaves_nothing(more:
 
 def test_many_trims_in_each_entry_do_not_pile_up() -> None:
     queues = 4 * GARBAGE_ROWS_PER_ENTRY
-    driven = started(create(layout=(LayoutPart(GROUP, queues),), read_queues=queues))
+    driven = started(create(layout=(LayoutPart(GROUP, queues),)))
     waiting: list[int] = []
     driven.append(*(batch(queue=queue) for queue in range(queues) for _ in range(ROWS_PER_BLOCK)))
     driven.run(*(Trim(TOPIC, queue, ROWS_PER_BLOCK) for queue in range(queues)))
