@@ -104,6 +104,53 @@ def test_a_topic_reaches_every_group(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_closed_queue_is_read_where_it_is_and_opened_there_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_groups(tmp_path) as groups:
+            red = groups["red"]["n1"]  # queues 2 and 3: layouts are in the order of the names
+
+            async def changed(**fields: object) -> pb.Topic:
+                """Change the topic; once nobody misses the change, return it."""
+
+                async def taken() -> pb.TopicReply | None:
+                    request = pb.UpdateTopicRequest(name="orders", **fields)  # type: ignore[arg-type]
+                    reply = await red.admin.UpdateTopic(request, timeout=5, metadata=red.metadata)
+                    return reply if not reply.missing_groups else None
+
+                return (await eventually(taken, "the change in both groups")).topic
+
+            def layout(blue_queues: int, red_queues: int) -> list[pb.LayoutPart]:
+                parts = (("blue", blue_queues), ("red", red_queues))
+                return [pb.LayoutPart(group=name, queues=n) for name, n in parts if n]
+
+            async def created() -> pb.CreateTopicReply | None:
+                request = pb.CreateTopicRequest(name="orders", write_queues_per_group=2)
+                reply = await red.admin.CreateTopic(request, timeout=5, metadata=red.metadata)
+                return reply if not reply.missing_groups else None
+
+            topic = (await eventually(created, "the topic in both groups")).topic
+            assert (await red.append_one(batch_of(topic.id, [b"x"], 2))).base_offset == 0
+            closed = await changed(layout=layout(2, 0))
+            assert (closed.write_queues, closed.read_queues) == (2, 4)
+            row = await red.append_one(batch_of(topic.id, [b"y"], 2))
+            assert row.code is Code.QUEUE_NOT_FOUND
+            moved = pb.UpdateTopicRequest(name="orders", layout=layout(3, 0))
+            with pytest.raises(grpc.RpcError, match="moves queue 2 from group red to blue"):
+                await red.admin.UpdateTopic(moved, timeout=5, metadata=red.metadata)
+            hidden = await changed(read_queues=2)
+            assert (hidden.write_queues, hidden.read_queues) == (2, 2)
+            request = pb.QueueOffsetsRequest(
+                queues=[pb.QueueRef(topic="orders", queue=2)], linearizable=True
+            )
+            rows = await red.broker.QueueOffsets(request, timeout=5, metadata=red.metadata)
+            assert [(each.minimum, each.maximum) for each in rows.rows] == [(0, 1)]
+            opened = await changed(layout=layout(2, 2))
+            assert (opened.write_queues, opened.layout) == (4, topic.layout)
+            assert (await red.append_one(batch_of(topic.id, [b"z"], 2))).base_offset == 1
+
+    asyncio.run(run())
+
+
 def test_a_call_must_say_which_group(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_groups(tmp_path) as groups:
