@@ -97,6 +97,36 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "refusals-come-too-late",
+        "a member waits for confirmed state longer than its caller, to whom that is unknown",
+        [
+            Edit(
+                "dledger_broker.served:ServedGroup.confirm",
+                "min(self.clock.monotonic() + timeout, ANSWER_BY.get())",
+                "self.clock.monotonic() + timeout",
+            )
+        ],
+        [
+            "unit.broker.test_calls."
+            "test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits"
+        ],
+    ),
+    Mutant(
+        "holds-by-the-own-clock",
+        "a hold counts from a clock that may be behind the stamps by which it ends",
+        [
+            Edit(
+                "dledger_broker.messaging:Messaging.hold",
+                "max(self.served.clock.wall_ms(), self.served.machine.applied_time_ms)",
+                "self.served.clock.wall_ms()",
+            )
+        ],
+        [
+            "unit.broker.test_messaging."
+            "test_a_hold_lasts_its_whole_time_behind_a_clock_that_was_set_back"
+        ],
+    ),
+    Mutant(
         "damage-in-headers-is-survived",
         "an entry that cannot be read is told to who asked, and the member goes on (I15, I16)",
         [

@@ -75,7 +75,7 @@ def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None
 
         async def read(_: Call) -> pb.TopicReply:
             with pytest.raises(DledgerError, match="NO_LEADER"):
-                await core.served.confirm(DEADLINE_MAX_SECONDS)
+                await core.served.confirm(5.0)
             return pb.TopicReply()
 
         context = cast("grpc.aio.ServicerContext[pb.TopicReply, pb.TopicReply]", Context(0.5))
