@@ -30,6 +30,12 @@ PULL_SECONDS = 300
 CGROUP_PARENT = f"dledger-engine-{os.getpid()}"
 PACKAGES = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables"}
 DEBIAN_SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+LEASH = (
+    'exec 3<&0 </dev/null; "$@" 3<&- & engine=$!; '
+    '(cat <&3 >/dev/null; kill "$engine") & exec 3<&-; wait "$engine"'
+)
+"""A shell that ends what it started when its own standard input ends: with us, however we end. An
+engine that outlived a harness that was killed would keep its bridge from the next one."""
 AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 Note = Callable[[str], None]
@@ -111,13 +117,13 @@ def _own(folder: Path, note: Note) -> Generator[Engine]:
     with (folder / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                "unshare", "--mount", "--propagation", "private",
+                "sh", "-c", LEASH, "leash", "unshare", "--mount", "--propagation", "private",
                 "dockerd", "--host", socket, "--data-root", str(folder / "data"),
                 "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "dockerd.pid"),
                 "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", CGROUP_PARENT,
                 "--log-level", "warn",
             ],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
         _wait_up(process, environment, folder / "dockerd.log")
@@ -172,7 +178,8 @@ def _last_line(text: str) -> str:
 
 def _stop(process: "subprocess.Popen[bytes]", folder: Path) -> None:
     """End the engine, and then what it started and did not end, by process id."""
-    process.terminate()
+    assert process.stdin is not None, "it is a pipe"
+    process.stdin.close()
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
