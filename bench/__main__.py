@@ -16,7 +16,21 @@ import typer
 import uvloop
 from rich.console import Console
 
-from bench import append, failover, fetch, idle, lag, latency, lone, restart, send, single, steady
+from bench import (
+    append,
+    decode,
+    exports,
+    failover,
+    fetch,
+    idle,
+    lag,
+    latency,
+    lone,
+    restart,
+    send,
+    single,
+    steady,
+)
 from bench.cluster import NotReady
 from bench.figures import Figure, table
 from bench.plan import Plan
@@ -35,6 +49,8 @@ BENCHMARKS: dict[str, Measure] = {
     "restart": restart.measure,
     "idle": idle.measure,
     "lag": lag.measure,
+    "decode": decode.measure,
+    "exports": exports.measure,
 }
 ROOT = Path(__file__).parents[1]
 

@@ -8,6 +8,7 @@ As there: of equal names within a record the last wins; CORRUPT_BATCH when sizes
 text is not UTF-8.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -30,15 +31,16 @@ class _Found:
     """Every property of every record, ordered by record; parallel arrays."""
 
     record: Int64s
-    start: Int64s
-    """Of the name; its value follows."""
-    name_size: Int64s
-    value_size: Int64s
+    name: Int64s
+    """Where its name begins; its value begins where that ends."""
+    value: Int64s
+    end: Int64s
 
-    def only(self, wanted: "NDArray[np.bool_] | Int64s") -> "_Found":
+    def only(self, places: Int64s) -> "_Found":
         return _Found(
-            self.record[wanted], self.start[wanted], self.name_size[wanted], self.value_size[wanted]
-        )
+            self.record.take(places), self.name.take(places), self.value.take(places),
+            self.end.take(places),
+        )  # fmt: skip
 
 
 class Properties:
@@ -49,7 +51,7 @@ class Properties:
         self._area = area
         self._count = len(starts) - 1
         found = _walk(np.frombuffer(area, np.uint8), starts)
-        names = self._strings(found.start, found.name_size)
+        names = self._strings(found.name, found.value)
         encoded = names.dictionary_encode()
         self._names: list[str] = encoded.dictionary.to_pylist()
         self._codes: Int64s = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -59,17 +61,19 @@ class Properties:
     def _drop_repeated(self) -> None:
         """Of equal names within a record keep the last."""
         which = self._found.record * max(len(self._names), 1) + self._codes
-        distinct, from_behind = np.unique(which[::-1], return_index=True)
-        if len(distinct) != len(which):
-            kept = np.sort(len(which) - 1 - from_behind)
-            self._found = self._found.only(kept)
-            self._codes = self._codes[kept]
+        ordered = np.sort(which)
+        if not np.any(ordered[1:] == ordered[:-1]):
+            return
+        _, from_behind = np.unique(which[::-1], return_index=True)
+        kept = np.sort(len(which) - 1 - from_behind)
+        self._found = self._found.only(kept)
+        self._codes = self._codes[kept]
 
-    def _strings(self, starts: Int64s, sizes: Int64s) -> pa.Array:
+    def _strings(self, starts: Int64s, ends: Int64s) -> pa.Array:
         """Return pieces of the area as Arrow strings, checked to be UTF-8."""
         slots = np.empty(2 * len(starts) + 1, np.int32)
         slots[0:-1:2] = starts
-        slots[1::2] = starts + sizes
+        slots[1::2] = ends
         slots[-1] = len(self._area)
         # Offsets of one array never go back: the gaps between the pieces are its odd values.
         pieces = pa.Array.from_buffers(
@@ -85,7 +89,7 @@ class Properties:
             raise DledgerError(Code.CORRUPT_BATCH, f"properties: {error}") from error
 
     def _values(self, found: _Found) -> pa.Array:
-        return self._strings(found.start + found.name_size, found.value_size)
+        return self._strings(found.value, found.end)
 
     def _code(self, name: str) -> int:
         return self._names.index(name) if name in self._names else -1
@@ -95,7 +99,7 @@ class Properties:
         code = self._code(name)
         if code < 0:
             return pa.nulls(self._count, pa.string())
-        found = self._found.only(self._codes == code)
+        found = self._found.only(np.flatnonzero(self._codes == code))
         place = np.full(self._count, -1, np.int64)
         place[found.record] = np.arange(len(found.record))
         missing = place < 0
@@ -115,10 +119,10 @@ class Properties:
     def others(self) -> pa.Array:
         """A map of all properties but TAGS and KEYS; empty where there are none."""
         apart = (self._codes == self._code(TAG_NAME)) | (self._codes == self._code(KEYS_NAME))
-        found = self._found.only(~apart)
+        found = self._found.only(np.flatnonzero(~apart))
         ends = np.searchsorted(found.record, np.arange(self._count + 1)).astype(np.int32)
         return pa.MapArray.from_arrays(
-            pa.array(ends), self._strings(found.start, found.name_size), self._values(found)
+            pa.array(ends), self._strings(found.name, found.value), self._values(found)
         )
 
 
@@ -132,22 +136,36 @@ def _walk(area: NDArray[np.uint8], starts: Int64s) -> _Found:
             raise _damaged(record[np.argmax(at + _SIZES > end)])
         name_size = area[at].astype(np.int64) | area[at + 1].astype(np.int64) << 8
         value_size = area[at + 2].astype(np.int64) | area[at + 3].astype(np.int64) << 8
-        following = at + _SIZES + name_size + value_size
+        name = at + _SIZES
+        value = name + name_size
+        following = value + value_size
         if np.any(following > end):
             raise _damaged(record[np.argmax(following > end)])
-        rounds.append(_Found(record, at + _SIZES, name_size, value_size))
-        more = following < end
-        record, at, end = record[more], following[more], end[more]
+        rounds.append(_Found(record, name, value, following))
+        more = np.flatnonzero(following < end)
+        if len(more) == len(record):
+            at = following
+        else:
+            record, at, end = record[more], following[more], end[more]
     if not rounds:
         none = np.zeros(0, np.int64)
         return _Found(none, none, none, none)
     found = _Found(
-        np.concatenate([each.record for each in rounds]),
-        np.concatenate([each.start for each in rounds]),
-        np.concatenate([each.name_size for each in rounds]),
-        np.concatenate([each.value_size for each in rounds]),
+        _joined([each.record for each in rounds]),
+        _joined([each.name for each in rounds]),
+        _joined([each.value for each in rounds]),
+        _joined([each.end for each in rounds]),
     )
-    return found.only(np.argsort(found.start))
+    if len(rounds[-1].record) == len(rounds[0].record):
+        return found  # as many in each: in order already
+    return found.only(np.argsort(found.name))
+
+
+def _joined(rounds: Sequence[Int64s]) -> Int64s:
+    """Return the rounds' values, record by record if each round has as many of them."""
+    if len(rounds[-1]) == len(rounds[0]):
+        return np.stack(rounds, axis=1).reshape(-1)
+    return np.concatenate(rounds)
 
 
 def _damaged(record: int) -> DledgerError:

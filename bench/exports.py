@@ -1,0 +1,149 @@
+"""Exports without a JVM: planning many queues, an empty run, memory of a task, producers meanwhile.
+
+The commands are those that users run, as processes of their own.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.cluster import NotReady, Running, running
+from bench.figures import Figure, Rounds, compared, percentile, stated
+from bench.native import Window, plain_records, pour_bytes, pour_for
+from bench.plan import Plan
+from dledger_client import AsyncProducer
+from dledger_client.reading.plan import Edge
+from dledger_client.reading.planner import HoldRequest, Planner
+
+QUEUES: Final = 1_000
+NOTHING_NEW: Final = 7
+"""Exit code of an export that had nothing to do."""
+PER_BATCH: Final = 64
+PACE: Final = 0.3
+"""Of the producers' peak."""
+EXPORT_RATE: Final = "20m"
+MEMORY: Final = """
+import resource, sys
+from dledger_client.export.cluster_source import ClusterSource
+from dledger_client.export.errors import ExportError
+from dledger_client.export.run import export_once
+from dledger_client.export.planning import FILE_BYTES_MAX, Options
+from dledger_client.export.storage import Storage
+from dledger_client.export.task import make_one
+from pathlib import Path
+class Here:
+    def run(self, work, pieces):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        made = [make_one(work, piece, lambda rows, size: None) for piece in pieces]
+        print(len(pieces), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+        return made
+with ClusterSource(sys.argv[1], Path(sys.argv[2])) as source:
+    options = Options(sys.argv[3], file_bytes=FILE_BYTES_MAX)
+    export_once(Storage(Path(sys.argv[2])), source, Here(), options, lambda: 1_700_000_000_000)
+"""
+"""One task in a process of its own: pieces made, and MiB at its peak above what it began with."""
+
+
+async def measure(plan: Plan) -> list[Figure]:
+    """Measure one after the other, on one cluster."""
+    rounds = Rounds()
+    async with running(plan.folder) as here:
+        await here.create_topic("wide", QUEUES)
+        topic = await here.create_topic("exported")
+        async with AsyncProducer(here.cluster.name_server) as producer:
+            for queue in range(QUEUES):
+                producer.submit("wide", b"x", queue=queue)
+            await producer.flush()
+        await pour_bytes(here, topic, int(plan.seconds * (100 << 20)))
+        folder = Path(tempfile.mkdtemp(prefix="export-", dir=plan.folder))
+        first = await _export(here, "exported", folder)
+        if first != 0:
+            raise NotReady(f"the first export ended with {first}")
+        for _ in range(plan.runs):
+            rounds.add("plan", await asyncio.to_thread(_plan_seconds, here))
+            start = time.perf_counter()
+            code = await _export(here, "exported", folder)
+            rounds.add("empty", time.perf_counter() - start)
+            if code != NOTHING_NEW:
+                raise NotReady(f"an export of nothing ended with {code}")
+        rounds.add("memory", await _task_memory(here, plan.folder))
+        await _paced(here, topic, plan, rounds)
+    return [
+        stated("plan_1000_queues", rounds["plan"], "s", "<=", 0.3,
+               note="bounds behind a quorum's word, 64 samples at most of each queue, and holds"),
+        stated("export_nothing_new", rounds["empty"], "s", "<=", 1.0,
+               note="the command, from its start to its exit code"),
+        stated("export_task_memory", rounds["memory"], "MiB", "<=", 512,
+               note="above what the process began with, one piece of everything there is"),
+        compared("produced_while_exporting", rounds["rate"], "records/s", "idle",
+                 rounds["idle rate"], ">=", 0.95,
+                 note=f"paced at {PACE:g} of the peak, the export at {EXPORT_RATE}B/s"),
+        compared("p99_while_exporting", rounds["p99"], "ms", "idle", rounds["idle p99"], "<=", 2.0,
+                 note=f"of batches of {PER_BATCH}"),
+    ]  # fmt: skip
+
+
+async def _export(here: Running, topic: str, folder: Path, *more: str) -> int:
+    """Run the command; return its exit code."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("dledger"), "export", "--topic", topic, "--to", str(folder),
+        "--name-servers", here.cluster.name_server, *more,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+def _plan_seconds(here: Running) -> float:
+    """Return what a plan over many queues takes, the connection open already."""
+    with Planner(here.cluster.name_server) as planner:
+        planner.states(["wide"])
+        start = time.perf_counter()
+        edges = Edge(), Edge()
+        plan = planner.freeze(["wide"], *edges, hold=HoldRequest("bench", 60_000))
+        taken = time.perf_counter() - start
+        planner.release(plan)
+    assert len(plan.queues) == QUEUES, f"{len(plan.queues)} queues"
+    return taken
+
+
+async def _task_memory(here: Running, folder: Path) -> float:
+    """Return MiB."""
+    work = tempfile.mkdtemp(prefix="memory-", dir=folder)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", MEMORY, here.cluster.name_server, work, "exported",
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    printed, _ = await process.communicate()
+    pieces, taken = printed.decode().split()
+    assert pieces == "1", f"{pieces} pieces"
+    return float(taken)
+
+
+async def _paced(here: Running, topic: bytes, plan: Plan, rounds: Rounds) -> None:
+    """Produce at a pace, in turn alone and while an export reads from followers."""
+    records = plain_records(PER_BATCH)
+    peak = await pour_for(here, topic, records, Window(64), plan.seconds)
+    window = Window(64, batches_per_second=PACE * peak.rate / PER_BATCH)
+    for number in range(plan.runs):
+        poured = await pour_for(here, topic, records, window, plan.seconds)
+        rounds.add("idle rate", poured.rate)
+        rounds.add("idle p99", percentile(poured.batch_seconds, 0.99) * 1000)
+        folder = plan.folder / f"while-{number}-{os.getpid()}"
+        export = asyncio.create_task(_export(here, "exported", folder, "--max-rate", EXPORT_RATE))
+        poured = await pour_for(here, topic, records, window, plan.seconds)
+        is_over = export.done()
+        export.cancel()
+        await asyncio.gather(export, return_exceptions=True)
+        if is_over:
+            raise NotReady("the export ended while it was measured: too little to export")
+        rounds.add("rate", poured.rate)
+        rounds.add("p99", percentile(poured.batch_seconds, 0.99) * 1000)
