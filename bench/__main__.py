@@ -29,6 +29,7 @@ from bench import (
     restart,
     send,
     single,
+    spark,
     steady,
 )
 from bench.cluster import NotReady
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Measure] = {
     "lag": lag.measure,
     "decode": decode.measure,
     "exports": exports.measure,
+    "spark": spark.measure,
 }
 ROOT = Path(__file__).parents[1]
 
