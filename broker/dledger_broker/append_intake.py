@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from dledger.clock import Clock
 from dledger_broker.admission import Admission
 from dledger_broker.append import Answerable, AppendRouter, Item
+from dledger_broker.served import ANSWER_BY
 from dledger_proto.batch import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import parse_append
@@ -94,7 +95,7 @@ class AppendIntake:
                         if not self._gate.admits(batch_header):
                             # What the check waits for must not overtake what is in order before.
                             self._submit(passed)
-                            await self._gate.check(batch_header)
+                            await self._check(batch_header, left[0].deadline)
                     except DledgerError as found:
                         error = found
                 item = left.popleft()
@@ -106,6 +107,14 @@ class AppendIntake:
         finally:
             for item in (*passed, *left):
                 item.refuse(Code.NOT_PROPOSED, "the call ended")
+
+    async def _check(self, header: BatchHeader, deadline: float) -> None:
+        """Ask the gate, for no longer than who sent the batch waits."""
+        token = ANSWER_BY.set(deadline)
+        try:
+            await self._gate.check(header)
+        finally:
+            ANSWER_BY.reset(token)
 
     def _submit(self, items: list[Item]) -> None:
         """Hand items to the router, and empty the list."""

@@ -24,6 +24,7 @@ from dledger_client._owner import Owner
 from dledger_client._retry import (
     BACKOFF_MAX,
     GAPS_MAX,
+    NOT_THERE,
     Plan,
     Step,
     backoff,
@@ -341,6 +342,8 @@ class GroupSender:
         step = plan.step
         error = batch.last_error
         assert error is not None, f"{batch.describe()}: no answer"
+        if error.code in NOT_THERE and self._owner.has_queue(batch):
+            step = Step.REFRESH
         if step is Step.FAIL:
             if error.code is Code.TOPIC_NOT_FOUND:
                 self._owner.topic_gone(batch.topic, batch.topic_id)

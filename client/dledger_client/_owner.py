@@ -50,6 +50,10 @@ class Owner(Protocol):
         """Take in a member's word about who leads."""
         ...
 
+    def has_queue(self, batch: Batch) -> bool:
+        """Return whether the queue of a batch takes messages by the routes that are known."""
+        ...
+
     def topic_gone(self, topic: str, topic_id: bytes) -> None:
         """Take in a member's word that a topic does not exist any more."""
         ...

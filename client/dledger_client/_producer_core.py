@@ -121,6 +121,11 @@ class ProducerCore:
         if change:
             self.routes_changed(change, now)
 
+    def has_queue(self, batch: Batch) -> bool:
+        """See `Owner`."""
+        route = self.routes.topic(batch.topic)
+        return route is not None and route.id == batch.topic_id and batch.queue < route.write_queues
+
     def topic_gone(self, topic: str, topic_id: bytes) -> None:
         """See `Owner`."""
         route = self.routes.topic(topic)
@@ -435,7 +440,5 @@ class ProducerCore:
         return (
             self.faults is None
             and bool(state.lanes)
-            and all(
-                self._is_usable(group) for group, _ in (state.route.parts if state.route else ())
-            )
+            and all(self._is_usable(group) for group in {lane.group for lane in state.lanes})
         )

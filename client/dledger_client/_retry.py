@@ -82,6 +82,11 @@ PLANS: Final[dict[Code, Plan]] = {
 """Every code that is not listed fails: the caller must change something."""
 
 
+NOT_THERE: Final = frozenset((Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND))
+"""As long as our own route has the queue, the group may not have heard yet what was decided: then
+the route is refreshed and the batch sent again. They are final once the route says the same."""
+
+
 def plan_for(code: Code) -> Plan:
     """Return how an answer is handled."""
     return PLANS.get(code) or Plan(Step.FAIL)

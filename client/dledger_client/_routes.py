@@ -79,6 +79,11 @@ class TopicRoute:
         """How many queues a reader of all has to read."""
         return max(self.read_queues, self.write_queues)
 
+    @property
+    def all_queues(self) -> int:
+        """How many queues it ever had: closed ones hold what was written to them."""
+        return sum(queues for _, queues in self.parts)
+
     def group_of(self, queue: int) -> str | None:
         """Return the group that holds `queue`, also a closed one; None: the topic never had it."""
         if queue < 0:
@@ -167,11 +172,6 @@ class RouteTable:
             if group.control:
                 return group
         return next(iter(self._groups.values())) if len(self._groups) == 1 else None
-
-    def is_complete(self, topic: str) -> bool:
-        """Return whether every group of the topic's layout is known (D14)."""
-        route = self._topics.get(topic)
-        return route is not None and all(group in self._groups for group, _ in route.parts)
 
     def addresses(self) -> Iterator[str]:
         """Iterate over the addresses of all members of all groups."""

@@ -160,12 +160,9 @@ Command = (
     | SetFormatLevel
 )
 
-# Numbers are in the log and never reused; 1 is withdrawn.
+# Numbers are in the log and never reused; 1, and 3 to 5 (layouts without closed queues), are gone.
 KINDS: Final[dict[type[Command], int]] = {
     ExpireProducers: 2,
-    CreateTopic: 3,
-    ImportTopic: 4,
-    UpdateTopic: 5,
     DeleteTopic: 6,
     CommitOffsets: 7,
     Trim: 8,
@@ -173,6 +170,9 @@ KINDS: Final[dict[type[Command], int]] = {
     ReleaseHold: 10,
     SetFormatLevel: 11,
     RegisterProducer: 12,
+    CreateTopic: 13,
+    ImportTopic: 14,
+    UpdateTopic: 15,
 }
 
 
@@ -371,14 +371,6 @@ def _decode_level(body: _Decoder) -> SetFormatLevel:
 
 _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
     2: lambda body: ExpireProducers(body.number(_I64)),
-    3: lambda body: CreateTopic(
-        body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.layout(),
-        body.number(_U32), body.number(_U8),
-    ),
-    4: lambda body: ImportTopic(_decode_topic(body)),
-    5: lambda body: UpdateTopic(
-        body.take(ID_SIZE), body.layout(), body.number(_U32), body.number(_U8)
-    ),
     6: lambda body: DeleteTopic(body.take(ID_SIZE)),
     7: _decode_offsets,
     8: lambda body: Trim(body.take(ID_SIZE), body.number(_U32), body.number(_I64)),
@@ -388,6 +380,14 @@ _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
     10: lambda body: ReleaseHold(body.text(), body.take(ID_SIZE), body.number(_U32)),
     11: _decode_level,
     12: lambda body: RegisterProducer(body.take(ID_SIZE), body.take(ID_SIZE), body.number(_U32)),
+    13: lambda body: CreateTopic(
+        body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.layout(),
+        body.number(_U32), body.number(_U8),
+    ),
+    14: lambda body: ImportTopic(_decode_topic(body)),
+    15: lambda body: UpdateTopic(
+        body.take(ID_SIZE), body.layout(), body.number(_U32), body.number(_U8)
+    ),
 }  # fmt: skip
 
 assert set(_DECODERS) == set(KINDS.values()), "every command is decoded"

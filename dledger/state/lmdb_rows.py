@@ -187,8 +187,9 @@ def is_blank(content: bytes) -> bool:
     LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit;
     that one writes and syncs its page, the third, and then its meta page.
     """
-    if len(content) < META_COUNT * min(PAGE_SIZES):
-        return True  # that first write was cut short
+    least = min(PAGE_SIZES)
+    if len(content) < META_COUNT * least:  # that first write was cut short
+        return len(content) < least or _is_blank_meta(0, content[:least], least)
     return any(
         len(content) <= BLANK_PAGES_MAX * size
         and all(

@@ -28,7 +28,7 @@ SEAL_SIZE: Final = 4
 RESIDUE: Final = 0x48674BC7
 """CRC32C of any bytes followed by their own CRC32C, whatever it began with."""
 FORMAT_KEY: Final = PREFIX[Table.META_LOCAL] + b"format"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 TOTALS_KEY: Final = b"\xff" * 16
 """Above every table; no scan reaches it."""
 REMEDY: Final = (
@@ -144,6 +144,10 @@ def check_format(place: str, sealed: bytes | None) -> None:
         raise NewerStore(
             f"state store {place}: format version {version}, this dledger knows {FORMAT_VERSION}; "
             "start the dledger that wrote it, or a later one"
+        )
+    if version == 2:
+        raise damaged(
+            place, "format version 2, whose topics do not name closed queues, is no longer read"
         )
     if version != FORMAT_VERSION or reserved:
         raise damaged(place, f"format {version}, reserved {reserved}, not known here")

@@ -106,7 +106,7 @@ def _owners(layout: tuple[LayoutPart, ...]) -> list[str]:
 
 
 def _with_read(layout: tuple[LayoutPart, ...], read_queues: int) -> tuple[LayoutPart, ...]:
-    """Return a layout that has at least the queues that are read.
+    """Return a new topic's layout with all the queues that are read (S22).
 
     INVALID_ARGUMENT when it says not whose the missing ones are, or they would be too many.
     """
@@ -118,8 +118,8 @@ def _with_read(layout: tuple[LayoutPart, ...], read_queues: int) -> tuple[Layout
     groups = {part.group for part in layout}
     if len(groups) != 1:
         raise _invalid(
-            f"read_queues {read_queues}, at most {total}: more than were ever written has only a "
-            "topic of one group"
+            f"read_queues {read_queues}, at most {total}: more than take messages has only a topic "
+            "of one group"
         )
     return (LayoutPart(groups.pop(), read_queues),)
 
@@ -284,7 +284,6 @@ class TopicTable:
             layout, write_queues = grown(layout, command.layout), queues_of(command.layout)
             read_queues = max(read_queues, topic.write_queues, write_queues)
         read_queues = command.read_queues or read_queues
-        layout = _with_read(layout, read_queues)
         changed = replace(
             topic,
             layout=layout,

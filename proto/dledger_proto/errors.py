@@ -51,6 +51,7 @@ class Code(enum.IntEnum):
     NOT_FOUND = 311
     WRONG_CLUSTER = 312
     UNIMPLEMENTED = 313
+    # 314 is gone.
     STALE_LAYOUT = 315
     HELD = 316
     CLOSED = 317

@@ -355,11 +355,12 @@ def test_what_lmdb_says_after_a_failed_write_is_no_damage(error: lmdb.Error) -> 
     assert not isinstance(failure("f", "it cannot be read", error), DamagedStore)
 
 
-def test_format_1_is_refused(tmp_path: Path) -> None:
+def test_other_formats_are_refused(tmp_path: Path) -> None:
     """And a later format is none of damage."""
     for value, error, match in (
         (b"DLST\x01\0\0\0", DamagedStore, "format version 1, whose rows have no seals"),
-        (seal(FORMAT_KEY, b"DLST\x03\0\0\0"), NewerStore, "format version 3, this dledger knows 2"),
+        (seal(FORMAT_KEY, b"DLST\x02\0\0\0"), DamagedStore, "format version 2, whose topics"),
+        (seal(FORMAT_KEY, b"DLST\x04\0\0\0"), NewerStore, "format version 4, this dledger knows 3"),
     ):
         with (
             lmdb.open(str(tmp_path), map_size=MAP_SIZE) as environment,

@@ -113,7 +113,8 @@ def test_lmdb_truncated_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "error", "match"),
     [
-        (FORMAT_KEY, b"DLST\x03\0\0\0", NewerStore, "format version 3, this dledger knows 2"),
+        (FORMAT_KEY, b"DLST\x02\0\0\0", DamagedStore, "format version 2, whose topics do not"),
+        (FORMAT_KEY, b"DLST\x04\0\0\0", NewerStore, "format version 4, this dledger knows 3"),
         (FORMAT_KEY, b"DLST\0\0\0\0", DamagedStore, "format 0, reserved 0"),
         (FORMAT_KEY, b"NONE\x02\0\0\0", DamagedStore, "not a state store"),
         (FORMAT_KEY, b"what", DamagedStore, "not a state store"),

@@ -299,7 +299,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{STATE}.lmdb_rows:is_blank",
-                "len(content) < META_COUNT * min(PAGE_SIZES)",
+                "len(content) < META_COUNT * least",
                 "not content",
             )
         ],

@@ -154,13 +154,15 @@ def update(
     """Change a topic's queues or permission.
 
     Shrink in two steps: lower the write queues, wait until consumers have drained the others, then
-    lower the read queues. A queue's number stays with its group: a topic of several groups shrinks
-    only to a number of queues that it had before.
+    lower the read queues. Bulk reads and exports go on with what lies in closed queues. A queue's
+    number stays with its group, and queues are closed from the last on: --queues of a topic of
+    several groups goes down only to what each of them had before. Closed queues are opened before
+    new ones are made.
     """
     if not (queues or read_queues or permission):
         bad_input("nothing to change", "say --queues, --read-queues or --permission")
     with Cluster(name_servers, timeout) as cluster:
-        layout = resized(cluster.topic(name).layout, queues) if queues else []
+        layout = resized(cluster.topic(name), queues) if queues else []
         request = UpdateTopicRequest(
             name=name,
             permission=_permission(permission) if permission else 0,
@@ -176,23 +178,25 @@ def update(
     _print_changed(reply, _COLUMNS, as_json=as_json)
 
 
-def resized(layout: Iterable[LayoutPart], queues: int) -> list[LayoutPart]:
-    """Return a layout in which each group has so many queues to write.
+def resized(topic: Topic, queues: int) -> list[LayoutPart]:
+    """Return a layout in which each group that takes messages has so many queues to write.
 
-    The first queues when they are such a layout; else new ones behind all that there are. Ends the
-    command when a group would keep more: queues are closed from the last on.
+    The first queues when they are such a layout; else closed ones are opened, and new ones come
+    behind all that there are. Ends the command when a group would keep more: queues are closed from
+    the last on.
     """
-    owners = [part.group for part in layout for _ in range(part.queues)]
+    owners = [part.group for part in topic.layout for _ in range(part.queues)]
+    wanted = set(owners[: topic.write_queues])
     held: Counter[str] = Counter()
     for count, group in enumerate(owners, 1):
         held[group] += 1
-        if held.keys() == set(owners) and set(held.values()) == {queues}:
+        if held.keys() == wanted and set(held.values()) == {queues}:
             return _parts(owners[:count])
     for group, has in held.items():
         if has > queues:
             bad_input(
-                f"--queues: {queues}, group {group} has {has} and queues are closed from the last "
-                "on, whichever group holds them",
+                f"--queues: {queues}, group {group} has had {has}, and queues are closed and "
+                "opened in the order of their numbers, whichever group holds them",
                 "give more, or create another topic",
             )
     return _parts(owners + [group for group in held for _ in range(queues - held[group])])

@@ -192,7 +192,7 @@ class Planner:
         routes = await self._routes(topics)
         asked: dict[str, list[tuple[TopicRoute, int]]] = {}
         for route in routes:
-            for queue in range(route.readable_queues):
+            for queue in range(route.all_queues):
                 owner = route.group_of(queue)
                 if owner is not None and (only is None or (route.name, queue) in only):
                     asked.setdefault(owner, []).append((route, queue))

@@ -11,6 +11,7 @@ from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
 from dledger.state.topics import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger_broker import topics
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.forward import Channels
@@ -203,7 +204,9 @@ def layout_of(topic: Topic) -> list[pb.LayoutPart]:
     return list(topic_to_proto(topic).layout)
 
 
-def test_a_change_tells_who_has_not_taken_it() -> None:
+def test_a_change_tells_who_has_not_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "CARRY_SECONDS", 3_600.0)  # the caller's time is the bound
+
     async def run() -> None:
         authority = authority_of(Making(RESIZED), RESIZED, Hanging())
         update = authority.update(pb.UpdateTopicRequest(name="orders", permission=4))

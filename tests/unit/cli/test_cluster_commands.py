@@ -128,12 +128,21 @@ def parts(*layout: tuple[str, int]) -> list[pb.LayoutPart]:
 def test_a_topic_is_resized_without_moving_a_queue(
     before: list[pb.LayoutPart], queues: int, after: list[pb.LayoutPart]
 ) -> None:
-    assert resized(before, queues) == after
+    topic = pb.Topic(layout=before, write_queues=sum(part.queues for part in before))
+    assert resized(topic, queues) == after
+
+
+def test_a_group_whose_queues_are_all_closed_is_opened_only_for_new_ones() -> None:
+    topic = pb.Topic(layout=parts(("g", 2), ("h", 2)), write_queues=2)
+    assert resized(topic, 2) == parts(("g", 2))
+    assert resized(topic, 1) == parts(("g", 1))
+    assert resized(topic, 3) == parts(("g", 2), ("h", 2), ("g", 1), ("h", 1))
 
 
 def test_queues_are_closed_from_the_last_on() -> None:
-    with pytest.raises(CommandFailed, match="--queues: 1, group g has 2 and queues are closed"):
-        resized(parts(("g", 2), ("h", 2)), 1)
+    topic = pb.Topic(layout=parts(("g", 2), ("h", 2)), write_queues=4)
+    with pytest.raises(CommandFailed, match="--queues: 1, group g has had 2, and queues are"):
+        resized(topic, 1)
 
 
 def test_nothing_to_update_is_bad_input(

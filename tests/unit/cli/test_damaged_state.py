@@ -114,7 +114,7 @@ def test_a_newer_state_is_not_set_aside(folder: Path, capsys: pytest.CaptureFixt
         lmdb.open(str(folder / "state"), map_size=MAP_SIZE) as environment,
         environment.begin(write=True) as transaction,
     ):
-        transaction.put(FORMAT_KEY, seal(FORMAT_KEY, b"DLST\x03\0\0\0"))
+        transaction.put(FORMAT_KEY, seal(FORMAT_KEY, b"DLST\x04\0\0\0"))
     assert main(["repair", str(folder), "--yes"]) == 1
     assert "newer is not damaged; nothing was changed" in capsys.readouterr().err
     assert folder.exists()

@@ -336,3 +336,34 @@ def test_after_waiting_for_room_the_next_message_is_taken() -> None:
             assert waits > 0
 
     run(body())
+
+
+@pytest.mark.parametrize("code", [Code.QUEUE_NOT_FOUND, Code.TOPIC_NOT_FOUND])
+def test_a_group_that_has_not_heard_of_a_queue_yet_is_asked_again(code: Code) -> None:
+    """The control group has decided it, says our own route."""
+
+    async def body() -> None:
+        async with FakeCluster() as cluster:
+            cluster.leader().script.extend([code] * 3)
+            async with AsyncProducer(cluster.bootstrap) as producer:
+                assert (await producer.send("t", b"x", queue=1)).offset == 0
+            assert cluster.log("t", 1) == [b"x"]
+
+    run(body())
+
+
+def test_a_queue_that_our_own_route_has_no_more_is_final() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster:
+            leader = cluster.leader()
+            leader.script.extend([Code.QUEUE_NOT_FOUND] * 1_000)
+            async with AsyncProducer(cluster.bootstrap) as producer:
+                future = producer.submit("t", b"x", queue=1)
+                await eventually(lambda: leader.frames > 1, "it is tried again")
+                cluster.topics["t"] = [("a", 1)]
+                cluster.push_routes()
+                with pytest.raises(QueueNotFound):
+                    await future
+            assert len(leader.script) > 900
+
+    run(body())

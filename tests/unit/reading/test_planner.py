@@ -51,7 +51,7 @@ class FakeAdministration:
 
     async def describe_topic(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(
-            name=name, id=TOPIC_ID, readable_queues=self.queues,
+            name=name, id=TOPIC_ID, all_queues=self.queues,
             group_of=lambda _queue: GROUP,
         )  # fmt: skip
 

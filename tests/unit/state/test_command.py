@@ -44,20 +44,20 @@ GOLDEN: list[tuple[Command, str, str]] = [
     (ExpireProducers(-2), "0201" + "feffffffffffffff", "ExpireProducers before_time_ms=-2"),
     (
         CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6),
-        "0301" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06",
+        "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06",
         f"CreateTopic topic_id={HEX_A} name=t type=DELAY layout=g1:4,g2:2 read_queues=6 "
         "permission=6",
     ),
     (
         ImportTopic(TOPIC),
-        "0401" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        "0e01" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
         + "06000000" + "04" + "4d00000000000000" + "01",
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
         "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True)",
     ),
     (
         UpdateTopic(A, (), 9, 2),
-        "0501" + HEX_A + "0000" + "09000000" + "02",
+        "0f01" + HEX_A + "0000" + "09000000" + "02",
         f"UpdateTopic topic_id={HEX_A} layout=- read_queues=9 permission=2",
     ),
     (DeleteTopic(A), "0601" + HEX_A, f"DeleteTopic topic_id={HEX_A}"),
@@ -116,7 +116,7 @@ def test_values_that_are_unknown() -> None:
         "0b01" + "02000000",  # a level above ours
         "0101" + HEX_A + "01" + "00000000",  # withdrawn: a registration without a life
         "0701" + "0100" + "67" + "02" + "0000" + "00" * 8 + "0000",  # a flag that is none
-        "0301" + HEX_A + "0100" + "74" + "09" + HEX_LAYOUT + "06000000" + "06",  # a type
+        "0d01" + HEX_A + "0100" + "74" + "09" + HEX_LAYOUT + "06000000" + "06",  # a type
         "0a01" + "0100" + "ff" + HEX_A + "00000000",  # text that is not UTF-8
     ):
         with pytest.raises(UnknownCommand):
