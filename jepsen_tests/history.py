@@ -18,7 +18,8 @@ that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter
 has those of a send before it, all of them, to the same place.
 
     f         k              v of invoke              v of ok
-    send      place          [value, ...]             [offset of the first, term or 0]
+    send      place          [value, ...]             [offset of the first, term or 0], or
+                                                      [null, 0]: stored, and it is forgotten where
     resend    place          the same send again, same producer id and sequence; else as send
     zombie-send place        a send of a producer that has a successor of which something is stored
                              already, so that it must be refused; else as send

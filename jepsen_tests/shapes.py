@@ -98,6 +98,11 @@ PLACE: Final = What(Place, 'a place: "topic/queue"')
 OFFSET: Final = What(Natural, "an offset: a number from 0 on")
 SENT: Final = What(Values, 'a list of values: ["1-1", ...]')
 STORED: Final = What(tuple[Natural, Natural], "[offset of the first value, term or 0]")
+SENT_TO: Final = What(
+    tuple[Natural | None, Natural], "[offset of the first value, term or 0], or [null, 0]"
+)
+"""The latter: stored before by the same producer, whose new epoch knows that much alone. Only what
+the public clients send; every workload does, in the final phase at least."""
 READ: Final = What(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
 BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum], the first not above the second")
 NUMBER: Final = What(int, "a number")
@@ -122,9 +127,9 @@ class Shape:
 
 
 SHAPES: Final[Mapping[str, Shape]] = {
-    "send": Shape(PLACE, SENT, STORED),
+    "send": Shape(PLACE, SENT, SENT_TO),
     "resend": Shape(PLACE, SENT, STORED),
-    "zombie-send": Shape(PLACE, SENT, STORED),
+    "zombie-send": Shape(PLACE, SENT, SENT_TO),
     "assign": Shape(EMPTY, ASSIGNED, NOTHING),
     "poll": Shape(EMPTY, NOTHING, READ),
     "crash": Shape(EMPTY, NOTHING, NOTHING),
@@ -205,6 +210,8 @@ class Shapes:
         return _unlike("v", row.v, shape.found, row) or self._wrong_of_result(row)
 
     def _wrong_of_result(self, row: Row) -> str:
+        if row.f in ("send", "zombie-send") and row.v[0] is None and row.v[1]:
+            return f"v of {row.f} (ok) is {_shown(row.v)}, allowed is {SENT_TO.said}"
         if row.f == "bounds" and row.v[0] > row.v[1]:
             return f"v of bounds (ok) is {_shown(row.v)}, allowed is {BOUNDS.said}"
         if row.f == "drain":

@@ -18,7 +18,7 @@ def aborted_read(view: View) -> Judgement:
             judgement.add(
                 "fenced-write",
                 f"{sent.op.k}: {value} of a producer that has a successor was "
-                f"{'acknowledged' if sent.acked_row else 'read'} at offset {sent.lowest}",
+                f"{'acknowledged' if sent.acked_row else 'read'} {sent.where}",
                 sent.rows(),
             )
             continue

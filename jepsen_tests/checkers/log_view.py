@@ -44,6 +44,7 @@ class Sent(msgspec.Struct, gc=False):
     seen: int = 0
     acked_row: int = 0
     acked_offset: int = -1
+    """-1: no acknowledgement named one; it may have been forgotten."""
     acked_elsewhere: int = -1
     """Another offset that a later acknowledgement names."""
     read_row: int = 0
@@ -55,7 +56,9 @@ class Sent(msgspec.Struct, gc=False):
     counts: bool = False
     """Settled: it is acknowledged, or was not refused and proven by a read."""
     lowest: int = -1
-    """Settled: the lowest offset known of it, where it was read, else what the reply says."""
+    """Settled: the lowest offset known of it, where it was read, else what the reply says.
+
+    -1 of one that counts: it is stored, nobody knows where, and it was never read."""
     highest: int = -1
     """Settled: the highest offset known of it, likewise."""
     known_row: int = 0
@@ -65,6 +68,11 @@ class Sent(msgspec.Struct, gc=False):
     def is_fenced(self) -> bool:
         """It must be refused: its producer had a successor that something was stored of."""
         return self.op.f == "zombie-send"
+
+    @property
+    def where(self) -> str:
+        """Return where it stands, for people."""
+        return f"at offset {self.lowest}" if self.lowest >= 0 else "at an offset that is forgotten"
 
     def settle(self) -> None:
         """Conclude from all that was seen; checkers ask for each of these several times."""
@@ -136,6 +144,18 @@ class PlaceLog:
             self._known = sorted(self.spots.keys() | self.corrupt.keys())
         return self._known
 
+    @property
+    def is_finally_whole(self) -> bool:
+        """Final reads went through all that ever stood here: what they do not show is nowhere."""
+        ranges, known = self.finally_read.ranges(), self.known()
+        begins_at_once = len(ranges) == 1 and ranges[0][0] == 0
+        return begins_at_once and (not known or known[-1] < ranges[0][1])
+
+    @property
+    def may_hide(self) -> bool:
+        """A value of which nobody knows where it stands may be trimmed, or read as damaged."""
+        return self.floor > 0 or bool(self.corrupt)
+
 
 class LogView:
     """The logs of all places, and every value that was sent."""
@@ -159,12 +179,16 @@ class LogView:
                 assert place is sent.place, f"{value} was sent to {sent.place.name}, and to {op.k}"
                 _attempted_again(sent, op)
             if is_ok:
-                offset = op.result[0] + index
-                if not sent.acked_row:
-                    sent.acked_row, sent.acked_offset = op.done, offset
-                elif offset != sent.acked_offset:
-                    sent.acked_elsewhere = offset
-                self._spot(place, offset, value, op.done, REPLIED)
+                sent.acked_row = sent.acked_row or op.done
+                if op.result[0] is not None:
+                    self._replied(sent, op.result[0] + index, value, op.done)
+
+    def _replied(self, sent: Sent, offset: int, value: str, row: int) -> None:
+        if sent.acked_offset < 0:
+            sent.acked_offset = offset
+        elif offset != sent.acked_offset:
+            sent.acked_elsewhere = offset
+        self._spot(sent.place, offset, value, row, REPLIED)
 
     def take_run(self, run: Run, row: int, means: int) -> None:
         """Take in values that were read at consecutive offsets; `means` is POLLED or so."""

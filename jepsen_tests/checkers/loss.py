@@ -13,7 +13,8 @@ from jepsen_tests.history import Op
 def acknowledged_loss(view: View) -> Judgement:
     """C1. Every acknowledged or proven value is in the final reads of its place, on every node.
 
-    Judged where final reads went; what lies above them is C3's. Prefix, middle and postfix per
+    Judged where final reads went; what lies above them is C3's. What is stored at an offset that is
+    forgotten is judged where they went through the whole place. Prefix, middle and postfix per
     writer as in Jepsen's NATS queue checker: a slow reader cannot explain the middle.
     """
     judgement = Judgement("C1")
@@ -25,10 +26,10 @@ def acknowledged_loss(view: View) -> Judgement:
     for value, sent in view.log.sent.items():
         if sent.seen & FINAL:
             looked_at += 1
-        elif sent.counts and sent.lowest >= sent.place.floor:
+        elif sent.counts and not _may_be_gone(sent):
             looked_at += 1
             unread += not sent.place.finally_asked
-            if _is_judged(sent.place, sent.lowest):
+            if _is_judged(sent):
                 lost.append((value, sent))
     _name_lost(view, judgement, lost)
     _lost_on_nodes(view, judgement)
@@ -40,8 +41,16 @@ def acknowledged_loss(view: View) -> Judgement:
     return judgement
 
 
-def _is_judged(place: PlaceLog, offset: int) -> bool:
-    """Say whether final reads went through an offset; damaged bytes there are C7's."""
+def _may_be_gone(sent: Sent) -> bool:
+    """Say whether a value may have been trimmed; also one of which nobody knows where it stands."""
+    return sent.lowest < sent.place.floor if sent.lowest >= 0 else sent.place.may_hide
+
+
+def _is_judged(sent: Sent) -> bool:
+    """Say whether final reads went through where a value stands; damaged bytes there are C7's."""
+    place, offset = sent.place, sent.lowest
+    if offset < 0:
+        return sent.known_row < place.finally_asked and place.is_finally_whole
     return offset in place.finally_read and offset not in place.corrupt
 
 
@@ -56,7 +65,7 @@ def _name_lost(view: View, judgement: Judgement, lost: Iterable[tuple[str, Sent]
         proof = "acknowledged" if sent.acked_row else "read before"
         judgement.add(
             "lost",
-            f"{sent.op.k}: {value}, {proof} at offset {sent.lowest}, is in no final read "
+            f"{sent.op.k}: {value}, {proof} {sent.where}, is in no final read "
             f"({_part(sent.op.i, kept[sent.op.p, sent.op.k])} of what process {sent.op.p} wrote)",
             sent.rows(),
         )
@@ -154,7 +163,7 @@ def unseen(view: View) -> Judgement:
     for value, sent in view.log.sent.items():
         place = sent.place
         looked_at += 1
-        if sent.seen & FINAL or not sent.counts or sent.lowest < place.floor:
+        if sent.seen & FINAL or not sent.counts or _may_be_gone(sent):
             continue
         if view.final_row is None or view.cut_short:
             continue
@@ -163,7 +172,7 @@ def unseen(view: View) -> Judgement:
         elif _is_unseen(place, sent):
             judgement.add(
                 "unseen",
-                f"{place.name}: {value} at offset {sent.lowest}, "
+                f"{place.name}: {value} {sent.where}, "
                 f"{'read before' if sent.read_row else 'which nobody ever read'}, is not in the "
                 f"final reads, which end at {place.finally_read.end}",
                 sent.rows(),
@@ -177,6 +186,8 @@ def unseen(view: View) -> Judgement:
 def _is_unseen(place: PlaceLog, sent: Sent) -> bool:
     if not place.finally_asked:
         return not sent.read_row
+    if sent.lowest < 0:
+        return not place.is_finally_whole  # else it is C1's
     if sent.lowest >= place.finally_read.end:
         return sent.lowest not in place.corrupt
     return sent.lowest not in place.finally_read and not sent.read_row

@@ -73,7 +73,7 @@ def offset_arithmetic(view: View) -> Judgement:
 def _growing(view: View, judgement: Judgement) -> None:
     last: dict[tuple[int, str], Op] = {}
     for op in view.ops("send"):
-        if not op.is_ok:
+        if not op.is_ok or op.result[0] is None:
             continue
         before = last.get((op.p, op.k))
         if before is not None and op.result[0] < before.result[0]:

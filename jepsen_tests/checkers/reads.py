@@ -192,7 +192,7 @@ def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:
 def _highest_shown(view: View) -> Iterator[tuple[str, int, Op]]:
     """Yield place, highest offset and operation of all that shows an offset."""
     for op in view.sends:
-        if op.is_ok:
+        if op.is_ok and op.result[0] is not None:
             yield op.k, op.result[0] + len(op.asked) - 1, op
     for op in view.ops("poll", "drain"):
         if op.is_ok:

@@ -49,15 +49,22 @@ def shown_runs(batches: Iterable[RecordBatch]) -> list[list[Any]]:
     ]
 
 
-def shown_sent(results: Sequence[SendResult]) -> list[int]:
-    """Return the offset of the first; the term is not told to producers."""
-    return shown_stored(results[0].offset, 0)
+def shown_sent(results: Sequence[SendResult]) -> list[int | None]:
+    """Return the offset of the first; None where it was stored by an earlier try and is forgotten.
+
+    The term is left out. ValueError where the offset is missing for no reason.
+    """
+    first = results[0]
+    if first.offset < 0 and first.duplicate:
+        return [None, 0]
+    return [*shown_stored(first.offset, 0)]
 
 
 def shown_stored(offset: int, term: int) -> list[int]:
     """Return where something is stored; ValueError when that is not told.
 
-    Members may forget where a repeated batch is, but not so soon as the workloads repeat theirs.
+    Members may forget where a repeated batch is, but not so soon as the workloads repeat theirs by
+    themselves. What the public client finds out by a new epoch is another matter: `shown_sent`.
     """
     if offset < 0:
         raise ValueError(f"stored at offset {offset}")

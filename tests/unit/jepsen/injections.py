@@ -81,6 +81,7 @@ class Broken:
             op
             for op in self.once
             if op.is_ok and op.done < self.final and len(op.asked) == 1
+            and op.result[0] is not None
             and self.floor[op.k] <= op.result[0] < self.end(op.k) - 1
         ]  # fmt: skip
 
@@ -316,7 +317,7 @@ def leave_a_hole(b: Broken) -> bool:
 
     b.rewrite(b.reads(), lambda pair: [(pair[0], moved(*pair[:2]), pair[2])])
     for each in b.of("send", "resend"):
-        if each.is_ok:
+        if each.is_ok and each.result[0] is not None:
             b.row(each).v = [moved(each.k, each.result[0]), 1]
     for each in b.of("bounds"):
         if each.is_ok:

@@ -184,7 +184,13 @@ class World:
             place, more = PLACES[key % len(PLACES)], {"key": f"key{key} of {p}"}
         else:  # a later copy of a keyed send would be out of its order
             self.retries.append((place, values))
-        return "send", place, values, lambda: self._append(place, values), more
+        forgets = self.random.random() < 0.05
+
+        def send() -> list[int | None]:
+            stored = self._append(place, values)
+            return [None, 0] if forgets else [*stored]
+
+        return "send", place, values, send, more
 
     def _resend(self, p: int) -> tuple[str, str, Any, Effect, dict[str, str]]:
         open_values = {tuple(row.v) for row in self._under_way("send", "resend")}

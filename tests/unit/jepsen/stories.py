@@ -81,6 +81,10 @@ class Story:
         """A send of unknown outcome."""
         return self.begin_send(p, words, k, **more).end(p, kind=Kind.INFO, err="DEADLINE")
 
+    def forget(self, p: int, words: str, k: str = "t/0", **more: Any) -> "Story":
+        """A send that is stored, nobody remembers where."""
+        return self.begin_send(p, words, k, **more).end(p, [None, 0])
+
     def refuse(self, p: int, words: str, k: str = "t/0") -> "Story":
         return self.begin_send(p, words, k).end(p, kind=Kind.FAIL, err="NOT_LEADER")
 
