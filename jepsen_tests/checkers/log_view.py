@@ -7,16 +7,19 @@ a good history, and all that matters in a bad one.
 
 A *final read* is a poll or drain that was invoked after phase "final" began. Which offsets reads
 *cover* is known from where each reader stood: a process that continues at 5 and gets 5..9 covers
-these; if it gets 7..9 it covers 5..9 as well, and has jumped.
+these; if it gets 7..9 it covers 5..9 as well, and has jumped. What a trim may have taken away
+before the read was over is not covered: the floor is that of the place, and of the read.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from jepsen_tests.checkers.coverage import Coverage
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.history import NEVER, Kind, Op
 
 REPLIED: Final = 1
 """An acknowledgement names it."""
@@ -130,13 +133,44 @@ class PlaceLog:
         self.others: dict[tuple[int, str], Spot] = {}
         self.corrupt: dict[int, int] = {}
         """Offsets where damaged bytes were served, and the row."""
-        self.floor = 0
-        """Below it values may be gone: the highest minimum, or offset asked of a trim."""
+        self._floors: list[tuple[int, int]] = []
+        """From which row on values below which offset may be gone, both growing."""
         self.polled = Coverage()
         self.finally_read = Coverage()
         self.finally_asked = 0
         """The row in which the first final read was invoked, even if it gave nothing; 0: none."""
+        self.finally_over = 0
+        """The row in which the last final read was over; 0: none."""
+        self.final_end = 0
+        """One above the highest offset at which a final read stood."""
         self._known: list[int] | None = None
+
+    def trim(self, row: int, offset: int) -> None:
+        """Note that from a row on values below an offset may be gone; rows in their order."""
+        if offset > self.floor_at(NEVER):
+            self._floors.append((row, offset))
+
+    def floor_at(self, row: int) -> int:
+        """Return below which offset values may have been gone before a row."""
+        if not self._floors:
+            return 0
+        at = bisect_left(self._floors, row, key=itemgetter(0))
+        return self._floors[at - 1][1] if at else 0
+
+    @property
+    def floor(self) -> int:
+        """Below it values may be gone in the end: for the last final read, if there is one."""
+        return self.floor_at(self.finally_over or NEVER)
+
+    def cover(self, start: int, end: int, row: int, means: int) -> None:
+        """Note that a read went through offsets: what was not trimmed by its end it had to show."""
+        start = max(start, self.floor_at(row))
+        if means & POLLED:
+            self.polled.add(start, end)
+        if means & FINAL:
+            self.finally_read.add(start, end)
+            self.final_end = max(self.final_end, end)
+            self.finally_over = max(self.finally_over, row)
 
     def known(self) -> list[int]:
         """Return all offsets that hold something, in order."""

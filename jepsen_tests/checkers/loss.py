@@ -42,8 +42,14 @@ def acknowledged_loss(view: View) -> Judgement:
 
 
 def _may_be_gone(sent: Sent) -> bool:
-    """Say whether a value may have been trimmed; also one of which nobody knows where it stands."""
-    return sent.lowest < sent.place.floor if sent.lowest >= 0 else sent.place.may_hide
+    """Say whether a value may have been trimmed before any final read could show it.
+
+    Also one of which nobody knows where it stands.
+    """
+    place = sent.place
+    if sent.lowest < 0:
+        return place.may_hide
+    return sent.lowest < place.floor and sent.lowest not in place.finally_read
 
 
 def _is_judged(sent: Sent) -> bool:
@@ -119,7 +125,8 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
 
 
 def _is_demanded(sent: Sent, drain: _Drain, final_row: int) -> bool:
-    if not sent.counts or sent.lowest < sent.place.floor or sent.lowest in sent.place.corrupt:
+    floor = sent.place.floor_at(drain.op.done)
+    if not sent.counts or sent.lowest < floor or sent.lowest in sent.place.corrupt:
         return False
     return sent.lowest < drain.end or sent.known_row < final_row
 
@@ -136,7 +143,7 @@ def lost_write(view: View) -> Judgement:
     for value, sent in view.log.sent.items():
         place = sent.place
         looked_at += 1
-        if sent.seen & POLLED or not sent.counts or sent.highest < place.floor:
+        if sent.seen & POLLED or not sent.counts:
             continue
         if sent.highest in place.corrupt or sent.highest not in place.polled:
             continue
@@ -174,7 +181,7 @@ def unseen(view: View) -> Judgement:
                 "unseen",
                 f"{place.name}: {value} {sent.where}, "
                 f"{'read before' if sent.read_row else 'which nobody ever read'}, is not in the "
-                f"final reads, which end at {place.finally_read.end}",
+                f"final reads, which end at {place.final_end}",
                 sent.rows(),
             )
     judgement.facts |= {"looked_at": looked_at, "acknowledged_too_late": later}
@@ -188,6 +195,6 @@ def _is_unseen(place: PlaceLog, sent: Sent) -> bool:
         return not sent.read_row
     if sent.lowest < 0:
         return not place.is_finally_whole  # else it is C1's
-    if sent.lowest >= place.finally_read.end:
+    if sent.lowest >= place.final_end:
         return sent.lowest not in place.corrupt
     return sent.lowest not in place.finally_read and not sent.read_row

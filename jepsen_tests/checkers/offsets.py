@@ -120,7 +120,6 @@ def _is_torn(place: PlaceLog, batch: list[Sent], base: int) -> bool:
 def _holes(place: PlaceLog, judgement: Judgement) -> None:
     known = place.known()
     for start, end in place.finally_read.ranges():
-        start = max(start, place.floor)
         at, expected = bisect_left(known, start), start
         while expected < end:
             found = min(known[at], end) if at < len(known) else end

@@ -62,7 +62,7 @@ class Readers:
                 internal = before == op.done
                 self.jumps.append(Jump(op, before, name, expected, offset, internal))
             self._log.take_run(run, op.done, means)
-            self._cover(name, min(offset, expected), end, means)
+            self._log.places[name].cover(min(offset, expected), end, op.done, means)
             positions[name] = end, op.done
         self.runs += len(op.result)
         if means & FINAL:
@@ -73,26 +73,20 @@ class Readers:
         for name in names:
             place = self._log.places[name]
             place.finally_asked = place.finally_asked or op.i
+            place.finally_over = max(place.finally_over, op.done)
 
     def _drained(self, op: Op) -> None:
         means = DRAINED | FINAL if self._is_final(op) else DRAINED
-        position = self._log.places[op.k].floor
+        position = self._log.places[op.k].floor_at(op.done)
         for run in op.result:
             name, offset, values = run
             end = offset + len(values)
             self._log.take_run(run, op.done, means)
-            self._cover(name, min(offset, position), end, means)
+            self._log.places[name].cover(min(offset, position), end, op.done, means)
             position = max(position, end)
         self.runs += len(op.result)
         if means & FINAL:
             self._finally_asked([op.k], op)
-
-    def _cover(self, name: str, start: int, end: int, means: int) -> None:
-        place = self._log.places[name]
-        if means & POLLED:
-            place.polled.add(start, end)
-        if means & FINAL:
-            place.finally_read.add(start, end)
 
     def _is_final(self, op: Op) -> bool:
         return self._log.final_row is not None and op.i > self._log.final_row

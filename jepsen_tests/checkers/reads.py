@@ -41,7 +41,7 @@ def polls(view: View) -> Judgement:
 def _skipped(place: PlaceLog, jump: Jump) -> int | None:
     """Return the first offset jumped over that is known to hold something."""
     known = place.known()
-    at = bisect_left(known, max(jump.expected, place.floor))
+    at = bisect_left(known, max(jump.expected, place.floor_at(jump.op.done)))
     return known[at] if at < len(known) and known[at] < jump.offset else None
 
 
@@ -74,14 +74,14 @@ def committed_visibility(view: View) -> Judgement:
 def _unread(place: PlaceLog, judgement: Judgement) -> None:
     replaced = {offset for (offset, _), spot in place.others.items() if spot.seen & FINAL}
     for offset, spot in place.spots.items():
-        if spot.seen & FINAL or not spot.seen & READ or offset < place.floor:
+        if spot.seen & FINAL or not spot.seen & READ:
             continue
         if offset in replaced or offset in place.corrupt or offset not in place.finally_read:
             continue
         judgement.add(
             "un-read",
             f"{place.name}: {spot.value} was read at offset {offset}, and is not there in the "
-            f"final reads, which reach {place.finally_read.end}",
+            f"final reads, which reach {place.final_end}",
             (spot.row, spot.read_row),
         )
 
@@ -169,9 +169,9 @@ def _unreached(place: PlaceLog, ops: list[Op], judgement: Judgement) -> None:
     """Name a maximum, known before the final reads, above all that they or anything else shows."""
     before = [op for op in ops if op.done < place.finally_asked]
     highest = max(before, key=lambda op: op.result[1], default=None)
-    if highest is None or not place.finally_read:
+    if highest is None or not place.final_end:
         return
-    end = max(place.finally_read.end, place.floor)
+    end = max(place.final_end, place.floor)
     known = place.known()
     at = bisect_left(known, end)
     is_loss = at < len(known) and known[at] < highest.result[1]  # C3's

@@ -107,9 +107,8 @@ class View:
     @cached_property
     def _read_logs(self) -> tuple[LogView, Readers]:
         log = LogView(self.final_row)
-        for name, floor in self._floors():
-            place = log.places[name]
-            place.floor = max(place.floor, floor)
+        for row, name, floor in sorted(self._floors()):
+            log.places[name].trim(row, floor)
         for op in self.ops("send", "resend", "zombie-send"):
             log.take_send(op)
         readers = Readers(log)
@@ -119,15 +118,16 @@ class View:
             sent.settle()
         return log, readers
 
-    def _floors(self) -> Iterator[tuple[str, int]]:
+    def _floors(self) -> Iterator[tuple[int, str, int]]:
+        """Yield row, place and offset: from when on values below may be gone."""
         for op in self.ops("trim"):
             if op.outcome is not Kind.FAIL:
-                yield op.k, op.asked
+                yield op.i, op.k, op.asked
             if op.is_ok:
-                yield op.k, op.result
+                yield op.i, op.k, op.result
         for op in self.ops("bounds"):
-            if op.is_ok:
-                yield op.k, op.result[0]
+            if op.is_ok and op.result[0]:
+                yield op.i, op.k, op.result[0]
 
 
 def seconds(ns: int) -> float:
