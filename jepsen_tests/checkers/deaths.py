@@ -1,31 +1,40 @@
 """Which members ended by themselves without a fault that may rightly end them.
 
-A fault excuses the members that it hit, and no longer than it troubles them. What fails while it is
-in force does so until it was healed; a death is found at the next look, which is that heal, or,
-where it was under way then, the one after: the excuse of a fault that was healed serves once.
-Damage lies in a folder until somebody reads it, however long that takes; it is gone when the member
-is seen in another life than that of the damage: its folder was set aside, or wiped, or it began a
-new life in the same folder, because the damage had made it forget a promise.
+A fault excuses the members that it hit, and no more deaths than it explains. What lasts (a full or
+hanging disk, too little memory) may end every life of the process while it is in force. What
+happens once (a sync that fails, a power cut) may end one. A death is found at the next look, which
+is the heal, or, where it was under way then, the one after: so a fault that was healed excuses one
+more, of the life that it troubled, not of a later one.
+Damage lies in a folder until somebody reads it, however long that takes; one death comes of each
+damage, as far as the member lived in that folder: it is gone when the member is seen in another
+life than that of the damage (its folder was set aside, or wiped, or it began a new life in the same
+folder, because the damage had made it forget a promise), and when it ended because it found it.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import HEAL, Fault, Kind, Op, Row
 
-MAY_END: Final = (
-    "failing-sync", "hung-sync", "full-disk", "power-cut", "next-quorum", "starve",
-)  # fmt: skip
-"""How faults begin after which a member may rightly end: its disk or memory failed it."""
+LASTS: Final = ("hung-sync", "full-disk", "starve")
+"""How faults begin that may rightly end each life of a member that they trouble."""
+HAPPENS: Final = ("failing-sync", "power-cut", "next-quorum")
+"""The same of those that do so once."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
 """The same of those that leave something in its folder which it may find at any later time."""
 REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped")
 """How faults begin after which the member may live in another folder."""
+ENDS: Final = (*DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first")
+"""How faults begin that end the processes of those whom they name: a new life begins."""
+FOUND: Final = "exit 65"
+"""How one ends that found damage; its folder is set aside."""
 _FORGETFUL: Final = re.compile(r"([\w.-]+) forgot\b")
 """Whom of several a next-quorum hit in its disk; the others stood still."""
+_ENDED: Final = re.compile(r"([\w.-]+) (?:killed|wiped)\b")
+"""Whose process of several a fault ended; the others were slow, or alone with it."""
 
 
 def unexcused_deaths(view: View) -> Iterator[Row]:
@@ -34,8 +43,7 @@ def unexcused_deaths(view: View) -> Iterator[Row]:
     for op in view.ops("status"):
         if op.is_ok:
             statuses[op.node].append(op)
-    faults = [fault for fault in view.faults if fault.name.startswith((*MAY_END, *REPLACES))]
-    earlier: defaultdict[str, list[int]] = defaultdict(list)
+    members: dict[str, _Member] = {}
     healed = 0
     for row in view.history.faults:
         if row.type is not Kind.OK:
@@ -43,17 +51,74 @@ def unexcused_deaths(view: View) -> Iterator[Row]:
         if row.f == HEAL:
             healed = row.t
         elif row.f == "died":
-            hits = [each for each in faults if each.start < row.t and _hit(each, row.k, view)]
-            excuses = (
-                _lies_there(fault, row.t, statuses[row.k], hits, earlier[row.k])
-                if fault.name.startswith(DAMAGES)
-                else _troubles(fault, row.t, healed, earlier[row.k])
-                for fault in hits
-                if fault.name.startswith((*MAY_END, *DAMAGES))
-            )
-            if not any(excuses):
+            member = members.get(row.k)
+            if member is None:
+                member = members[row.k] = _Member(view, row.k, statuses[row.k])
+            if not member.excuses(row, healed):
                 yield row
-            earlier[row.k].append(row.t)
+
+
+class _Member:
+    """The faults that hit a member, and how many of its deaths they have explained."""
+
+    def __init__(self, view: View, node: str, statuses: list[Op]) -> None:
+        hits = [fault for fault in view.faults if _hit(fault, node, view)]
+        # What lasts comes first: while it does it is not used up.
+        self._faults = [
+            fault for kinds in (LASTS, HAPPENS) for fault in hits if fault.name.startswith(kinds)
+        ]
+        self._damages = [fault for fault in hits if fault.name.startswith(DAMAGES)]
+        self._replaced = [fault for fault in hits if fault.name.startswith(REPLACES)]
+        self._ended = [fault.start for fault in hits if _ends(fault, node)]
+        self._statuses = statuses
+        self._deaths: list[int] = []
+        self._used: set[int] = set()
+        """Rows of faults that explain no more."""
+
+    def excuses(self, row: Row, healed: int) -> bool:
+        """Say whether something explains a death that nothing before it had to explain."""
+        died = row.t
+        # Those first that would not serve for a later one.
+        found = self._first(self._faults, lambda fault: self._troubles(fault, died, healed))
+        found = found or self._first(self._damages, lambda fault: self._lies_there(fault, died))
+        if found is not None and not (found.name.startswith(LASTS) and found.end >= died):
+            self._used.add(found.row)
+        if row.err == FOUND:
+            self._used |= {fault.row for fault in self._damages if fault.start < died}
+        self._deaths.append(died)
+        return found is not None
+
+    def _first(self, faults: list[Fault], explains: Callable[[Fault], bool]) -> Fault | None:
+        left = (fault for fault in faults if fault.row not in self._used)
+        return next((fault for fault in left if explains(fault)), None)
+
+    def _troubles(self, fault: Fault, died: int, healed: int) -> bool:
+        """Say whether a fault was in force, or healed by the last heal and the life is the same."""
+        if fault.start >= died or fault.end < healed:
+            return False
+        return fault.end >= died or not any(
+            fault.end < other < died for other in (*self._deaths, *self._ended)
+        )
+
+    def _lies_there(self, fault: Fault, died: int) -> bool:
+        """Say whether damage may lie in the folder still: no two lives of it were seen.
+
+        The last life that was seen before was not that of the damage, perhaps, when a fault or a
+        death since then may have given the member another folder and nobody looked.
+        """
+        start = fault.start
+        if start >= died:
+            return False
+        lives = {
+            op.result["incarnation"] for op in self._statuses if start < op.began < op.ended < died
+        }
+        before = next((op for op in reversed(self._statuses) if op.ended <= start), None)
+        if before is not None and not (
+            any(before.began < death < start for death in self._deaths)
+            or any(_may_replace(other, before.began, start) for other in self._replaced)
+        ):
+            lives.add(before.result["incarnation"])
+        return len(lives) <= 1
 
 
 def _hit(fault: Fault, node: str, view: View) -> bool:
@@ -61,34 +126,14 @@ def _hit(fault: Fault, node: str, view: View) -> bool:
     return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
 
 
-def _troubles(fault: Fault, died: int, healed: int, earlier: list[int]) -> bool:
-    """Say whether a fault was in force, or healed by the last heal and no death found since."""
-    return fault.end >= died or (
-        fault.end >= healed and not any(fault.end < before for before in earlier)
-    )
-
-
-def _lies_there(
-    fault: Fault, died: int, statuses: list[Op], hits: list[Fault], earlier: list[int]
-) -> bool:
-    """Say whether damage may lie in the folder still: no two lives of it were seen.
-
-    The last life that was seen before was not that of the damage, perhaps, when a fault or a death
-    since then may have given the member another folder and nobody looked.
-    """
-    lives = {
-        op.result["incarnation"] for op in statuses if fault.start < op.began and op.ended < died
-    }
-    before = next((op for op in reversed(statuses) if op.ended <= fault.start), None)
-    if before is not None and not (
-        any(before.began < death < fault.start for death in earlier)
-        or any(_may_replace(other, before.began, fault.start) for other in hits)
-    ):
-        lives.add(before.result["incarnation"])
-    return len(lives) <= 1
+def _ends(fault: Fault, node: str) -> bool:
+    """Say whether a fault certainly ended this member's process."""
+    ended = _ENDED.search(fault.targets)
+    named = {ended[1]} if ended else set(re.findall(r"[\w.-]+", fault.targets))
+    return fault.name.startswith(ENDS) and node in named
 
 
 def _may_replace(fault: Fault, since: int, until: int) -> bool:
     """Say whether a fault may replace the folder between two moments: damage does when found."""
     lasts = fault.end > since or fault.name.startswith(DAMAGES)
-    return fault.name.startswith(REPLACES) and fault.start < until and lasts
+    return fault.start < until and lasts
