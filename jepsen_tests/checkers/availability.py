@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.deaths import unexcused_deaths
 from jepsen_tests.checkers.judgement import Judgement
+from jepsen_tests.checkers.majority import time_within, without_majority
 from jepsen_tests.checkers.view import NS, View, seconds
 from jepsen_tests.history import Fault, Op
 
@@ -44,7 +45,8 @@ def recovery_time(view: View) -> Judgement:
     group recovered from the first are a chain: it is measured from that one's longest wait on.
     Their budgets are added, with those of what was in force or not recovered from when that wait
     began. But quiet times, with nothing in force, do not add up to more than the largest of them:
-    so that a group that never recovers is not excused by the next fault for ever. A fault after
+    so that a group that never recovers is not excused by the next fault for ever. Time in which
+    faults took the majority away that none of them takes alone is not counted. A fault after
     which nobody wrote again tells nothing. Figures: median and worst per class, and the
     longest time without an acknowledged send, per place and overall.
     """
@@ -92,6 +94,7 @@ def recoveries(view: View) -> list[Recovery]:
 
 def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> None:
     budgets: dict[str, float] = view.header.notes.get("budgets", {})
+    lost = without_majority(view)
     faults = sorted(view.faults, key=lambda fault: fault.start)
     # Until when each troubles the group: healed, and recovered from. So long at least, from it on
     # or from an earlier one; what nobody wrote after stands last.
@@ -106,22 +109,27 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
         together = [faults[at] for at in places]
         if not all(fault.name in budgets for fault in together):
             continue
-        budget = _budget(together, head, budgets)
-        if head.took > budget:
+        away = time_within(lost, head.since, head.ended)
+        budget = _budget(together, head, budgets, away)
+        if round(head.took - away / NS, 3) > budget:
             more = f" and {len(together) - 1} more with it" if len(together) > 1 else ""
+            beside = f" beside {seconds(away)} s without a majority" if away else ""
             rows = [fault.row for fault in together[:FAULTS_SHOWN]]
             judgement.add(
                 "too-slow",
                 f"{head.fault.name} {head.fault.targets}{more}: no write that began later was "
-                f"acknowledged for {head.took} s; the budget is {budget} s",
+                f"acknowledged for {head.took} s; the budget is {budget} s{beside}",
                 (*rows, head.first.i, head.first.done) if head.first else rows,
             )
 
 
-def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float]) -> float:
-    """Return all budgets together, but beside the time with faults in force only the largest."""
+def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float], away: int) -> float:
+    """Return all budgets together, but beside the time with faults in force only the largest.
+
+    `away` ns of that time have no majority, and need no budget.
+    """
     each = [budgets[fault.name] for fault in together]
-    in_force, at = 0, head.since
+    in_force, at = -away, head.since
     for fault in together:
         end = min(fault.end, head.ended)
         in_force += max(0, end - max(at, fault.start))

@@ -253,7 +253,7 @@ def one_more_fault_when_all_is_over_excuses_nothing() -> Story:
 
 @shows("too-slow")
 def too_long_after_the_last_of_several_faults() -> Story:
-    story = Story(budgets={"kill": 0.5, "pause": 0.5}).fault("kill").wait(400).fault("pause", "n2")
+    story = Story(budgets={"kill": 0.5, "pause": 0.5}).fault("kill").wait(400).fault("pause")
     return story.begin_send(1, "1-1").wait(1500).end(1, [0, 1])
 
 

@@ -1,12 +1,16 @@
 """C17: how long nobody could write after a fault, against what is written out naively."""
 
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jepsen_tests.checkers.availability import recoveries
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import NEMESIS, Fault, History, Kind, Op
-from tests.unit.jepsen.stories import MS, Story, judged
+from tests.unit.jepsen.member_anomalies import status
+from tests.unit.jepsen.stories import MS, NODES, Story, judged, texts_of
 
 BUDGETS = {"kill": 0.010, "pause": 0.020, "isolate": 0.0}
 
@@ -20,7 +24,7 @@ def troubled(draw: st.DrawFn) -> Story:
     for number in range(draw(st.integers(1, 30))):
         match draw(st.integers(0, 6)):
             case 0 | 1 if begun:
-                story.row(NEMESIS, Kind.OK, begun, "n1")
+                story.row(NEMESIS, Kind.OK, begun, draw(st.sampled_from(NODES)))
                 begun = ""
             case 0 | 1:
                 begun = draw(st.sampled_from(sorted(BUDGETS)))
@@ -60,6 +64,17 @@ def in_force(faults: list[Fault], start: int, end: int) -> float:
     )
 
 
+def without_majority(faults: list[Fault], start: int, end: int) -> float:
+    """Count the milliseconds in which two members are away, each by faults of its own."""
+    return (
+        sum(
+            len({each.targets for each in faults if each.done <= ms * MS < each.end} - {""}) > 1
+            for ms in range(start // MS, end // MS)
+        )
+        / 1000
+    )
+
+
 def too_slow(history: History, faults: list[Fault]) -> list[int]:
     """Return of each chain that took too long the first row that shows it."""
     found: list[int] = []
@@ -79,8 +94,9 @@ def too_slow(history: History, faults: list[Fault]) -> list[int]:
             and (each.end > since or (each.row in told and waits[each.row][1] > since))
         ]  # fmt: skip
         each = [BUDGETS[one.name] for one in together]
-        budget = min(sum(each), in_force(together, since, end) + max(each))
-        if round((end - since) / 1e9, 3) > round(budget, 3):
+        away = without_majority(faults, since, end)
+        budget = min(sum(each), in_force(together, since, end) - away + max(each))
+        if round((end - since) / 1e9 - away, 3) > round(budget, 3):
             row = together[0].row
             found.append(min(row, first.i) if first else row)
     return found
@@ -123,3 +139,60 @@ def test_what_comes_before_a_beginning_of_many_acts_and_after_it_is_not_added() 
     story.row(NEMESIS, Kind.OK, "kill", "n1")
     history = story.wait(40).send(1, "1-9", 9).history()
     assert not judged(history)["C17"].findings
+
+
+SLOW = {"transfer": 25.5, "isolate": 10.0, "pause": 10.0, "pause-majority": 30.0}
+
+
+def held_up(quarantined: tuple[str, ...], cut_off: str = "", seconds: int = 51) -> Story:
+    """Leadership is handed round while nobody can lead, and for that long."""
+    story = Story(budgets=SLOW)
+    for node in NODES:
+        role = "quarantined" if node in quarantined else "follower"
+        story.on(node, "status", status(role))
+    if cut_off:
+        story.fault("isolate", cut_off)
+    story.fault("transfer", "n1").lose(1, "1-1").wait(seconds * 1000)
+    story.fault("heal", "").wait(8_000)
+    for node in NODES:
+        story.on(node, "status", status("leader" if node == "n1" else "follower"))
+    return story.send(2, "2-1", 0)
+
+
+def test_faults_that_take_the_majority_away_together_are_no_slowness() -> None:
+    history = held_up(("n1", "n2"), "n3").history()
+    assert not judged(history)["C17"].findings, texts_of(history)
+    history = held_up(("n2",), "n3").history()
+    assert not judged(history)["C17"].findings, texts_of(history)
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "cut_off"),
+    [
+        ((), "n3"),  # two of three are a majority
+        (("n3",), "n3"),  # the same one twice
+        (("n1", "n2"), ""),  # nothing is in force that keeps them there
+    ],
+)
+def test_what_leaves_a_majority_excuses_nothing(quarantined: tuple[str, ...], cut_off: str) -> None:
+    assert judged(held_up(quarantined, cut_off).history())["C17"].kinds() == {"too-slow"}
+
+
+def test_after_the_majority_is_back_the_budget_holds() -> None:
+    story = held_up(("n1", "n2"), "n3", 100)
+    del story.rows[-2:]
+    history = story.wait(40_000).lose(3, "3-1").send(2, "2-1", 0).history()
+    [finding] = judged(history)["C17"].findings
+    assert re.search(r"budget is 25.50\d s beside 100.00\d s without a majority$", finding.text)
+
+
+def test_a_fault_that_takes_it_alone_has_that_in_its_budget() -> None:
+    story = Story(budgets=SLOW).fault("pause-majority", "n1,n2").fault("isolate", "n3")
+    story.lose(1, "1-1").wait(41_000).fault("heal", "").send(2, "2-1", 0)
+    assert judged(story.history())["C17"].kinds() == {"too-slow"}
+
+
+def test_a_quarantine_ends_when_the_member_says_so() -> None:
+    story = Story(budgets=SLOW).on("n1", "status", status("quarantined"))
+    story.on("n1", "status", status()).fault("isolate", "n3").lose(1, "1-1").wait(11_000)
+    assert judged(story.send(2, "2-1", 0).history())["C17"].kinds() == {"too-slow"}
