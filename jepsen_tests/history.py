@@ -14,8 +14,10 @@ the line before; so an edited, missing or doubled line is named.
 An operation is a row `invoke` and at most one of `ok`, `fail` (certainly did not happen) or `info`
 (may have happened, or may still happen); one without is `info`. A process does one operation at a
 time. After an `info` a process number is not used again: whatever it did is concurrent with all
-that follows. A *place* is "topic/queue". Values are unique: "<process>-<counter>"; a resend alone
-has those of a send before it, all of them, to the same place.
+that follows; who goes on names it in the first row of its own (`before`).
+
+A *place* is "topic/queue". Values are unique: "<process>-<counter>"; a resend alone has those of a
+send before it, all of them, to the same place.
 
     f         k              v of invoke              v of ok
     send      place          [value, ...]             [offset of the first, term or 0], or
@@ -125,6 +127,8 @@ class Row(msgspec.Struct, omit_defaults=True, gc=False, forbid_unknown_fields=Tr
     after the other, by whatever processes, in the order of their rows."""
     node: str = ""
     err: str = ""
+    before: int = -1
+    """In the first row of a process: whose work it goes on with, under another number."""
 
 
 class _End(msgspec.Struct):
@@ -155,6 +159,10 @@ class Op(msgspec.Struct, gc=False):
     key: str = ""
     node: str = ""
     err: str = ""
+    over: int = NEVER
+    """When it was said to have ended, also with an unknown outcome; NEVER: nobody said so."""
+    before: int = -1
+    """Of a process's first: the process that went on as this one."""
 
     @property
     def is_ok(self) -> bool:
@@ -344,7 +352,7 @@ class Pairing:
                 return f"process {row.p} invokes {row.f} while its {op.f} of row {op.i} goes on"
             op = Op(
                 i=row.i, done=0, p=row.p, f=row.f, k=row.k, asked=row.v, began=row.t, ended=NEVER,
-                outcome=Kind.INFO, key=row.key, node=row.node,
+                outcome=Kind.INFO, key=row.key, node=row.node, before=row.before,
             )  # fmt: skip
             self._pending[row.p] = op
             self._ops.append(op)
@@ -354,6 +362,7 @@ class Pairing:
         del self._pending[row.p]
         op.done, op.outcome, op.result, op.err = row.i, row.type, row.v, row.err
         op.node = row.node or op.node
+        op.over = row.t
         if row.type is not Kind.INFO:
             op.ended = row.t
         return ""

@@ -53,12 +53,22 @@ class Recorder:
         self.nemesis("phase", name, Kind.OK)
 
     def invoke(
-        self, p: int, f: str, k: str = "", v: Any = None, *, key: str = "", node: str = ""
+        self,
+        p: int,
+        f: str,
+        k: str = "",
+        v: Any = None,
+        *,
+        key: str = "",
+        node: str = "",
+        before: int = -1,
     ) -> None:
         """Note that a process begins an operation."""
-        self._writer.append(
-            Row(i=0, t=self.now(), p=p, type=Kind.INVOKE, f=f, k=k, v=v, key=key, node=node)
-        )
+        row = Row(
+            i=0, t=self.now(), p=p, type=Kind.INVOKE, f=f, k=k, v=v, key=key, node=node,
+            before=before,
+        )  # fmt: skip
+        self._writer.append(row)
 
     def end(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, err: str = "") -> None:
         """Note how it ended."""
@@ -79,9 +89,14 @@ class Process:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.number = recorder.new_process()
+        self._before = -1
+        """Whom its next operation names as the one that it was."""
+        self._is_known = False
 
     def renew(self) -> None:
         """Be another process from now on."""
+        if self._is_known:
+            self._before, self._is_known = self.number, False
         self.number = self.recorder.new_process()
 
     async def do(
@@ -102,7 +117,8 @@ class Process:
         answers, nobody knows what happened. Only CancelledError passes through.
         """
         recorder, p = self.recorder, self.number
-        recorder.invoke(p, f, k, v, key=key, node=node)
+        recorder.invoke(p, f, k, v, key=key, node=node, before=self._before)
+        self._before, self._is_known = -1, True
         try:
             result = await call()
             written = shown(result)

@@ -163,6 +163,7 @@ class Row(Protocol):
     k: str
     v: Any
     node: str
+    before: int
 
     @property
     def type(self) -> str:
@@ -197,6 +198,8 @@ class Shapes:
         shape = SHAPES.get(row.f)
         if shape is None:
             return f"f is {_shown(row.f)}, allowed are {_names(row.f, SHAPES)}"
+        if row.before != -1 and (wrong := self._wrong_of_before(row)):
+            return wrong
         if row.type == "invoke":
             self._asked[row.p] = row.k, row.node
             return self._wrong_of_invocation(row, shape)
@@ -208,6 +211,15 @@ class Shapes:
         if row.type != "ok":
             return _unlike("v", row.v, NOTHING, row)
         return _unlike("v", row.v, shape.found, row) or self._wrong_of_result(row)
+
+    def _wrong_of_before(self, row: Row) -> str:
+        is_first = row.type == "invoke" and row.p not in self._asked
+        if is_first and row.before in self._asked:
+            return ""
+        return (
+            f"before of {row.f} ({row.type}) is {row.before}, allowed is in a process's first row "
+            "a process of earlier rows"
+        )
 
     def _wrong_of_result(self, row: Row) -> str:
         if row.f in ("send", "zombie-send") and row.v[0] is None and row.v[1]:

@@ -7,6 +7,7 @@ view, so that the logs are read once.
 from typing import Final
 
 from jepsen_tests.checkers.availability import liveness, recovery_time
+from jepsen_tests.checkers.clients import clients_get_on
 from jepsen_tests.checkers.contents import aborted_read, phantoms
 from jepsen_tests.checkers.judgement import Checker, Judgement
 from jepsen_tests.checkers.loss import acknowledged_loss, lost_write, unseen
@@ -101,6 +102,11 @@ CHECKERS: Final = (
     Checker(
         "C20", "resources", "members' memory, files and threads return to their baseline",
         ("not-returned",), resources,
+    ),
+    Checker(
+        "C21", "clients get on",
+        "every call ends, every client that goes on trying succeeds, every place is open again",
+        ("hung", "starved", "shut-out"), clients_get_on,
     ),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jepsen_tests.checkers.clients import clients_of
 from jepsen_tests.history import Kind, Op
 from tests.unit.jepsen.injections import Broken, names
 from tests.unit.jepsen.model import FAULTS
@@ -107,14 +108,47 @@ def take_too_long(b: Broken) -> bool:
     return bool(faults)
 
 
-@names("not-live")
-def take_no_writes_in_the_end(b: Broken) -> bool:
+def _take_no_writes(b: Broken, after: int) -> None:
     place = b.random.choice(["t/0", "t/1", "u/0"])
     for op in b.of("send", "resend"):
-        if op.k == place and op.i > b.final and op.done:
+        if op.k == place and op.i > after and op.done:
             row: Any = b.row(op)
             row.type, row.v, row.err = Kind.INFO, None, "DEADLINE"
+
+
+@names("not-live", may="shut-out")
+def take_no_writes_in_the_end(b: Broken) -> bool:
+    _take_no_writes(b, b.final)
     return True
+
+
+@names("shut-out", "not-live")
+def take_no_writes_after_the_heal(b: Broken) -> bool:
+    _take_no_writes(b, max(row.i for row in b.rows if row.f == "heal"))
+    return True
+
+
+@names("hung")
+def let_a_call_hang(b: Broken) -> bool:
+    op = b.pick([op for op in b.ops if op.outcome is Kind.INFO and op.done])
+    if op:
+        b.row(op).err = "CANCELLED: the run is over"
+        for row in b.rows[op.done - 1 :]:
+            row.t += 60 * 1_000_000_000
+        b.story.wait(60_000)
+    return bool(op)
+
+
+@names("starved")
+def let_a_consumer_fail_always(b: Broken) -> bool:
+    clients = clients_of(op for op in b.ops if op.i < b.final)
+    for ops in clients.values():
+        if {op.f for op in ops} <= {"poll", "assign", "crash"} and len(ops) > 15:
+            for op in ops:
+                row: Any = b.row(op)
+                row.type, row.v, row.err = Kind.FAIL, None, "NOT_LEADER"
+            return True
+    return False
 
 
 @names("not-converged")

@@ -74,6 +74,7 @@ class World:
     term: int = 1
     values: int = 0
     busy: dict[int, Doing] = field(default_factory=dict[int, Doing])
+    begun: set[int] = field(default_factory=set[int])
     late: list[Effect] = field(default_factory=list[Effect])
     retries: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
     processes: list[int] = field(default_factory=lambda: list(range(SLOTS)))
@@ -169,7 +170,9 @@ class World:
                 [8, 2, 5, 3, 2, 1, 2],
             )[0]  # fmt: skip
         f, k, v, effect, more = begin(p)
-        self.story.invoke(p, f, k, v, **more)
+        before = p - SLOTS if p >= SLOTS and p not in self.begun else -1
+        self.begun.add(p)
+        self.story.invoke(p, f, k, v, before=before, **more)
         self.busy[slot] = Doing(p, f, effect)
 
     # Operations: function, key, value, effect, more of the row.

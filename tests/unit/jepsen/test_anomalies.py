@@ -6,10 +6,11 @@ import pytest
 
 from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.checkers.judgement import FINDINGS_MAX, Valid
-from tests.unit.jepsen import member_anomalies
+from tests.unit.jepsen import client_anomalies, member_anomalies
 from tests.unit.jepsen.anomalies import STORIES
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
 
+assert client_anomalies, "it registers its stories"
 assert member_anomalies, "it registers its stories"
 
 
