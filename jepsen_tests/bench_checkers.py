@@ -53,7 +53,7 @@ class Model:
         self._writer = writer
         self._sent = 0
 
-    def row(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, **more: str) -> None:
+    def row(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, **more: Any) -> None:
         """Write a row, some microseconds after the last one."""
         self.t += self.random.randrange(1000, 200_000)
         self._writer.append(Row(0, self.t, p, kind, f, k, v, **more))
@@ -131,6 +131,11 @@ class Model:
             "first": 1, "last": self._sent, "incarnation": 1,
         }  # fmt: skip
 
+    def entries(self) -> dict[str, Any]:
+        """Return what each member holds: its last entry, the others are trimmed."""
+        at = self._sent
+        return {"first": at, "terms": [3], "crcs": [at], "applied": at, "digest": "aa"}
+
     def poll(self, p: int, places: list[str]) -> list[list[Any]]:
         """Return what is new in up to four places of a consumer, and move on."""
         positions = self.positions.setdefault(p, dict.fromkeys(places, 0))
@@ -191,6 +196,10 @@ def _final(model: Model) -> None:
     for node in NODES:
         model.invoke(p, "status", node=node)
         model.row(p, Kind.OK, "status", v=model.status("leader" if node == "n1" else node))
+        model.invoke(p, "entries", node=node)
+        model.row(p, Kind.OK, "entries", v=model.entries())
+        model.invoke(p, "resources", node=node)
+        model.row(p, Kind.OK, "resources", v={"rss": 100_000_000, "files": 40, "threads": 12})
 
 
 def _runs(place: str, log: list[str]) -> Iterator[list[list[Any]]]:

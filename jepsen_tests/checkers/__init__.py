@@ -9,7 +9,7 @@ from typing import Final
 from jepsen_tests.checkers.availability import liveness, recovery_time
 from jepsen_tests.checkers.clients import clients_get_on
 from jepsen_tests.checkers.contents import aborted_read, phantoms
-from jepsen_tests.checkers.judgement import Checker, Judgement
+from jepsen_tests.checkers.judgement import ALWAYS, Checker, Judgement, Valid
 from jepsen_tests.checkers.loss import acknowledged_loss, lost_write, unseen
 from jepsen_tests.checkers.offsets import duplicates, inconsistent_offsets, offset_arithmetic
 from jepsen_tests.checkers.order import key_order, real_time_order
@@ -22,59 +22,64 @@ from jepsen_tests.history import History, uncollected
 
 __all__ = ["CHECKERS", "CheckerCrashed", "judge"]
 
+SENDS: Final = ("send", "resend")
+POLLS: Final = ("poll",)
+REGISTERS: Final = ("commit", "reset", "committed", "set", "get")
+NEVER: Final[tuple[str, ...]] = ()
+"""Whether there is something to look at does not follow from what a run is to do."""
 CHECKERS: Final = (
     Checker(
         "C1", "acknowledged loss",
         "every acknowledged or proven value is in the final reads, on every node",
-        ("lost", "lost-on-node"), acknowledged_loss,
+        ("lost", "lost-on-node"), acknowledged_loss, SENDS,
     ),
     Checker(
         "C2", "lost write", "no such value lies where consumers went without any having got it",
-        ("lost-write",), lost_write,
+        ("lost-write",), lost_write, SENDS,
     ),
     Checker(
         "C3", "unseen", "what was acknowledged has been read when the final phase is over",
-        ("unseen",), unseen,
+        ("unseen",), unseen, SENDS,
     ),
     Checker(
         "C4", "inconsistent offsets", "an offset of a place holds one value over all sources",
-        ("inconsistent-offset",), inconsistent_offsets,
+        ("inconsistent-offset",), inconsistent_offsets, SENDS,
     ),
-    Checker("C5", "duplicates", "a value is at one offset", ("duplicate",), duplicates),
+    Checker("C5", "duplicates", "a value is at one offset", ("duplicate",), duplicates, SENDS),
     Checker(
         "C6", "aborted read", "no value of a refused send is visible, nor of a fenced producer",
-        ("aborted-read", "fenced-write"), aborted_read,
+        ("aborted-read", "fenced-write"), aborted_read, SENDS,
     ),
     Checker(
         "C7", "phantom, corruption", "what is read was sent, to that place, byte by byte",
-        ("phantom", "misplaced", "corrupt"), phantoms,
+        ("phantom", "misplaced", "corrupt"), phantoms, POLLS,
     ),
     Checker(
         "C8", "offset arithmetic",
         "a process's offsets grow, replies name the true offset, batches and log have no holes",
-        ("nonmonotonic-send", "wrong-reply", "split-batch", "gap"), offset_arithmetic,
+        ("nonmonotonic-send", "wrong-reply", "split-batch", "gap"), offset_arithmetic, SENDS,
     ),
     Checker(
         "C9", "real-time order", "what was stored before a send began stands before what it sent",
-        ("real-time",), real_time_order,
+        ("real-time",), real_time_order, SENDS,
     ),
     Checker(
         "C10", "polls", "a reader continues where it stood, and neither skips nor goes back",
-        ("poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll"), polls,
+        ("poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll"), polls, POLLS,
     ),
     Checker(
         "C11", "committed visibility",
         "what was read once stays; bounds are true; nothing is trimmed that was not asked for",
         ("un-read", "bounds-back", "stale-bounds", "high-bounds", "over-trimmed"),
-        committed_visibility,
+        committed_visibility, POLLS,
     ),
     Checker(
         "C12", "key order", "values of an ordering key are in one place, read as they were sent",
-        ("key-moved", "key-order"), key_order,
+        ("key-moved", "key-order"), key_order, NEVER,
     ),
     Checker(
         "C14", "linearizable registers", "offset commits and registers behave as one copy of each",
-        ("not-linearizable",), linearizable_registers,
+        ("not-linearizable",), linearizable_registers, REGISTERS,
     ),
     Checker(
         "C15", "replica equality", "members hold identical applied entries and state",
@@ -89,7 +94,7 @@ CHECKERS: Final = (
     Checker(
         "C17", "recovery time",
         "after a fault, or several before that, writes work again within their budgets",
-        ("too-slow",), recovery_time,
+        ("too-slow",), recovery_time, NEVER,
     ),
     Checker(
         "C18", "liveness after heal", "in the end every place takes writes and all members agree",
@@ -101,7 +106,7 @@ CHECKERS: Final = (
     ),
     Checker(
         "C20", "resources", "members' memory, files and threads return to their baseline",
-        ("not-returned",), resources,
+        ("not-returned",), resources, NEVER,
     ),
     Checker(
         "C21", "clients get on",
@@ -122,8 +127,18 @@ def judge(history: History) -> list[Judgement]:
     judgements: list[Judgement] = []
     for checker in CHECKERS:
         try:
-            judgements.append(checker.check(view))
+            judgements.append(_checked(checker, view))
         except Exception as error:
             crash = f"{checker.number} {checker.name}: {type(error).__name__}: {error}"
             raise CheckerCrashed(crash) from error
     return judgements
+
+
+def _checked(checker: Checker, view: View) -> Judgement:
+    """Run a checker; one that had nothing to look at knows nothing."""
+    judgement = checker.check(view)
+    if not judgement.facts["looked_at"] and judgement.valid is Valid.YES:
+        judgement.unknown("there was nothing to look at")
+    if not judgement.facts["looked_at"]:
+        judgement.is_asked &= bool({ALWAYS, *view.functions} & set(checker.asked_by))
+    return judgement

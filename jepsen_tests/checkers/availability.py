@@ -10,13 +10,12 @@ from typing import Final, NamedTuple
 from jepsen_tests.checkers.deaths import unexcused_deaths
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.majority import time_within, without_majority
+from jepsen_tests.checkers.replicas import TOO_LONG
 from jepsen_tests.checkers.view import NS, View, seconds
 from jepsen_tests.history import Fault, Op
 
 FAULTS_SHOWN: Final = 6
 """Of a chain, in the rows of its anomaly."""
-TOO_LONG: Final = "INVALID_ARGUMENT"
-"""How the error of `entries` begins when a log has more than a client takes."""
 
 
 class Recovery(NamedTuple):
@@ -162,7 +161,7 @@ def liveness(view: View) -> Judgement:
     applied the same; each gave up what it holds of every place (drains), and its log (entries)
     unless that is too long. No member ended by itself without
     a fault that excuses it ("died", see `deaths`). Not judged: places to which nobody tried to send
-    in that phase (unknown), members when nobody asked any.
+    in that phase, members when nobody asked any (unknown).
     """
     judgement = Judgement("C18")
     for row in unexcused_deaths(view):
@@ -183,6 +182,8 @@ def liveness(view: View) -> Judgement:
     _is_read(view, bounds, judgement)
     if asked:
         _is_converged(view, judgement)
+    else:
+        judgement.unknown("no member was looked at")
     _is_told(view, judgement)
     _is_drained(view, judgement)
     return judgement

@@ -47,6 +47,8 @@ class Judgement:
     facts: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     why: str = ""
     """Why nothing can be told."""
+    is_asked: bool = True
+    """The run was to show it; else that nothing can be told is no flaw of the run."""
 
     def add(self, kind: str, text: str, rows: Iterable[int] = ()) -> None:
         """Note an anomaly; the judgement is invalid from now on."""
@@ -59,7 +61,7 @@ class Judgement:
         """Say that too little happened to tell, unless an anomaly was found."""
         if self.valid is not Valid.NO:
             self.valid = Valid.UNKNOWN
-            self.why = why
+            self.why = f"{self.why}; {why}" if self.why else why
 
     def kinds(self) -> set[str]:
         """Return the classes of the anomalies that are kept."""
@@ -67,6 +69,8 @@ class Judgement:
 
 
 Check = Callable[[View], Judgement]
+ALWAYS: Final = ""
+"""Of each run: stands for the functions that it is to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,17 @@ class Checker:
     rule: str
     kinds: tuple[str, ...]
     check: Check
+    asked_by: tuple[str, ...] = (ALWAYS,)
+    """Functions, of which a run that is to do one has something to look at here."""
 
 
 def merged(judgements: Sequence[Judgement]) -> Valid:
-    """Return the worst: invalid, else unknown, else valid."""
-    verdicts = {judgement.valid for judgement in judgements}
+    """Return the worst: invalid, else unknown where the run was to show something, else valid."""
+    verdicts = {
+        judgement.valid
+        for judgement in judgements
+        if judgement.is_asked or judgement.valid is Valid.NO
+    }
     for worst in (Valid.NO, Valid.UNKNOWN):
         if worst in verdicts:
             return worst

@@ -101,16 +101,14 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
     A member may be a little behind, so what lies above all it serves is demanded only if it was
     certainly stored before the final phase began.
     """
-    drains: defaultdict[str, dict[str, _Drain]] = defaultdict(dict)
-    for op in view.final("drain"):
-        drain = drains[op.k][op.node] = _Drain(op.node, op)
-        for _, offset, values in op.result:
-            drain.end = max(drain.end, offset + len(values))
-            drain.values.update(values)
+    drains = _drains(view)
     judgement.facts["drains"] = sum(map(len, drains.values()))
-    if not drains:
+    held = sorted({sent.place.name for sent in view.log.sent.values() if sent.seen & FINAL})
+    undrained = {node for node in view.header.nodes for k in held if node not in drains[k]}
+    if undrained and not view.cut_short:
+        judgement.unknown(f"not all was drained from {', '.join(sorted(undrained))}")
+    if not drains or view.final_row is None:
         return
-    assert view.final_row is not None, "drains are final because there is a final phase"
     for value, sent in view.log.sent.items():
         if not sent.seen & FINAL:
             continue
@@ -122,6 +120,17 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
                     f"whose drain reaches {drain.end}, and was read elsewhere",
                     (*sent.rows(), drain.op.done),
                 )
+
+
+def _drains(view: View) -> defaultdict[str, dict[str, _Drain]]:
+    """Return by place and member what it served in the end."""
+    drains: defaultdict[str, dict[str, _Drain]] = defaultdict(dict)
+    for op in view.final("drain"):
+        drain = drains[op.k][op.node] = _Drain(op.node, op)
+        for _, offset, values in op.result:
+            drain.end = max(drain.end, offset + len(values))
+            drain.values.update(values)
+    return drains
 
 
 def _is_demanded(sent: Sent, drain: _Drain, final_row: int) -> bool:
@@ -154,6 +163,8 @@ def lost_write(view: View) -> Judgement:
             sent.rows(),
         )
     judgement.facts["looked_at"] = looked_at
+    if looked_at and not any(place.polled for place in view.log.places.values()):
+        judgement.unknown("nobody polled anything")
     return judgement
 
 

@@ -111,9 +111,11 @@ def resources(view: View) -> Judgement:
         if view.is_final(op):
             last[op.node] = op
     judgement.facts["looked_at"] = len(rows)
-    if last and view.cut_short:  # they might have let go later
+    if rows and view.cut_short:  # they might have let go later
         judgement.unknown(view.cut_short)
         return judgement
+    if unseen := sorted(set(first) - set(last)):
+        judgement.unknown(f"nobody looked at {', '.join(unseen)} in the end")
     for node, op in sorted(last.items()):
         for name, allowance in ALLOWANCES.items():
             baseline, now = first[node].result[name], op.result[name]

@@ -9,6 +9,8 @@ from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import HEAL, Op
 
+TOO_LONG: Final = "INVALID_ARGUMENT"
+"""How the error of `entries` begins when a log has more than a client takes."""
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
     "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
@@ -44,7 +46,18 @@ def replica_equality(view: View) -> Judgement:
         "members": len({op.node for op in rows}),
         "entries": len(entries),
     }
+    _compared(view, judgement)
     return judgement
+
+
+def _compared(view: View, judgement: Judgement) -> None:
+    """Say so when there was not each member's log to compare; who told none is C18's."""
+    told = {op.node for op in view.final("entries")}
+    silent = [node for node in view.header.nodes if node not in told]
+    if silent:
+        judgement.unknown(f"no log of {', '.join(silent)} was looked at")
+        long = {op.node for op in view.ops("entries") if op.err.startswith(TOO_LONG)}
+        judgement.is_asked = not long.issuperset(silent)  # they have it, it is too long to be told
 
 
 def _compare_entries(

@@ -48,6 +48,11 @@ class View:
         return sorted((op for each in lists for op in each), key=lambda op: op.i)
 
     @cached_property
+    def functions(self) -> set[str]:
+        """What the run's workload is there to do, as the header says."""
+        return set(self.header.notes.get("least_ok", {}))
+
+    @cached_property
     def sends(self) -> list[Op]:
         """All sends and resends, in order of invocation."""
         return self.ops("send", "resend")

@@ -142,8 +142,14 @@ def let_a_call_hang(b: Broken) -> bool:
 @names("starved")
 def let_a_consumer_fail_always(b: Broken) -> bool:
     clients = clients_of(op for op in b.ops if op.i < b.final)
+    working = b.rows[b.final - 1].t - b.ops[0].began
     for ops in clients.values():
-        if {op.f for op in ops} <= {"poll", "assign", "crash"} and len(ops) > 15:
+        tried = [op for op in ops if op.f in ("poll", "assign")]
+        if (
+            {op.f for op in ops} <= {"poll", "assign", "crash"}
+            and len(tried) > 11
+            and (tried[-1].over - tried[0].began > 0.8 * working)
+        ):
             for op in ops:
                 row: Any = b.row(op)
                 row.type, row.v, row.err = Kind.FAIL, None, "NOT_LEADER"
