@@ -57,6 +57,8 @@ TIME_MAX: Final = 7 * 86_400
 SEED_MAX: Final = (1 << 63) - 1
 ROUNDS_MAX: Final = 1_000
 JOBS_MAX: Final = 64
+SAID_MAX: Final = 2_000
+"""Characters of a failure that are printed."""
 
 
 def _known(what: str, names: str, known: Collection[str]) -> list[str]:
@@ -253,7 +255,21 @@ def mutants(
 @app.command()
 def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
     """Judge an old history again; needs no cluster."""
-    raise typer.Exit(judge_file(history, Terminal(stderr=True)))
+    if history.exists() and not history.is_file():
+        raise BadRequest(f"{history}: no file; name the history.jsonl of a run")
+    try:
+        code = judge_file(history, Terminal(stderr=True))
+    except (BadHistory, HarnessFailure):
+        raise
+    except OSError as error:
+        raise HarnessFailure(f"{error.filename or history}: {error.strerror or error}") from error
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise HarnessFailure(
+            f"{history}: could not be judged, which is a fault of this program: "
+            f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+        ) from error
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -289,5 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(why: str) -> int:
+    if len(why) > SAID_MAX:  # a history's values may be as long as they like
+        why = f"{why[: SAID_MAX // 2]} ... {why[-SAID_MAX // 2 :]}"
     Terminal(stderr=True).print(f"harness: {why}", style="red", markup=False)
     return EXIT_FAILED

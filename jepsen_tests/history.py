@@ -79,6 +79,8 @@ NO_FAULTS: Final = ("phase", "died", INTERRUPTED)
 NEVER: Final = (1 << 63) - 1
 """When an operation ended whose end nobody saw, in ns."""
 _TAIL: Final = len(',"crc":"00000000"}\n')
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading one line may raise."""
 
 
 class Kind(enum.StrEnum):
@@ -255,7 +257,7 @@ def read_rows(path: Path) -> Iterator[Header | Row | _End]:
                     yield msgspec.json.decode(text + b"}", type=_End)
                     break
                 row = decode_row(text + b"}")
-            except msgspec.DecodeError as error:
+            except _UNREADABLE as error:
                 raise BadHistory(f"{path}, line {number}: {error}") from error
             if row.i != expected:
                 raise BadHistory(f"{path}, line {number}: row {row.i}, expected {expected}")
@@ -272,7 +274,7 @@ def _why_unlike(line: bytes) -> str:
         return "cut off within the line"
     try:
         version = msgspec.json.decode(line, type=dict[str, Any]).get("dledger_history", VERSION)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return "not a line of a history"
     if version != VERSION:
         return f"a history of format {version}; this program reads {VERSION}"
@@ -287,7 +289,7 @@ def _header_of(path: Path, text: bytes) -> Header:
                 f"{path}, line 1: a history of format {version}; this program reads {VERSION}"
             )
         header = msgspec.json.decode(text, type=Header)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise BadHistory(f"{path}, line 1: not the header of a history: {error}") from error
     if wrong := shapes.wrong_notes(header.notes):
         raise BadHistory(f"{path}, line 1: {wrong}")
@@ -326,6 +328,8 @@ def read_history(path: Path) -> History:
         elif isinstance(row, _End):
             if row.end != pairing.rows:
                 raise BadHistory(f"{path}, the end: {row.end} rows, there are {pairing.rows}")
+            if wrong := shape.wrong_time(row.t):
+                raise BadHistory(f"{path}, the end: {wrong}")
             ended = row.t  # and go on: nothing may follow it
     assert ended is not None, "read_rows ends with the end"
     return pairing.history(header, ended)

@@ -18,8 +18,11 @@ from msgspec import defstruct
 NEMESIS: Final = -1
 PHASES: Final = ("setup", "faults", "heal", "final")
 VALUE_SHOWN_MAX: Final = 120
+T_MAX: Final = 31 * 86_400 * 1_000_000_000
+"""ns: several times the longest run; figures by the second are made of it."""
 
-Natural = Annotated[int, msgspec.Meta(ge=0)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Value = Annotated[str, msgspec.Meta(min_length=1)]
 Values = Annotated[list[Value], msgspec.Meta(min_length=1)]
 Runs = list[tuple[str, Natural, Values]]
@@ -105,8 +108,8 @@ SENT_TO: Final = What(
 the public clients send; every workload does, in the final phase at least."""
 READ: Final = What(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
 BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum], the first not above the second")
-NUMBER: Final = What(int, "a number")
-MAYBE: Final = What(int | None, "a number or null")
+NUMBER: Final = What(Number, "a number of 64 bits")
+MAYBE: Final = What(Number | None, "a number or null")
 REGISTER: Final = What(
     Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z")], "the name of a register"
 )
@@ -188,9 +191,8 @@ class Shapes:
 
     def wrong(self, row: Row) -> str:
         """Return what is wrong with the next row, empty if nothing is."""
-        if row.t < self._t:
-            return f"t is {row.t}, allowed is {self._t} or later: time does not go back"
-        self._t = row.t
+        if wrong := self.wrong_time(row.t):
+            return wrong
         if row.p == NEMESIS:
             return self._wrong_of_nemesis(row)
         if row.p < NEMESIS:
@@ -211,6 +213,15 @@ class Shapes:
         if row.type != "ok":
             return _unlike("v", row.v, NOTHING, row)
         return _unlike("v", row.v, shape.found, row) or self._wrong_of_result(row)
+
+    def wrong_time(self, t: int) -> str:
+        """Return what is wrong with the time of what comes next."""
+        if t < self._t:
+            return f"t is {t}, allowed is {self._t} or later: time does not go back"
+        if t > T_MAX:
+            return f"t is {t}, allowed is at most {T_MAX}: a run does not take so long"
+        self._t = t
+        return ""
 
     def _wrong_of_before(self, row: Row) -> str:
         is_first = row.type == "invoke" and row.p not in self._asked
