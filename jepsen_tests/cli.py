@@ -276,8 +276,13 @@ def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> 
 def results(
     folders: Annotated[list[Path], typer.Argument(help="What runs or suites left.")],
 ) -> None:
-    """Sum up what many runs did and found, as Markdown."""
-    sys.stdout.write(summary(folders))
+    """Judge many runs again and sum up what they did and found, as Markdown.
+
+    Exit code 3 if one has no verdict: it left no history, or one without an end.
+    """
+    page, unjudged = summary(folders)
+    sys.stdout.write(page)
+    raise typer.Exit(EXIT_FAILED if unjudged else EXIT_VALID)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

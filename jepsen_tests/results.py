@@ -1,6 +1,11 @@
-"""What many runs did and found, in one page of Markdown: `RESULTS.md` is made of it."""
+"""What many runs did and found, in one page of Markdown: `RESULTS.md` is made of it.
+
+Each run is judged again, from its history, by the checkers of now: what an earlier program said of
+it is only compared. A run that left no history, or one without an end, is named: it has no verdict.
+"""
 
 import json
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from dledger_proto.names import printable
+from jepsen_tests.checkers import CheckerCrashed, judge
 from jepsen_tests.checkers.availability import recoveries
 from jepsen_tests.checkers.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
-from jepsen_tests.history import faults_in_force, read_history
+from jepsen_tests.history import BadHistory, faults_in_force, read_history
+from jepsen_tests.verdict import RESULTS, results_of
 
 CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
     "acknowledged messages lost": ("C1", "C2", "C3"),
@@ -20,6 +27,11 @@ CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
     "out of order": ("C8", "C9", "C10", "C12"),
 }
 """What users ask first, and the checkers that would name it."""
+HISTORY: Final = "history.jsonl"
+_RUN: Final = re.compile(r"\d{8}-\d{6}-[a-z]+-\d+")
+"""What the folder of a run is called."""
+WHY_MAX: Final = 300
+"""Characters that say why a run has no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,15 @@ class Outcome:
     fault_seconds: float
     gaps: Sequence[tuple[str, float]]
     """Of each fault: its name, and how long one waited for a write then, at most, in seconds."""
+    verdict_then: str
+    """What was said of it when it was made; empty: nothing."""
+
+    @property
+    def verdict(self) -> str:
+        """Return what is said of it, and what was if that is something else."""
+        verdict = str(self.results["verdict"])
+        then = self.verdict_then
+        return verdict if then in ("", verdict) else f"{verdict} (when it was made: {then})"
 
     @property
     def findings(self) -> dict[str, int]:
@@ -37,24 +58,69 @@ class Outcome:
         return {each["checker"]: each["count"] for each in self.results["judgements"]}
 
 
-def summary(folders: Iterable[Path]) -> str:
-    """Return the page of all runs below these folders; HarnessFailure when there are none."""
-    paths = sorted(path for folder in folders for path in folder.rglob("results.json"))
-    if not paths:
-        raise HarnessFailure(f"no results.json below {', '.join(map(str, folders))}")
-    outcomes = [_read(path) for path in paths]
-    parts = (_runs(outcomes), _totals(outcomes), _unavailability(outcomes))
-    return "\n".join(line for part in parts for line in (*part, ""))
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A run of which nothing can be said, and why."""
+
+    folder: Path
+    why: str
 
 
-def _read(path: Path) -> Outcome:
-    history = read_history(path.with_name("history.jsonl"))
+def summary(folders: Sequence[Path]) -> tuple[str, int]:
+    """Return the page of all runs below these folders, and how many of them have no verdict.
+
+    HarnessFailure when there are no runs.
+    """
+    runs = sorted({run for folder in folders for run in runs_below(folder)})
+    if not runs:
+        raise HarnessFailure(f"no runs below {', '.join(map(str, folders))}")
+    found = [_read(run) for run in runs]
+    outcomes = [each for each in found if isinstance(each, Outcome)]
+    unjudged = [each for each in found if isinstance(each, Unjudged)]
+    parts = [_runs(outcomes), _totals(outcomes), _unavailability(outcomes)] if outcomes else []
+    if unjudged:
+        parts.append(_unjudged(unjudged))
+    return "\n".join(line for part in parts for line in (*part, "")), len(unjudged)
+
+
+def runs_below(folder: Path) -> set[Path]:
+    """Return the folders of runs: those with a history or results, or called as a run is."""
+    found = {path.parent for name in (HISTORY, RESULTS) for path in folder.rglob(name)}
+    return found | {
+        path for path in (folder, *folder.rglob("*")) if _RUN.fullmatch(path.name) and path.is_dir()
+    }
+
+
+def _read(run: Path) -> "Outcome | Unjudged":
+    """Judge a run again."""
+    try:
+        history = read_history(run / HISTORY)
+        judgements = judge(history)
+    except FileNotFoundError:
+        return Unjudged(run, "it left no history")
+    except (BadHistory, CheckerCrashed, OSError) as error:
+        return Unjudged(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
     faults = list(faults_in_force(history))
     return Outcome(
-        results=json.loads(path.read_text()),
+        results=results_of(history, judgements),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in faults),
         gaps=[(each.fault.name, each.took) for each in recoveries(View(history))],
+        verdict_then=_said_then(run / RESULTS),
     )
+
+
+def _said_then(path: Path) -> str:
+    try:
+        said = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return str(said.get("verdict", "")) if isinstance(said, dict) else ""
+
+
+def _unjudged(runs: Iterable[Unjudged]) -> list[str]:
+    return ["Without a verdict:", "", *markdown_table(
+        ("run", "why"), ((each.folder, each.why) for each in runs)
+    )]  # fmt: skip
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -78,7 +144,7 @@ def _runs(outcomes: Sequence[Outcome]) -> list[str]:
             [
                 header["workload"], f"{header['backend']}, {len(header['nodes'])}", header["seed"],
                 f"{found['seconds'] / 60:.1f}", sum(found["faults"].values()),
-                f"{each.fault_seconds / 3600:.2f}", operations, *shares, found["verdict"],
+                f"{each.fault_seconds / 3600:.2f}", operations, *shares, each.verdict,
             ]
         )  # fmt: skip
     heads = ("workload", "backend, members", "seed", "minutes", "faults", "fault-hours",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
@@ -32,6 +32,7 @@ from jepsen_tests.report.page import write_page
 EXIT: Final = {Valid.YES: 0, Valid.NO: 1, Valid.UNKNOWN: 2}
 COLOUR: Final = {Valid.YES: "green", Valid.NO: "red", Valid.UNKNOWN: "yellow"}
 FINDINGS_SHOWN: Final = 5
+RESULTS: Final = "results.json"
 COUNTED: Final = (Kind.OK, Kind.FAIL, Kind.INFO)
 
 
@@ -41,8 +42,18 @@ def judge_file(path: Path, console: Console) -> int:
     judgements = judge(history)
     verdict = merged(judgements)
     show(console, history, judgements)
-    results = {
-        "verdict": verdict,
+    results = results_of(history, judgements)
+    path.with_name(RESULTS).write_text(json.dumps(results, indent=1) + "\n")
+    page = path.with_name("report.html")
+    write_page(page, history, judgements, verdict)
+    console.print(Text(verdict, COLOUR[verdict]), Text(f" {page}"), highlight=False)
+    return EXIT[verdict]
+
+
+def results_of(history: History, judgements: Sequence[Judgement]) -> dict[str, Any]:
+    """Return what is kept of a run beside its history: it is made of that alone."""
+    return {
+        "verdict": merged(judgements),
         "operations": len(history.ops),
         **{str(kind): sum(op.outcome is kind for op in history.ops) for kind in COUNTED},
         "seconds": history.ended / 1e9,
@@ -51,11 +62,6 @@ def judge_file(path: Path, console: Console) -> int:
         "header": msgspec.to_builtins(history.header),
         "judgements": [asdict(each) for each in judgements],
     }
-    path.with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = path.with_name("report.html")
-    write_page(page, history, judgements, verdict)
-    console.print(Text(verdict, COLOUR[verdict]), Text(f" {page}"), highlight=False)
-    return EXIT[verdict]
 
 
 def faults_done(history: History) -> Counter[str]:
