@@ -6,12 +6,11 @@ from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import NS, View, seconds
+from jepsen_tests.errors import CANCELLED
 from jepsen_tests.history import HEAL, NEVER, Kind, Op, phase_of
 
 HUNG_SECONDS: Final = 20.0
 """Four times the longest deadline of a client's call: whatever was to end it did not."""
-CANCELLED: Final = "CANCELLED"
-"""How the error of an operation begins that the harness itself ended."""
 STARVED_MIN: Final = 10
 """Operations that must all have failed."""
 STARVED_SHARE: Final = 0.75

@@ -8,6 +8,7 @@ from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import View
+from jepsen_tests.errors import allowed_errors
 from jepsen_tests.history import Kind, Op
 
 MIB: Final = 1 << 20
@@ -16,7 +17,8 @@ MIB: Final = 1 << 20
 def errors(view: View) -> Judgement:
     """C19. Every error begins with a known name, and enough operations succeeded.
 
-    `notes["errors"]` of the header lists the names (absent: not judged). `notes["least_ok"]` says
+    `notes["errors"]` of the header lists the names (absent: not judged); of those, function and
+    workload have only some (`errors.allowed_errors`). `notes["least_ok"]` says
     per function how many must be ok and which share: a run in which most operations failed or are
     unknown proves little, whatever it shows. So does one that somebody broke off. Figures: shares
     of the outcomes, by fault class too.
@@ -28,7 +30,7 @@ def errors(view: View) -> Judgement:
     if not any(op.is_ok for op in ops):
         judgement.unknown("no operation succeeded")
     if names is not None:
-        _are_known(ops, set(names), judgement)
+        _are_known(view, set(names), judgement)
     for f, (count, share) in view.header.notes.get("least_ok", {}).items():
         asked = view.ops(f)
         ok = sum(op.is_ok for op in asked)
@@ -43,11 +45,22 @@ def errors(view: View) -> Judgement:
     return judgement
 
 
-def _are_known(ops: list[Op], names: set[str], judgement: Judgement) -> None:
-    for op in ops:
-        if op.err and not op.is_ok and _name_of(op.err) not in names:
+def _are_known(view: View, names: set[str], judgement: Judgement) -> None:
+    allowed: dict[str, set[str]] = {}
+    workload = view.header.workload
+    for f in view.by_function:
+        mine = allowed_errors(workload, f)
+        allowed[f] = names if mine is None else names & mine
+    for op in view.history.ops:
+        if not op.err or op.is_ok:
+            continue
+        name = _name_of(op.err)
+        if name not in allowed[op.f]:
+            never = f", which {op.f} of {workload} never meets" if name in names else ""
             judgement.add(
-                "unexpected-error", f"{op.f} {op.k} of process {op.p}: {op.err}", (op.i, op.done)
+                "unexpected-error",
+                f"{op.f} {op.k} of process {op.p}: {op.err}{never}",
+                (op.i, op.done),
             )
 
 
