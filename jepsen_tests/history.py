@@ -48,7 +48,9 @@ it is in force, `info` with `err` when it could not be (skipped). Healing is a f
 Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
 that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE". A
 run that was broken off in order ends with a row "interrupted", k = the signal; its final phase has
-not begun, or is not whole.
+not begun, or is not whole. A member that applied nothing while others did is a row "stood-still"
+with k = its name, err = for how long ("12.345 s"), and v = what was compared: {"applied": index,
+"others": {member: [index at the start, at the end]}}.
 """
 
 import enum
@@ -74,7 +76,8 @@ BROKEN_OFF: Final = "broken off: "
 """The same of one that was begun and not done to its end."""
 INTERRUPTED: Final = "interrupted"
 HEAL: Final = "heal"
-NO_FAULTS: Final = ("phase", "died", INTERRUPTED)
+STOOD_STILL: Final = shapes.STOOD_STILL
+NO_FAULTS: Final = ("phase", "died", INTERRUPTED, STOOD_STILL)
 """What the nemesis writes down and does not do."""
 NEVER: Final = (1 << 63) - 1
 """When an operation ended whose end nobody saw, in ns."""

@@ -13,6 +13,7 @@ from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.members import are_well
 from jepsen_tests.patience import Patience, Revive
 from jepsen_tests.recorder import Process
+from jepsen_tests.standstill import Looks, Seen
 from jepsen_tests.workloads.workload import Stage
 
 
@@ -23,20 +24,27 @@ class Observer:
         self._stage = stage
         self._admin = admin
         self._process = Process(stage.recorder)
+        self._looks = Looks()
 
     async def look(self) -> list[MemberStatus]:
-        """Note what every member says of itself, and what its process uses; return the former."""
-        backend = self._stage.backend
+        """Note what every member says of itself, and what its process uses; return the former.
+
+        Also who has applied nothing for long while others did.
+        """
+        backend, recorder = self._stage.backend, self._stage.recorder
         statuses: list[MemberStatus] = []
+        seen: dict[str, Seen] = {}
         for node in backend.nodes:
-            address = backend.inner_address(node)
+            address, asked = backend.inner_address(node), recorder.now()
             answer = await self._process.do(
                 "status", "", None,
                 partial(self._admin.status, address, backend.group), _shown_status,
                 node=node, reads=True,
             )  # fmt: skip
             if answer[1] is not None:
-                statuses.append(answer[1])
+                status = answer[1]
+                statuses.append(status)
+                seen[node] = Seen(asked, recorder.now(), status.role, status.applied_index)
             used = _resources(backend.pid(node))
             if used:
 
@@ -44,6 +52,8 @@ class Observer:
                     return used
 
                 await self._process.do("resources", "", None, call, dict, node=node, reads=True)
+        for still in self._looks.add(seen):
+            recorder.stood_still(still)
         return statuses
 
     async def agreement(self, revive: Revive) -> None:

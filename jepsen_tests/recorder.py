@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from dledger_proto.errors import DledgerError
-from jepsen_tests.history import NEMESIS, HistoryWriter, Kind, Row
+from jepsen_tests.history import NEMESIS, STOOD_STILL, HistoryWriter, Kind, Row
+from jepsen_tests.standstill import Standstill
 
 DETAIL_LENGTH: Final = 160
 T = TypeVar("T")
@@ -47,6 +48,16 @@ class Recorder:
         self._writer.append(
             Row(i=0, t=self.now(), p=NEMESIS, type=kind, f=fault, k=targets, err=error)
         )
+
+    def stood_still(self, still: Standstill) -> None:
+        """Note that a member applied nothing while others did, and what was compared."""
+        compared = {"applied": still.applied, "others": still.others}
+        self._writer.append(
+            Row(
+                i=0, t=self.now(), p=NEMESIS, type=Kind.OK, f=STOOD_STILL, k=still.node,
+                v=compared, err=f"{still.ns / 1e9:.3f} s",
+            )
+        )  # fmt: skip
 
     def phase(self, name: str) -> None:
         """Note that a phase begins."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dledger_proto.names import printable
 from jepsen_tests.checkers import CheckerCrashed, judge
@@ -114,7 +114,7 @@ def _said_then(path: Path) -> str:
         said = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return ""
-    return str(said.get("verdict", "")) if isinstance(said, dict) else ""
+    return str(cast("dict[str, Any]", said).get("verdict", "")) if isinstance(said, dict) else ""
 
 
 def _unjudged(runs: Iterable[Unjudged]) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import defstruct
 
 NEMESIS: Final = -1
+STOOD_STILL: Final = "stood-still"
 PHASES: Final = ("setup", "faults", "heal", "final")
 VALUE_SHOWN_MAX: Final = 120
 T_MAX: Final = 31 * 86_400 * 1_000_000_000
@@ -68,6 +69,18 @@ class Resources(msgspec.Struct):
     threads: Natural
 
 
+class Compared(msgspec.Struct):
+    """What members had applied while one stood still."""
+
+    applied: Natural
+    others: Annotated[dict[str, tuple[Natural, Natural]], msgspec.Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        for other, (start, end) in self.others.items():
+            if not self.applied < start < end:
+                raise ValueError(f"{other} went from {start} to {end}, from {self.applied} on")
+
+
 class Notes(msgspec.Struct):
     """Of the header's notes those that checkers read."""
 
@@ -115,6 +128,9 @@ REGISTER: Final = What(
 )
 OF_GROUP: Final = What(OfGroup, 'a register: "group@topic/queue"')
 EMPTY: Final = What(Annotated[str, msgspec.Meta(max_length=0)], "empty")
+COMPARED: Final = What(
+    Compared, '{"applied": index, "others": {member: [a higher one, one higher still], ...}}'
+)
 ASSIGNED: Final = What(dict[Place, Natural], '{"topic/queue": offset, ...}')
 
 
@@ -166,6 +182,7 @@ class Row(Protocol):
     k: str
     v: Any
     node: str
+    err: str
     before: int
 
     @property
@@ -281,7 +298,22 @@ class Shapes:
             return f"type of the nemesis's {row.f} is fail, allowed are invoke, ok and info"
         if row.f == "died" and row.k not in self._nodes:
             return f"k of died is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
+        if row.f == STOOD_STILL:
+            return self._wrong_of_standstill(row)
         return _unlike("v", row.v, NOTHING, row)
+
+    def _wrong_of_standstill(self, row: Row) -> str:
+        if row.k not in self._nodes:
+            return f"k of {row.f} is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,3})? s", row.err, re.ASCII):
+            return f"err of {row.f} is {_shown(row.err)}, allowed are seconds: 12.345 s"
+        if wrong := _unlike("v", row.v, COMPARED, row):
+            return wrong
+        strange = next((other for other in row.v["others"] if other not in self._nodes), row.k)
+        if strange != row.k or row.k in row.v["others"]:
+            others = ", ".join(node for node in self._nodes if node != row.k)
+            return f"v of {row.f} names {_shown(strange)}, allowed are {others}"
+        return ""
 
 
 def wrong_notes(notes: Mapping[str, Any]) -> str:

@@ -88,7 +88,7 @@ CHECKERS: Final = (
     Checker(
         "C16", "Raft invariants", "one leader in a term; term, commit, applied never go back",
         ("two-leaders", "other-leader", "unnamed-leader", "index-order", "term-back", "first-back",
-         "commit-back", "applied-back"),
+         "commit-back", "applied-back", "stood-still"),
         raft_invariants,
     ),
     Checker(

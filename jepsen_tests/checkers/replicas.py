@@ -6,8 +6,8 @@ from typing import Final
 
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.realtime import high_water
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import HEAL, Op
+from jepsen_tests.checkers.view import NS, View
+from jepsen_tests.history import HEAL, STOOD_STILL, Op
 
 TOO_LONG: Final = "INVALID_ARGUMENT"
 """How the error of `entries` begins when a log has more than a client takes."""
@@ -94,13 +94,16 @@ def raft_invariants(view: View) -> Judgement:
     Term and first index never go back while a member keeps its incarnation. Commit and applied
     index are partly kept in memory only: they are compared within one life of the process, which
     a fault that may restart it ends, and its own death. Nobody names another leader in a term than
-    who says to lead it; in the end a majority names it.
+    who says to lead it; in the end a majority names it. A member that leads or follows applies what
+    others have applied, while they go on: one that stood still long, by the looks at it, must have
+    been hit by a fault in that time.
     """
     judgement = Judgement("C16")
     statuses = [op for op in view.ops("status") if op.is_ok]
     _leaders(statuses, judgement)
     if not view.interrupted:  # else it was not the end, where all should have heard of it
         _named(view, judgement)
+    _stood_still(view, judgement)
     lives = _Lives(view)
     by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
     by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)
@@ -167,6 +170,27 @@ def _named(view: View, judgement: Judgement) -> None:
                 f"{leads.node} leads term {term} in the end, and it is named by {names} alone",
                 (op.done for op in last.values()),
             )
+
+
+def _stood_still(view: View, judgement: Judgement) -> None:
+    for row in view.history.faults:
+        if row.f != STOOD_STILL:
+            continue
+        since = row.t - round(float(row.err.removesuffix(" s")) * NS)
+        if any(
+            fault.start < row.t and fault.end > since and fault.hits(row.k, view.header.nodes)
+            for fault in view.faults
+        ):
+            continue
+        others = ", ".join(
+            f"{node} went from {start} to {end}" for node, (start, end) in row.v["others"].items()
+        )
+        judgement.add(
+            "stood-still",
+            f"{row.k} applied nothing after {row.v['applied']} for {row.err} with no fault of its "
+            f"own; {others} meanwhile",
+            (row.i,),
+        )
 
 
 def _in_order(op: Op, judgement: Judgement) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jepsen_tests.history import Kind
+from jepsen_tests.history import NEMESIS, Kind
 from tests.unit.jepsen.anomalies import shows
 from tests.unit.jepsen.stories import Story
 
@@ -109,6 +109,14 @@ def applied_above_commit() -> Story:
 @shows("index-order")
 def commit_above_the_last_entry() -> Story:
     return Story().on("n1", "status", status(commit=6, applied=5))
+
+
+@shows("stood-still")
+def a_member_applies_nothing_while_others_do() -> Story:
+    story = Story().fault("pause", "n1").wait(30_000)
+    compared = {"applied": 4, "others": {"n2": [5, 9]}}
+    story.row(NEMESIS, Kind.OK, "stood-still", "n3", compared, err="20.500 s")
+    return story
 
 
 # Availability: C17, C18.

@@ -3,6 +3,7 @@
 from typing import Any
 
 from jepsen_tests.checkers.clients import clients_of
+from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Kind, Op
 from tests.unit.jepsen.injections import Broken, names
 from tests.unit.jepsen.model import FAULTS
@@ -93,6 +94,21 @@ def let_an_applied_index_go_back(b: Broken) -> bool:
 @names("first-back")
 def let_a_first_index_go_back(b: Broken) -> bool:
     return _set_back(b, "first", 1)
+
+
+@names("stood-still")
+def let_a_member_stand_still(b: Broken) -> bool:
+    row = next((row for row in b.rows if row.f == "pause" and row.type is Kind.OK), None)
+    if row is None:
+        return False
+    before = b.rows[row.i - 2]
+    before.type, before.f, before.k = Kind.OK, "phase", "faults"  # it was begun there
+    row.f, row.k, row.err = "stood-still", "n1", "0.001 s"
+    row.v = {"applied": 4, "others": {"n2": [5, 9]}}
+    faults = View(b.story.history()).faults
+    return not any(
+        fault.start <= row.t <= fault.end and fault.hits("n1", NODES) for fault in faults
+    )
 
 
 @names("index-order", "not-converged")
