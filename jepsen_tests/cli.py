@@ -16,8 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from dledger_proto.names import printable
-from jepsen_tests.backends import BACKENDS, netns
-from jepsen_tests.backends.netns import NetnsBackend
+from jepsen_tests.backends import BACKENDS, namespaces
 from jepsen_tests.backends.own import OwnBackend
 from jepsen_tests.backends.surface import Backend, Wanted
 from jepsen_tests.endings import (
@@ -131,8 +130,10 @@ def run(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checked before anything is made
         _check_together(backend, mutant, bootstrap=bootstrap, group=group, commands=commands)
-        if backend == NetnsBackend.name:
-            netns.run_inside([sys.executable, "-m", "jepsen_tests", *sys.argv[1:]])
+        namespaces.become(
+            BACKENDS[backend].own_namespaces(),
+            [sys.executable, "-m", "jepsen_tests", *sys.argv[1:]],
+        )
         wanted = Wanted(
             folder, nodes, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip

@@ -6,11 +6,13 @@ system's journal first (metadata are kept, data are not), flag 2 does not (names
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from jepsen_tests.backends.surface import Processes
+from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.threads import Threads
 
 _EXT4_IOC_SHUTDOWN: Final = 0x8004587D
@@ -25,13 +28,16 @@ FLUSH_JOURNAL: Final = 1
 DROP_JOURNAL: Final = 2
 MEMBER_DISK_BYTES: Final = 1 << 30
 LEFT_WHEN_FULL_BYTES: Final = 8 << 10
+UNMOUNT_SECONDS_MAX: Final = 15.0
+"""For the users of a mount to have ended: a process that was killed may still be in a call."""
+AGAIN_SECONDS: Final = 0.05
 
 
 def why_not() -> str:
     """Return why loop disks can't be used here, or an empty string when they can."""
     if os.geteuid() != 0:
         return "a disk of our own needs root, for a loop-mounted ext4"
-    for tool in ("mkfs.ext4", "mount", "umount", "losetup"):
+    for tool in ("mkfs.ext4", "mount", "umount", "losetup", "unshare"):
         if shutil.which(tool) is None:
             return f"a disk of our own needs {tool}"
     if not Path("/dev/loop-control").exists():
@@ -39,8 +45,12 @@ def why_not() -> str:
     return ""
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+def _run(*command: str) -> str:
+    """Run a tool; return what it complains of, empty when it did what it was told."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if not done.returncode:
+        return ""
+    return (done.stderr or done.stdout).strip() or f"{command[0]}: exit code {done.returncode}"
 
 
 @dataclass(slots=True)
@@ -54,7 +64,7 @@ class LoopDisk:
     def __enter__(self) -> Self:
         with self.image.open("wb") as file:
             file.truncate(self.size_bytes)
-        _run("mkfs.ext4", "-q", str(self.image))
+        self._must(_run("mkfs.ext4", "-q", str(self.image)))
         self.mount.mkdir(parents=True, exist_ok=True)
         self._attach()
         return self
@@ -87,9 +97,20 @@ class LoopDisk:
             os.close(folder)
 
     def power_on(self) -> None:
-        """Mount again, replaying the journal; all users of the old mount must have ended."""
-        _run("umount", str(self.mount))
+        """Mount again, replaying the journal, when all users of the old mount have ended.
+
+        HarnessFailure when it has no power then: a dead disk is no fault of who runs on it.
+        """
+        until = time.monotonic() + UNMOUNT_SECONDS_MAX
+        while problem := _run("umount", str(self.mount)):
+            if time.monotonic() > until:
+                self._must(problem)
+            time.sleep(AGAIN_SECONDS)
         self._attach()
+        try:
+            self._try_out()
+        except OSError as error:
+            self._must(f"it is mounted again, and dead: {error}; does somebody keep the old mount?")
 
     def fill(self) -> None:
         """Leave room for next to nothing."""
@@ -107,12 +128,28 @@ class LoopDisk:
         finally:
             os.close(folder)
 
+    def _try_out(self) -> None:
+        """Write, sync, read and remove a small file; OSError when that does not work."""
+        path, wanted = self.mount / "power-on", os.urandom(512)
+        with path.open("w+b") as file:
+            file.write(wanted)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            if file.read() != wanted:
+                raise OSError(errno.EIO, "what was written is not what is read")
+        path.unlink()
+
+    def _must(self, problem: str) -> None:
+        if problem:
+            raise HarnessFailure(f"disk {self.image}: {problem}")
+
     @property
     def _ballast(self) -> Path:
         return self.mount / "ballast"
 
     def _attach(self) -> None:
-        _run("mount", "-o", "loop", str(self.image), str(self.mount))
+        self._must(_run("mount", "-o", "loop", str(self.image), str(self.mount)))
 
 
 class LoopDisks:

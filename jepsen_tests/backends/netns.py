@@ -1,8 +1,7 @@
 """Members as processes, each in a network namespace of its own, joined by a bridge.
 
-Needs root, iproute2 and nftables. Everything lives in namespaces that end with the harness: the
-command line starts itself again inside `unshare --net --mount`. Packets are dropped by
-`packet_rules`.
+Needs root, iproute2 and nftables. Everything lives in namespaces that end with the harness, which
+the command line becomes its own process in (`namespaces`). Packets are dropped by `packet_rules`.
 
     harness, name servers     10.77.0.254 (bridge)
     member i                  10.77.0.i
@@ -12,17 +11,19 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from jepsen_tests.backends import namespaces
 from jepsen_tests.backends.packet_rules import PacketRules, run, why_not
 from jepsen_tests.backends.process import NAME_SERVERS, ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Wanted
 
-INSIDE_VARIABLE: Final = "DLEDGER_CHAOS_NETNS"
-"""Set in the process that runs inside: its network and mounts are its own."""
 NETWORK: Final = "10.77.0"
 BRIDGE_ADDRESS: Final = f"{NETWORK}.254"
 PORT: Final = 10_911
 NAME_SERVER_PORT: Final = 9_876
-TOOLS: Final = ("ip", "unshare", "mount")
+TOOLS: Final = ("ip", "unshare", "nsenter", "mount")
+OWN_NAMESPACES: Final = ("net", "mount")
+BY_NAME: Final = "/run/netns"
+"""Where iproute2 keeps namespaces; on a mount of our own."""
 RETRANSMISSION_MS_MAX: Final = 1_000
 """Else a connection that was cut for long moves again only long after it healed."""
 
@@ -38,9 +39,17 @@ class NetnsBackend(ProcessBackend):
             raise CannotRun(reason)
         super().__init__(wanted)
 
+    @classmethod
+    def own_namespaces(cls) -> Sequence[str]:
+        """See `surface.Backend`."""
+        reason = why_not(*TOOLS)
+        if reason:
+            raise CannotRun(reason)
+        return OWN_NAMESPACES
+
     def _lay_out_network(self) -> None:
         self._hosts = {node: f"{NETWORK}.{n}" for n, node in enumerate(self.nodes, 1)}
-        self.network = PacketRules(self._hosts, lambda node: ("ip", "netns", "exec", node))
+        self.network = PacketRules(self._hosts, self._within)
 
     def address(self, node: str) -> str:
         """See `surface.Backend`."""
@@ -57,12 +66,14 @@ class NetnsBackend(ProcessBackend):
         return self.address(peer)
 
     def _within(self, name: str) -> list[str]:
-        return [] if name in NAME_SERVERS else ["ip", "netns", "exec", name]
+        # Not `ip netns exec`: that copies our mounts into a namespace of each member's own.
+        return [] if name in NAME_SERVERS else ["nsenter", f"--net={BY_NAME}/{name}"]
 
     async def _start_network(self) -> None:
-        if INSIDE_VARIABLE not in os.environ:
+        if not namespaces.is_inside(*OWN_NAMESPACES):
             raise CannotRun("the harness must run in namespaces of its own: use its command line")
-        await run("mount", "-t", "tmpfs", "none", "/run/netns")
+        os.makedirs(BY_NAME, exist_ok=True)
+        await run("mount", "-t", "tmpfs", "none", BY_NAME)
         await run("ip", "link", "set", "lo", "up")
         await run("ip", "link", "add", "br0", "type", "bridge")
         await run("ip", "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", "br0")
@@ -79,19 +90,7 @@ class NetnsBackend(ProcessBackend):
             await run(*inside, "link", "set", "lo", "up")
             setting = f"net.ipv4.tcp_rto_max_ms={RETRANSMISSION_MS_MAX}"
             # Older kernels have no such limit: then old connections heal late, as they do there.
-            await run("ip", "netns", "exec", node, "sysctl", "-e", "-q", "-w", setting)
+            await run(*self._within(node), "sysctl", "-e", "-q", "-w", setting)
 
     async def _stop_network(self) -> None:
         """Nothing to do: the namespaces end with the harness."""
-
-
-def run_inside(arguments: Sequence[str]) -> None:
-    """Become the same command inside new namespaces; return only when this is inside already."""
-    if INSIDE_VARIABLE in os.environ:
-        return
-    reason = why_not(*TOOLS)
-    if reason:
-        raise CannotRun(reason)
-    os.makedirs("/run/netns", exist_ok=True)
-    command = ["unshare", "--net", "--mount", *arguments]
-    os.execvpe(command[0], command, {**os.environ, INSIDE_VARIABLE: "1"})

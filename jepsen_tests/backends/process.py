@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from jepsen_tests.backends import cgroup, loop_disk
+from jepsen_tests.backends import cgroup, loop_disk, namespaces
 from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
@@ -222,6 +222,11 @@ class ProcessBackend(Backend):
             self.missing["cgroups"] = why_not
         self._lay_out_network()
 
+    @classmethod
+    def own_namespaces(cls) -> Sequence[str]:
+        """See `surface.Backend`: of mounts, when members have disks of their own."""
+        return () if loop_disk.why_not() else ("mount",)
+
     # The network: what another kind of it changes.
 
     def _lay_out_network(self) -> None:
@@ -279,6 +284,8 @@ class ProcessBackend(Backend):
 
     async def start(self) -> None:
         """See `surface.Backend`."""
+        if self._loop_disks is not None and not namespaces.is_inside("mount"):
+            raise CannotRun("what is mounted must be the run's own: use its command line")
         for node in self.nodes:
             (self._folder / node).mkdir(parents=True)
         if self._loop_disks is not None:

@@ -224,6 +224,11 @@ class Backend(ABC):
     def __init__(self, wanted: Wanted) -> None:
         """CannotRun when this machine cannot, as far as is known without starting anything."""
 
+    @classmethod
+    def own_namespaces(cls) -> Sequence[str]:
+        """Return which namespaces a run needs to itself here; CannotRun when it can't have them."""
+        return ()
+
     async def prepare(self) -> None:  # noqa: B027 - most have nothing to learn
         """Learn what is there, start nothing; CannotRun when it isn't there."""
 
