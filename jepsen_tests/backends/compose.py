@@ -115,8 +115,11 @@ class Containers:
         await self._stack.each("pause", node)
 
     async def resume(self, node: str) -> None:
-        """See `surface.Processes`."""
-        if node in self._running:
+        """See `surface.Processes`; the engine calls it an error to resume what goes on.
+
+        As one does that was paused, and then killed and started again.
+        """
+        if (await self._inspect())[node]["State"]["Paused"]:
             await self._stack.each("unpause", node)
 
     def is_running(self, node: str) -> bool:

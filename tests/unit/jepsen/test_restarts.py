@@ -5,7 +5,7 @@ import json
 from typing import Any, cast
 
 from jepsen_tests.backends.compose import Containers, newly_restarted
-from jepsen_tests.docker.stack import Stack
+from jepsen_tests.docker.stack import CommandFailed, Stack
 from tests.unit.jepsen.stories import Story, kinds_of
 
 
@@ -42,6 +42,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.restarts = 0
+        self.is_paused = False
 
     def container(self, name: str) -> str:
         return name
@@ -53,7 +54,12 @@ class Engine:
                 {
                     "Id": "none",
                     "RestartCount": self.restarts,
-                    "State": {"ExitCode": 74, "Running": True, "Pid": 0},
+                    "State": {
+                        "ExitCode": 74,
+                        "Running": True,
+                        "Pid": 0,
+                        "Paused": self.is_paused,
+                    },
                     "HostConfig": {"NanoCpus": 0, "Memory": 0},
                     "NetworkSettings": {"Networks": {"net": {"IPAddress": "127.0.0.1"}}},
                 }
@@ -61,8 +67,19 @@ class Engine:
         )
 
     async def each(self, command: str, node: str) -> None:
-        assert (command, node) == ("start", "n1")
-        self.restarts = 0
+        assert node == "n1"
+        match command:
+            case "start":
+                self.restarts = 0
+            case "pause":
+                self.is_paused = True
+            case "kill":
+                self.is_paused = False
+            case _:
+                assert command == "unpause"
+                if not self.is_paused:
+                    raise CommandFailed("Container n1 is not paused")
+                self.is_paused = False
 
 
 def test_a_start_by_command_hides_no_restart_before_it_or_after() -> None:
@@ -87,6 +104,23 @@ def test_a_start_by_command_hides_no_restart_before_it_or_after() -> None:
         "restarted 2 times by the engine, last exit code 74"
     }
     assert third == {}
+
+
+def test_only_a_container_that_stands_still_is_resumed() -> None:
+    engine = Engine()
+    containers = Containers(cast("Stack", engine))
+
+    async def story() -> None:
+        await containers.look()
+        await containers.pause("n1")
+        await containers.kill("n1")
+        await containers.start("n1")
+        await containers.resume("n1")
+        await containers.pause("n1")
+        await containers.resume("n1")
+
+    asyncio.run(story())
+    assert not engine.is_paused
 
 
 def test_it_is_a_finding() -> None:
