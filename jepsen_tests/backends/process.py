@@ -15,6 +15,7 @@ with control groups a member can be limited.
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.loop_disk import LoopDisks
 from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, Wanted
-from jepsen_tests.child import tool
+from jepsen_tests.child import Ended, tool
 from jepsen_tests.launch import Control
 from jepsen_tests.ports import HOST, free_ports
 
@@ -37,6 +38,8 @@ GROUP: Final = "group-1"
 NAME_SERVERS: Final = ("ns1", "ns2")
 STOP_SECONDS: Final = 15.0
 REPAIR_SECONDS: Final = 120.0
+ASIDE: Final = ".damaged-"
+"""Between the name of a folder and a number, when `dledger repair` has set it aside."""
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -161,14 +164,28 @@ class Members:
         """See `surface.Folders`."""
         return self._folder / node / "data" / GROUP
 
-    async def repair(self, node: str) -> None:
+    async def is_sound(self, node: str) -> bool:
         """See `surface.Folders`."""
-        done = await tool(
-            sys.executable, "-m", "dledger_broker.cli", "repair", "--yes", str(self.folder(node)),
-            seconds=REPAIR_SECONDS,
-        )  # fmt: skip
+        return not (await self._look_after(node, "--check")).code
+
+    async def repair(self, node: str) -> None:
+        """See `surface.Folders`; of what was set aside the newest is kept, as evidence.
+
+        All of it would fill the member's disk before long.
+        """
+        folder = self.folder(node)
+        before = sorted(folder.parent.glob(f"{folder.name}{ASIDE}*"))
+        done = await self._look_after(node, "--yes")
         if done.code:
             raise CannotRepair(done.said.strip())
+        for older in before:
+            await asyncio.to_thread(shutil.rmtree, older)
+
+    async def _look_after(self, node: str, option: str) -> Ended:
+        return await tool(
+            sys.executable, "-m", "dledger_broker.cli", "repair", option, str(self.folder(node)),
+            seconds=REPAIR_SECONDS,
+        )  # fmt: skip
 
     # surface.Syncs
 

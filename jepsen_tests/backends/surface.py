@@ -147,6 +147,10 @@ class Folders(Protocol):
         """Return where the member keeps its data."""
         ...
 
+    async def is_sound(self, node: str) -> bool:
+        """Read all of a stopped member's folder; say whether no damage is found."""
+        ...
+
     async def repair(self, node: str) -> None:
         """Set a stopped member's damaged folder aside (`dledger repair`); CannotRepair."""
         ...
