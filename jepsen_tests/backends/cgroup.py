@@ -1,9 +1,12 @@
 """A member's share of processor and memory, by a control group of its own (version 1 or 2)."""
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+from jepsen_tests.backends.surface import CannotLimit
 
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000
@@ -37,11 +40,19 @@ class MemberCgroups:
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
         """See `surface.Cgroups`."""
         pid = self._pid_of(node)
-        if pid is None:
-            return
         if cpu_percent == 0 and memory_bytes == 0:
-            self._move(pid, "")
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    self._move(pid, "")
             return
+        if pid is None:
+            raise CannotLimit(f"{node} does not run")
+        try:
+            self._limit(node, pid, cpu_percent, memory_bytes)
+        except OSError as error:  # it has ended meanwhile, or what it held before is busy
+            raise CannotLimit(f"{node}: {error}") from error
+
+    def _limit(self, node: str, pid: int, cpu_percent: int, memory_bytes: int) -> None:
         for folder in self._folders(self._names[node]):
             folder.mkdir(exist_ok=True)
         quota = cpu_percent * PERIOD_US // 100 if cpu_percent else -1

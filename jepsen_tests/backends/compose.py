@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from jepsen_tests.backends import packet_rules
 from jepsen_tests.backends.packet_rules import PacketRules
-from jepsen_tests.backends.surface import Backend, CannotRun, Wanted
+from jepsen_tests.backends.surface import Backend, CannotLimit, CannotRun, Wanted
 from jepsen_tests.docker.engine import Engine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from jepsen_tests.errors import BadRequest
@@ -135,6 +135,8 @@ class Containers:
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
         """See `surface.Cgroups`; a container's memory is taken back only by ending it."""
         del memory_bytes
+        if cpu_percent and node not in self._running:
+            raise CannotLimit(f"{node} does not run")
         cpus, _ = self._limits[node]
         if cpu_percent:
             cpus = str(cpu_percent / 100)

@@ -27,6 +27,10 @@ class CannotRepair(Exception):
     """`dledger repair` refused; the message is what it said."""
 
 
+class CannotLimit(Exception):
+    """A member's share could not be limited, and is as it was; the message says why."""
+
+
 class CannotRun(HarnessFailure):
     """This backend does not run on this machine; the message says what is missing."""
 
@@ -200,7 +204,7 @@ class Cgroups(Protocol):
     """A member's share of the machine."""
 
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
-        """Limit it; zeros: no limit."""
+        """Limit it, or CannotLimit; zeros: no limit."""
         ...
 
 

@@ -48,6 +48,13 @@ class Skipped(Exception):
     """The fault cannot be done here, or not now; the text says why."""
 
 
+class NoEffect(Skipped):
+    """It was tried, and all is as before: not in force, also where something is to be undone."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"without effect: {why}")
+
+
 @dataclass(slots=True)
 class Scene:
     """The cluster as a fault sees it."""

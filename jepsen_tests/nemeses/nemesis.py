@@ -12,7 +12,7 @@ from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.history import BROKEN_OFF, HEAL, SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
+from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
 from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import Phase, Schedule
@@ -69,7 +69,7 @@ class Nemesis:
         try:
             targets, broken_off = await fault.begin(scene), ""
         except (Skipped, DledgerError) as error:
-            if scene.undo.pushed == before:
+            if scene.undo.pushed == before or isinstance(error, NoEffect):
                 self._skip(fault.name, str(error))
                 return False
             # Something was done, to whom is not known: it may have hit everybody.
