@@ -25,6 +25,8 @@ from jepsen_tests.final import final_phase
 from jepsen_tests.history import INTERRUPTED, Header, HistoryWriter, Kind
 from jepsen_tests.members import wait_until_well
 from jepsen_tests.nemeses import FAULTS, LOSING
+from jepsen_tests.nemeses.fault import BORNE_SECONDS
+from jepsen_tests.nemeses.losing import EXAMINE
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.observer import Observer
 from jepsen_tests.recorder import Recorder
@@ -113,7 +115,10 @@ def _header(plan: Plan, backend: Backend) -> Header:
             "topics": dict(workload.topics()),
             "least_ok": {f: list(least) for f, least in workload.least_ok.items()},
             "errors": [code.name for code in Code] + ["CANCELLED"],
-            "budgets": {fault.name: fault.budget_seconds for fault in FAULTS.values()},
+            "budgets": {
+                **{fault.name: fault.budget_seconds for fault in FAULTS.values()},
+                EXAMINE: BORNE_SECONDS,
+            },
             "concurrency": plan.concurrency,
             "others_write": backend.is_kept,
             "left_out": list(plan.schedule.left_out),

@@ -12,6 +12,7 @@ from typing import Final
 
 from jepsen_tests.backends.surface import Folders, Processes
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.processes import bring_back
 
 BLOCK_SIZE: Final = 4096
@@ -83,11 +84,12 @@ def _repairing(scene: Scene, node: str) -> tuple[Processes, Folders]:
 
 async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
     node = await scene.one()
-    await scene.lose_disk(node)
+    await lose_disk(scene, node)
     processes, folders = _repairing(scene, node)
     await processes.kill(node)
     folder = folders.folder(node)
     path = await asyncio.to_thread(_choose, folder, scene.random)
+    scene.hurt.add(node)
     done = await asyncio.to_thread(how, path, scene.random)
     await processes.start(node)
     return f"{node}, {path.relative_to(folder)} {done}"
@@ -111,7 +113,7 @@ async def deletion(scene: Scene) -> str:
 async def stale_blocks(scene: Scene) -> str:
     """A block of a file is as it was some time ago: a write that the disk lost."""
     node = await scene.one()
-    await scene.lose_disk(node)
+    await lose_disk(scene, node)
     processes, folders = _repairing(scene, node)
     folder = folders.folder(node)
     await processes.kill(node)
@@ -132,6 +134,7 @@ async def stale_blocks(scene: Scene) -> str:
         raise Skipped(f"{path.name} did not change")
     start = scene.random.choice(changed)
     end = start + BLOCK_SIZE
+    scene.hurt.add(node)
     await asyncio.to_thread(path.write_bytes, now[:start] + before[start:end] + now[end:])
     await processes.start(node)
     return f"{node}, {path.relative_to(folder)} block at {start} is old"

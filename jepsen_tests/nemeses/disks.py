@@ -7,6 +7,7 @@ from typing import Final
 
 from jepsen_tests.backends.surface import Disks, Syncs
 from jepsen_tests.nemeses.fault import Fault, Scene
+from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.processes import bring_back
 
 SLOW_SECONDS: Final = (0.02, 0.1, 0.5)
@@ -113,7 +114,7 @@ async def wipe(scene: Scene) -> str:
 
 async def wipe_one(scene: Scene, node: str) -> str:
     """Let this member lose everything, when the others can bear it."""
-    await scene.lose_disk(node)
+    await lose_disk(scene, node)
     return await start_empty(scene, node)
 
 
@@ -125,6 +126,7 @@ async def start_empty(scene: Scene, node: str) -> str:
     await processes.kill(node)
     with contextlib.suppress(FileNotFoundError):  # wiped before, and ended before it made one
         await asyncio.to_thread(shutil.rmtree, folders.folder(node))
+    scene.hurt.discard(node)
     await processes.start(node)
     return node
 

@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from dledger_client import AsyncAdmin, MemberStatus
 from jepsen_tests import members
 from jepsen_tests.backends.surface import Backend
+from jepsen_tests.history import Kind
 from jepsen_tests.schedule import FaultKind
 
 LEADER_SHARE: Final = 0.5
@@ -66,6 +67,10 @@ class Scene:
     """Closed by healing."""
     lost: set[str] = field(default_factory=set[str])
     """Members whose data were taken or damaged in this phase: never a majority."""
+    hurt: set[str] = field(default_factory=set[str])
+    """Members that were damaged in this run, and that nobody has found whole since."""
+    note: Callable[[str, str, Kind], None] = lambda _fault, _targets, _kind: None
+    """Writes down what was done beside the fault itself, as a fault: name, targets, how far."""
 
     async def statuses(self) -> dict[str, MemberStatus]:
         """Return what the members that answer say of themselves."""
@@ -130,31 +135,27 @@ class Scene:
 
     async def wait_until_whole(self) -> None:
         """Wait until all members lead or follow; Skipped when they don't in time."""
-        await self._wait(lambda whole: len(whole) == len(self.backend.nodes), "all members")
+        await self.wait_until(
+            lambda found: (
+                sum(each.role in members.WHOLE for each in found.values())
+                == len(self.backend.nodes)
+            ),
+            "all members to be whole",
+        )
 
-    async def _wait(self, enough: Callable[[set[str]], bool], what: str) -> None:
+    async def wait_until(
+        self, enough: Callable[[dict[str, MemberStatus]], bool], what: str
+    ) -> None:
+        """Wait until what members say is enough; Skipped naming what was waited for in vain."""
         until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
         while True:
-            statuses = await self.statuses()
-            whole = {n for n, status in statuses.items() if status.role in members.WHOLE}
-            if enough(whole):
+            found = await self.statuses()
+            if enough(found):
                 return
             if asyncio.get_running_loop().time() > until:
-                names = ", ".join(sorted(whole)) or "nobody"
-                raise Skipped(f"{what} needed to be whole, only {names} is")
+                said = ", ".join(f"{node} is {each.role}" for node, each in sorted(found.items()))
+                raise Skipped(f"waited for {what}, in vain: {said or 'nobody answers'}")
             await asyncio.sleep(0.1)
-
-    async def lose_disk(self, node: str) -> None:
-        """Note that a member's data will be gone; Skipped when the others cannot bear it.
-
-        One that lost its data before is waited for: it is filled again.
-        """
-        if self.lost - {node}:
-            raise Skipped(f"{', '.join(self.lost)} loses its disk in this phase")
-        await self._wait(
-            lambda whole: len(whole - {node}) >= self.majority, f"a majority without {node}"
-        )
-        self.lost.add(node)
 
 
 @dataclass(frozen=True, slots=True)

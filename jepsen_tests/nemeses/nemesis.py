@@ -32,6 +32,10 @@ class Nemesis:
         """Why a fault was not done, the last time."""
         self.now: tuple[str, ...] = ()
         """What is in force."""
+        self._hurt: set[str] = set()
+        """See `Scene.hurt`."""
+        self._noted: list[str] = []
+        """What the faults of this phase did beside what they are there for."""
         self._late = Undoing()
         """Of the late faults."""
         self._away: set[str] = set()
@@ -58,10 +62,21 @@ class Nemesis:
 
     async def _begin_all(self, phase: Phase, undo: Undoing) -> bool:
         """Begin the faults of a phase; return whether one was done."""
-        scene = Scene(self._backend, self._admin, self._random, undo)
+        scene = self._scene(undo)
+        self._noted.clear()
         begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
-        self.now = tuple(begun)
+        self.now = (*begun, *self._noted)
         return bool(begun)
+
+    def _scene(self, undo: Undoing) -> Scene:
+        return Scene(
+            self._backend, self._admin, self._random, undo, hurt=self._hurt, note=self._note
+        )
+
+    def _note(self, fault: str, targets: str, kind: Kind) -> None:
+        self._recorder.nemesis(fault, targets, kind)
+        if kind is Kind.OK:
+            self._noted.append(fault)
 
     async def _begin(self, fault: Fault, scene: Scene) -> bool:
         self._recorder.nemesis(fault.name, "", Kind.INVOKE)
@@ -100,7 +115,7 @@ class Nemesis:
         for node, how in (await processes.restarted()).items():
             self._recorder.nemesis("died", node, Kind.OK, how)
         async with Undoing() as undo:
-            scene = Scene(self._backend, self._admin, self._random, undo)
+            scene = self._scene(undo)
             for node in self._backend.nodes:
                 if processes.is_running(node):
                     self._away.discard(node)

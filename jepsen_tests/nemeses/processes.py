@@ -6,9 +6,8 @@ from typing import Final
 
 from jepsen_tests.backends.surface import CannotRepair, Processes
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 
-EXIT_DAMAGED: Final = 65
-"""What a member ends with that found its data damaged: an operator must look."""
 CRASHES: Final = 4
 CRASH_PAUSE_SECONDS: Final = (0.1, 1.5)
 
@@ -30,6 +29,7 @@ async def bring_back(scene: Scene, node: str) -> None:
             await scene.handle("folders", scene.backend.folders).repair(node)
         except CannotRepair:
             return
+        scene.hurt.discard(node)
     await processes.start(node)
 
 

@@ -8,6 +8,7 @@ from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import CannotLimit, Kind, Trouble
 from jepsen_tests.nemeses.disks import start_empty, wipe_one
 from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped
+from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.network import between
 from jepsen_tests.nemeses.processes import bring_back
 
@@ -97,7 +98,7 @@ async def _choose_quorum(
     late, forgetful = nodes[: len(nodes) - scene.majority], nodes[len(nodes) - scene.majority]
     knowing = [node for node in nodes if node not in late and node != forgetful]
     if loses_disk:
-        await scene.lose_disk(forgetful)
+        await lose_disk(scene, forgetful)
     for node in (*late, *knowing):
         scene.undo.push_async_callback(processes.resume, node)
     for node in late:

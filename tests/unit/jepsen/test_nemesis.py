@@ -19,9 +19,9 @@ from jepsen_tests.history import (
 )
 from jepsen_tests.nemeses.disks import start_empty
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
+from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
-from jepsen_tests.nemeses.processes import EXIT_DAMAGED
 from jepsen_tests.recorder import Recorder
 from jepsen_tests.verdict import faults_done, faults_skipped
 from tests.unit.jepsen.stories import header

@@ -1,0 +1,66 @@
+"""Who may lose its data now: what a majority stored must stay with somebody who has it whole.
+
+Damage may lie in a member's files for long without being noticed. While it does, what is there
+cannot be counted on, and taking another member's data away would lose what was acknowledged without
+any fault of the product. So who was damaged is remembered, and examined first.
+"""
+
+from typing import Final
+
+from jepsen_tests.backends.surface import CannotRepair
+from jepsen_tests.history import Kind
+from jepsen_tests.members import WHOLE
+from jepsen_tests.nemeses.fault import Scene, Skipped
+
+EXAMINE: Final = "examine"
+"""How an examination is written down: a fault of its own, for the member is ended for it."""
+EXIT_DAMAGED: Final = 65
+"""What a member ends with that found its data damaged: an operator must look."""
+
+
+async def lose_disk(scene: Scene, node: str) -> None:
+    """Note that a member's data will be gone; Skipped when the others cannot bear it.
+
+    One that lost its data before is waited for: it is filled again. So is one that was damaged and
+    has not noticed.
+    """
+    if scene.lost - {node}:
+        raise Skipped(f"{', '.join(scene.lost)} loses its disk in this phase")
+    for other in sorted(scene.hurt - {node}):
+        await examine(scene, other)
+    await scene.wait_until(
+        lambda found: (
+            sum(each.role in WHOLE for n, each in found.items() if n != node) >= scene.majority
+        ),
+        f"a majority without {node} to be whole",
+    )
+    scene.lost.add(node)
+
+
+async def examine(scene: Scene, node: str) -> None:
+    """Read all that a damaged member stores, and replace it if it is damaged still.
+
+    Returns when it has what the group had committed; Skipped when that cannot be brought about.
+    """
+    processes = scene.handle("processes", scene.backend.processes)
+    folders = scene.handle("folders", scene.backend.folders)
+    if not processes.is_running(node) and processes.exit_code(node) != EXIT_DAMAGED:
+        raise Skipped(f"{node} was damaged, and another fault ended it before it was examined")
+    scene.note(EXAMINE, "", Kind.INVOKE)
+    try:
+        await processes.stop(node)
+        if not await folders.is_sound(node):
+            await folders.repair(node)
+    except CannotRepair as error:
+        raise Skipped(f"{node} cannot be repaired: {error}") from error
+    finally:  # also when the run is broken off: it did not die
+        await processes.start(node)
+        scene.note(EXAMINE, node, Kind.OK)
+    committed = max((each.commit_index for each in (await scene.statuses()).values()), default=0)
+    await scene.wait_until(
+        lambda found: (
+            node in found and found[node].role in WHOLE and found[node].applied_index >= committed
+        ),
+        f"{node} to be whole",
+    )
+    scene.hurt.discard(node)
