@@ -71,6 +71,10 @@ class Containers:
         found = json.loads(await self._stack.docker("inspect", *names))
         return dict(zip(self._stack.members, found, strict=True))
 
+    def died(self) -> dict[str, str]:
+        """See `surface.Processes`: the engine starts it again (`restarted`)."""
+        return {}
+
     async def restarted(self) -> dict[str, str]:
         """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
         await self._count()

@@ -119,6 +119,10 @@ class Shell:
         """See `surface.Processes`; how it ended we are not told."""
         return 0 if node in self._ended else None
 
+    def died(self) -> dict[str, str]:
+        """See `surface.Processes`; of that we are not told."""
+        return {}
+
     async def restarted(self) -> dict[str, str]:
         """See `surface.Processes`; of that we are not told either."""
         return {}

@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -55,17 +56,28 @@ class Members:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._controls = dict.fromkeys(nodes, Control())
         self._is_over = False
+        self._lives: Counter[str] = Counter()
+        """How often each was started."""
+        self._known: set[str] = set()
+        """Whose end, of this life, was our doing, or was noted."""
+        self._died: dict[str, str] = {}
+        """Whose was not, and is still to be told."""
 
     # surface.Processes
 
     async def kill(self, node: str) -> None:
         """See `surface.Processes`."""
-        self._started[node].kill()
+        process = self._started[node]
+        was_known = self._end_of(node)
+        process.kill()
         await self._ended(node)
+        if not was_known and process.returncode != -signal.SIGKILL:  # it was quicker
+            self._known.discard(node)
 
     async def stop(self, node: str) -> None:
         """See `surface.Processes`."""
         process = self._started[node]
+        self._end_of(node)
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
@@ -76,6 +88,29 @@ class Members:
 
     async def _ended(self, node: str) -> None:
         await asyncio.to_thread(self._started[node].wait)
+
+    def died(self) -> dict[str, str]:
+        """See `surface.Processes`."""
+        for node in self._controls:
+            self._look(node)
+        told, self._died = self._died, {}
+        return told
+
+    def _end_of(self, node: str) -> bool:
+        """Note that it is we who end it now, if it runs; return whether its end was known."""
+        self._look(node)
+        was_known = node in self._known
+        self._known.add(node)
+        return was_known
+
+    def _look(self, node: str) -> None:
+        """Note it if a process has ended, and not by us."""
+        process = self._started.get(node)
+        if process is None or process.poll() is None or node in self._known:
+            return
+        self._known.add(node)
+        how = f"exit {process.returncode}, life {self._lives[node]}"
+        self._died[node] = "; ".join(filter(None, (self._died.get(node), how)))
 
     async def start(self, node: str) -> None:
         """See `surface.Processes`."""
@@ -93,6 +128,9 @@ class Members:
         assert not self.is_running(name), f"{name} is running"
         if self._is_over:  # healing that was overtaken by the end
             raise CannotRun(f"{name} is not started: the run is over")
+        self._look(name)
+        self._known.discard(name)
+        self._lives[name] += 1
         environment = {key: each for key, each in os.environ.items() if key[:8] != "DLEDGER_"}
         with (self._folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(

@@ -94,6 +94,13 @@ class Processes(Protocol):
         """Return how it ended; None while it runs."""
         ...
 
+    def died(self) -> dict[str, str]:
+        """Return by member how its process ended by itself, each life once, as soon as it is known.
+
+        Nothing where that cannot be told from what others did to it.
+        """
+        ...
+
     async def restarted(self) -> dict[str, str]:
         """Return by member how it ended that was started again by others than us, once each."""
         ...

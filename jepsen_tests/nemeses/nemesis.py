@@ -6,6 +6,7 @@ error of a tool is a failure of the harness, after everything was undone.
 
 import asyncio
 from random import Random
+from typing import Final
 
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
@@ -16,6 +17,8 @@ from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
 from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import Phase, Schedule
+
+WATCH_SECONDS: Final = 0.1
 
 
 class Nemesis:
@@ -40,9 +43,33 @@ class Nemesis:
         """Of the late faults."""
         self._away: set[str] = set()
         """Who was found to have ended, and has not been seen to run since."""
+        self._told: set[str] = set()
+        """The same of those whose death is written down."""
 
     async def run(self, schedule: Schedule) -> None:
-        """Carry the schedule out; times count from now."""
+        """Carry the schedule out; times count from now. Who ends meanwhile is said at once."""
+        watching = asyncio.ensure_future(self._watch())
+        try:
+            await self._carry_out(schedule)
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        """Look who died, again and again: so is known which faults were in force, and which not.
+
+        Healing starts who is down, and would leave nothing to be seen.
+        """
+        while True:
+            self._tell_deaths()
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _tell_deaths(self) -> None:
+        processes = self._backend.processes
+        for node, how in processes.died().items() if processes is not None else ():
+            self._told.add(node)
+            self._recorder.nemesis("died", node, Kind.OK, how)
+
+    async def _carry_out(self, schedule: Schedule) -> None:
         now = asyncio.get_running_loop().time
         began = now()
         for phase in schedule.phases:
@@ -98,6 +125,7 @@ class Nemesis:
 
     async def heal(self) -> None:
         """Undo the late faults, and bring back who ended by itself."""
+        self._tell_deaths()
         await self._late.aclose()
         await self.revive()
         self.now = ()
@@ -112,6 +140,7 @@ class Nemesis:
         processes = self._backend.processes
         if processes is None:
             return
+        self._tell_deaths()
         for node, how in (await processes.restarted()).items():
             self._recorder.nemesis("died", node, Kind.OK, how)
         async with Undoing() as undo:
@@ -119,8 +148,10 @@ class Nemesis:
             for node in self._backend.nodes:
                 if processes.is_running(node):
                     self._away.discard(node)
+                    self._told.discard(node)
                 elif node not in self._away:
-                    code = processes.exit_code(node)
-                    self._recorder.nemesis("died", node, Kind.OK, f"exit {code}")
+                    if node not in self._told:
+                        code = processes.exit_code(node)
+                        self._recorder.nemesis("died", node, Kind.OK, f"exit {code}")
                     self._away.add(node)
                     await bring_back(scene, node)

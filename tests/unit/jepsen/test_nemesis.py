@@ -17,12 +17,15 @@ from jepsen_tests.history import (
     read_history,
     read_rows,
 )
+from jepsen_tests.nemeses import FAULTS
+from jepsen_tests.nemeses import nemesis as nemesis_module
 from jepsen_tests.nemeses.disks import start_empty
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
 from jepsen_tests.recorder import Recorder
+from jepsen_tests.schedule import Phase, Schedule
 from jepsen_tests.verdict import faults_done, faults_skipped
 from tests.unit.jepsen.stories import header
 
@@ -40,6 +43,8 @@ class Members:
         self.started: list[str] = []
         self.again: dict[str, str] = {}
         """Who was started again by others."""
+        self.dead: dict[str, str] = {}
+        """Who died, and has not been told."""
 
     def is_running(self, node: str) -> bool:
         return node in self.running
@@ -59,6 +64,10 @@ class Members:
 
     def folder(self, node: str) -> Path:
         return Path("/nowhere") / node
+
+    def died(self) -> dict[str, str]:
+        dead, self.dead = self.dead, {}
+        return dead
 
     async def restarted(self) -> dict[str, str]:
         again, self.again = self.again, {}
@@ -115,6 +124,31 @@ def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:
         assert members.started == []
 
     assert written(tmp_path, script) == [("died", "n2", f"exit {EXIT_DAMAGED}")]
+
+
+def test_a_death_is_told_when_it_happens_and_once_though_it_is_healed_or_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nemesis_module, "WATCH_SECONDS", 0.0)
+
+    async def script(members: Members, nemesis: Nemesis) -> None:
+        async def begin(scene: Scene) -> str:
+            members.dead = {"n1": "exit 74, life 1", "n2": "exit 74, life 1"}
+            members.running.discard("n2")  # n1 is brought back by who healed its fault
+            while members.dead:  # noqa: ASYNC110 - until the watch has been there
+                await asyncio.sleep(0)
+            return scene.backend.nodes[0]
+
+        monkeypatch.setitem(
+            cast("dict[str, Fault]", FAULTS), "kill", Fault("kill", "", [""], begin)
+        )
+        await nemesis.run(Schedule(1.0, (Phase(0.0, 0.0, ("kill",)),), ()))
+        await nemesis.revive()
+
+    assert written(tmp_path, script) == [
+        ("kill", "", ""), ("died", "n1", "exit 74, life 1"), ("died", "n2", "exit 74, life 1"),
+        ("kill", "n1", ""), ("heal", "", ""),
+    ]  # fmt: skip
 
 
 def test_a_fault_broken_off_is_in_force_and_not_done(tmp_path: Path) -> None:
