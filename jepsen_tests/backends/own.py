@@ -21,7 +21,8 @@ import os
 import signal
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +61,28 @@ class Shell:
         self._commands = commands
         self._addresses = addresses
         self._ended: set[str] = set()
+        self._paused: set[str] = set()
+        self._cut: dict[tuple[str, str], None] = {}
+        """Links, in the order in which they were cut."""
+
+    async def undo_all(self) -> None:
+        """Undo what was begun and is not known to be undone; HarnessFailure naming what cannot be.
+
+        Whoever breaks a run off may do so in the middle of a line, also of one that heals.
+        """
+        undoing: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            *((f"heal {b} of {a}", partial(self.heal, [(a, b)], Kind.CUT)) for a, b in self._cut),
+            *((f"resume {node}", partial(self.resume, node)) for node in sorted(self._paused)),
+            *((f"start {node}", partial(self.start, node)) for node in sorted(self._ended)),
+        ]
+        failed: list[str] = []
+        for what, act in undoing:
+            try:
+                await act()
+            except HarnessFailure as error:
+                failed.append(f"{what} ({error})")
+        if failed:
+            raise HarnessFailure(f"your cluster is left hurt, do by hand: {'; '.join(failed)}")
 
     async def _run(self, name: str, node: str, peer: str = "") -> None:
         variables = _place("", node, self._addresses)
@@ -101,15 +124,18 @@ class Shell:
         """See `surface.Processes`."""
         await self._run("start", node)
         self._ended.discard(node)
+        self._paused.discard(node)
 
     async def pause(self, node: str) -> None:
         """See `surface.Processes`."""
+        self._paused.add(node)
         await self._run("pause", node)
 
     async def resume(self, node: str) -> None:
         """See `surface.Processes`."""
         if node not in self._ended:
             await self._run("resume", node)
+        self._paused.discard(node)
 
     def is_running(self, node: str) -> bool:
         """See `surface.Processes`: whom we did not end runs, as far as we know."""
@@ -133,6 +159,7 @@ class Shell:
         """See `surface.Network`: who is dialled no longer hears who dials."""
         assert trouble.kind is Kind.CUT
         for source, target in links:
+            self._cut[source, target] = None
             await self._run("cut", target, source)
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
@@ -140,6 +167,7 @@ class Shell:
         assert kind is Kind.CUT
         for source, target in links:
             await self._run("heal", target, source)
+            self._cut.pop((source, target), None)
 
 
 def _place(prefix: str, node: str, addresses: Mapping[str, str]) -> dict[str, str]:
@@ -162,7 +190,7 @@ class OwnBackend(Backend):
         self._addresses: dict[str, str] = {}
         yours = "it is your own cluster"
         self.missing = dict.fromkeys(("folders", "disks", "syncs", "clocks", "cgroups"), yours)
-        shell = Shell(self._commands, self._addresses)
+        self._shell = shell = Shell(self._commands, self._addresses)
         if self._has("processes", OF_PROCESSES):
             self.processes = shell
         if self._has("network", OF_LINKS):
@@ -214,4 +242,5 @@ class OwnBackend(Backend):
         """See `surface.Backend`: it runs."""
 
     async def stop(self) -> None:
-        """See `surface.Backend`: it goes on."""
+        """See `surface.Backend`: it goes on, as it was found."""
+        await self._shell.undo_all()

@@ -28,6 +28,7 @@ from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import Phase, Schedule
 from jepsen_tests.verdict import faults_done, faults_skipped
 from tests.unit.jepsen.stories import header
+from tests.waiting import until
 
 
 class Members:
@@ -135,8 +136,7 @@ def test_a_death_is_told_when_it_happens_and_once_though_it_is_healed_or_lasts(
         async def begin(scene: Scene) -> str:
             members.dead = {"n1": "exit 74, life 1", "n2": "exit 74, life 1"}
             members.running.discard("n2")  # n1 is brought back by who healed its fault
-            while members.dead:  # noqa: ASYNC110 - until the watch has been there
-                await asyncio.sleep(0)
+            await until(lambda: not members.dead, "it is told")
             return scene.backend.nodes[0]
 
         monkeypatch.setitem(

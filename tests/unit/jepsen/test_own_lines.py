@@ -1,14 +1,17 @@
 """Shell lines that hurt a cluster of one's own: they end with all they wait for."""
 
 import asyncio
+import json
 import os
 import select
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from jepsen_tests.backends import own
-from jepsen_tests.backends.own import Shell
+from jepsen_tests.backends.own import OF_LINKS, OF_PROCESSES, OwnBackend, Shell
+from jepsen_tests.backends.surface import Kind, Trouble, Wanted
 from jepsen_tests.errors import HarnessFailure
 
 GONE_SECONDS_MAX = 60.0
@@ -48,3 +51,97 @@ def test_what_a_line_leaves_running_goes_on(tmp_path: Path) -> None:
     finally:
         os.kill(int((tmp_path / "pid").read_text()), 9)
         os.close(reader)
+
+
+LINES = {
+    name: f'echo {name} $NODE $PEER >>"$SAID"; test ! -e "$SAID.refused"'
+    for name in (*OF_PROCESSES, *OF_LINKS)
+}
+TWO = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the lines write what they were told."""
+    path = tmp_path / "said"
+    monkeypatch.setenv("SAID", str(path))
+    return path
+
+
+def test_what_was_begun_and_is_not_undone_is_undone_in_the_end_and_once(said: Path) -> None:
+    shell = Shell(LINES, TWO)
+
+    async def story() -> None:
+        await shell.kill("n1")
+        await shell.pause("n2")
+        await shell.trouble([("n1", "n2"), ("n2", "n1")], Trouble(Kind.CUT))
+        await shell.heal([("n1", "n2")], Kind.CUT)
+
+    asyncio.run(story())
+    said.write_text("")
+    for _ in range(2):
+        asyncio.run(shell.undo_all())
+    assert said.read_text().splitlines() == ["heal n1 n2", "resume n2", "start n1"]
+
+
+def test_so_is_what_was_broken_off_while_it_was_done_or_undone(
+    said: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(LINES, TWO)
+
+    async def story() -> None:
+        run, shell_run = asyncio.Event(), shell._run
+
+        async def hang(*_: str) -> None:
+            run.set()
+            await asyncio.Event().wait()
+
+        await shell.pause("n1")
+        links = [("n1", "n2"), ("n2", "n1")]
+        monkeypatch.setattr(shell, "_run", hang)
+        for act in (shell.resume("n1"), shell.kill("n2"), shell.trouble(links, Trouble(Kind.CUT))):
+            run.clear()
+            doing = asyncio.ensure_future(act)
+            async with asyncio.timeout(20):
+                await run.wait()
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+        monkeypatch.setattr(shell, "_run", shell_run)
+
+    asyncio.run(story())
+    said.write_text("")
+    asyncio.run(shell.undo_all())
+    assert said.read_text().splitlines() == ["heal n2 n1", "resume n1", "start n2"]
+
+
+def test_what_cannot_be_undone_keeps_nothing_else_and_is_named(said: Path) -> None:
+    shell = Shell(LINES, TWO)
+
+    async def story() -> None:
+        await shell.pause("n1")
+        await shell.kill("n2")
+
+    asyncio.run(story())
+    said.with_name("said.refused").touch()
+    said.write_text("")
+    with pytest.raises(HarnessFailure, match=r"left hurt, do by hand: resume n1 .*; start n2 "):
+        asyncio.run(shell.undo_all())
+    assert said.read_text().splitlines() == ["resume n1", "start n2"]
+
+
+@pytest.mark.parametrize("end", [OwnBackend.stop, OwnBackend.abort])
+def test_a_run_leaves_the_cluster_as_it_was_also_when_it_is_ended_at_once(
+    tmp_path: Path, said: Path, end: Callable[[OwnBackend], Awaitable[None]]
+) -> None:
+    path = tmp_path / "commands.toml"
+    path.write_text("".join(f"{name} = {json.dumps(line)}\n" for name, line in LINES.items()))
+    backend = OwnBackend(Wanted(tmp_path, bootstrap="127.0.0.1:1", commands=path))
+    backend._addresses.update(TWO)
+
+    async def story() -> None:
+        assert backend.processes is not None
+        await backend.processes.kill("n1")
+        await end(backend)
+
+    asyncio.run(story())
+    assert said.read_text().splitlines() == ["kill n1", "start n1"]
