@@ -56,14 +56,42 @@ async def _read_place(worker: Worker, place: str, position: int, end: int) -> bo
 
 
 async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
-    """Read every queue from each member alone."""
+    """Read every queue from each member alone, from where it begins at that time.
+
+    A trim whose outcome nobody knows may have been made meanwhile, or an election have confirmed
+    more: bounds are asked for again when a read fails, and after all; what they then show that was
+    not read is read.
+    """
     process, patience = Process(stage.recorder), Patience(revive)
-    backend = stage.backend
-    for node in backend.nodes:
-        async with Wire(backend.inner_address(node), backend.group) as wire:
-            for place, (low, high) in ends.items():
-                if high > low:
-                    await patience.until(partial(_drain, process, wire, node, place, low, high))
+    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    backend, now = stage.backend, dict(ends)
+
+    async def look(place: str) -> bool:
+        bounds = await worker.bounds(place)
+        if bounds is not None:
+            now[place] = (bounds[0], bounds[1])
+        return bounds is not None
+
+    async def attempt(wire: Wire, node: str, place: str) -> bool:
+        low, high = now[place]
+        if high <= low or await _drain(process, wire, node, place, low, high):
+            return True
+        await look(place)
+        return False
+
+    async def drain(places: Sequence[str]) -> None:
+        for node in backend.nodes:
+            async with Wire(backend.inner_address(node), backend.group) as wire:
+                for place in places:
+                    await patience.until(partial(attempt, wire, node, place))
+
+    try:
+        await drain(list(now))
+        for place in ends:
+            await patience.until(partial(look, place))
+        await drain([place for place, (_, high) in now.items() if high > ends[place][1]])
+    finally:
+        await worker.close()
 
 
 async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, high: int) -> bool:

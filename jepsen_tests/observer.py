@@ -98,16 +98,22 @@ class Observer:
 
 
 def agree(found: Sequence[MemberStatus], members: int) -> bool:
-    """Tell whether one leads, all are of its term, and have committed and applied the same."""
-    ends = {(status.term, status.commit_index, status.applied_index) for status in found}
+    """Tell whether one leads, all are of its term and name it, and have applied the same.
+
+    Who names nobody, or another, was asked while leadership changed: that look compares two times.
+    """
+    ends = {
+        (status.term, status.leader, status.commit_index, status.applied_index) for status in found
+    }
     applied = max((status.commit_index for status in found), default=0)
     return len(ends) == 1 and are_well(found, members, applied)
 
 
 def caught_up(before: Sequence[MemberStatus], found: Sequence[MemberStatus], members: int) -> bool:
-    """Tell whether one leads, all are of its term, and have applied what was committed before."""
+    """Tell whether one leads, all are of its term and name it, and have what was committed."""
     applied = max((status.commit_index for status in before), default=0)
-    return len({status.term for status in found}) == 1 and are_well(found, members, applied)
+    leaders = {(status.term, status.leader) for status in found}
+    return len(leaders) == 1 and are_well(found, members, applied)
 
 
 def _shown_status(status: MemberStatus) -> dict[str, Any]:

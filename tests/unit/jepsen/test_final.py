@@ -55,6 +55,9 @@ class Cluster:
         self.is_kept = "busy" in failures
         """It is somebody's, who goes on writing."""
         self._commit = 9
+        self.bounds = [0, END]
+        self.drained: list[tuple[str, int, int]] = []
+        """By whom, from where on, up to where."""
         self.is_away = False
         """Until it is brought back n3 does not answer."""
         self.is_looked_after = False
@@ -87,12 +90,13 @@ class Cluster:
         self.is_looked_after = False
         self.fail("status")
         role = "leader" if address == "n1" else "follower"
+        named = "" if address == "n2" and self.meets("unheard") else "n1"
         behind = address == "n2" and self.meets("behind")
         if self.meets("busy"):
             self._commit += 1
         term = 4 if address == "n1" and self.meets("election") else 3
         applied = commit = 8 if behind else self._commit
-        return cast("MemberStatus", Said(role, term, "n1", commit, applied, 1, commit))
+        return cast("MemberStatus", Said(role, term, named, commit, applied, 1, commit))
 
     async def log_entries(self, address: str, group: str) -> list[EntryMark]:
         del address, group
@@ -126,7 +130,8 @@ class FakeWorker:
         return await self._do("send", place, [f"1-{self._sent}"], [self._sent, 0])
 
     async def bounds(self, place: str) -> list[int] | None:
-        return [0, END] if await self._do("bounds", place, None, [0, END]) else None
+        bounds = list(self.cluster.bounds)
+        return bounds if await self._do("bounds", place, None, bounds) else None
 
     async def assign(self, starts: dict[str, int]) -> bool:
         (self._place,) = starts
@@ -159,7 +164,15 @@ class FakeWire:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def read(self, *_: object) -> AsyncIterator[Any]:
+    async def read(self, topic: str, queue: int, low: int, high: int) -> AsyncIterator[Any]:
+        del topic, queue
+        if self.cluster.meets("trim"):
+            self.cluster.bounds[0] = 2
+        if low < self.cluster.bounds[0]:
+            raise DledgerError(Code.OFFSET_OUT_OF_RANGE, "it begins at 2")
+        if self._address == "n2" and self.cluster.meets("confirm"):
+            self.cluster.bounds[1] = END + 1
+        self.cluster.drained.append((self._address, low, high))
         if self._address == "n3" and self.cluster.meets("damage"):
             self.cluster.is_away = True
         if self._address == "n3" and self.cluster.is_away:
@@ -230,6 +243,26 @@ def test_what_lasts_is_found(phase: Any, what: str) -> None:
     judgement = liveness(View(phase(**{what: FOR_EVER})))
     assert judgement.valid is Valid.NO
     assert {each.kind for each in judgement.findings} <= {"not-live", "not-converged"}
+
+
+def test_a_trim_that_is_made_meanwhile_is_no_reason_to_wait(phase: Any) -> None:
+    judgement = liveness(View(phase(trim=1)))
+    assert judgement.valid is Valid.YES, judgement.findings
+    assert {low for _, low, _ in FakeWorker.cluster.drained} == {2}
+
+
+def test_what_is_confirmed_meanwhile_is_read_from_all(phase: Any) -> None:
+    judgement = liveness(View(phase(confirm=1)))
+    assert judgement.valid is Valid.YES, judgement.findings
+    last = {node for node, _, high in FakeWorker.cluster.drained if high == END + 1}
+    assert last == set(NODES)
+
+
+@pytest.mark.parametrize("others", [{}, {"busy": 10_000}])
+def test_the_last_look_is_when_all_name_who_leads(phase: Any, others: dict[str, int]) -> None:
+    history = phase(unheard=7, **others)
+    last = {op.node: op.result["leader"] for op in history.ops if op.f == "status" and op.is_ok}
+    assert last == dict.fromkeys(NODES, "n1")
 
 
 def test_a_log_that_is_too_long_is_asked_for_once(phase: Any) -> None:
