@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import pytest
 
 from dledger_broker.local_cluster import NAME_SERVER, LocalCluster
 from dledger_client import Admin, ClientError
-from tests.chaos.test_chaos import run
+from tests.chaos.test_chaos import ROOT, run
 from tests.waiting import wait_until
 
+PAUSED_SECONDS_MAX = 60
 PYTHON = shlex.quote(sys.executable)
 
 
@@ -78,6 +80,48 @@ def test_a_cluster_of_ones_own_is_hurt_by_commands_and_left_as_it_was(tmp_path: 
             assert {"kill", "pause", "transfer"} <= set(results["faults"])
             assert "cannot do network here: --commands has no cut, heal" in said
             assert [topic.name for topic in admin.list_topics()] == ["theirs"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_at_once_leaves_nobody_paused(tmp_path: Path) -> None:
+    with somebodys(tmp_path / "theirs") as cluster:
+        bootstrap = f"127.0.0.1:{cluster.ports[NAME_SERVER]}"
+        with Admin(bootstrap) as admin:
+            wait_until(lambda: _created(admin, "theirs"), "the cluster serves")
+        found = lines(tmp_path / "theirs")
+        found["pause"] += "; touch paused"
+        commands = tmp_path / "commands.toml"
+        commands.write_text(
+            "".join(f"{name} = {json.dumps(line)}\n" for name, line in found.items())
+        )
+        harness = subprocess.Popen(
+            [
+                sys.executable, "-m", "jepsen_tests", "run", "--backend", "own", "--bootstrap",
+                bootstrap, "--nemesis", "pause-majority", "--time", "60", "--seed", "1",
+                "--commands", str(commands), "--out", str(tmp_path / "out"),
+            ],
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        members = [tmp_path / "theirs" / node for node in cluster.member_names]
+        try:
+            wait_until(
+                lambda: sum((each / "paused").exists() for each in members) == 2,
+                "a majority stands still",
+                PAUSED_SECONDS_MAX,
+            )
+            harness.send_signal(signal.SIGINT)
+            harness.send_signal(signal.SIGTERM)  # two of one kind may be taken for one
+            assert harness.wait(PAUSED_SECONDS_MAX) == 3
+        finally:
+            harness.kill()
+            harness.wait()
+        states = [_state((each / "pid").read_text().strip()) for each in members]
+        assert all(state in "SRD" for state in states), states
+
+
+def _state(pid: str) -> str:
+    """Return the state of a process as the kernel tells it: T stands still, Z has ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _created(admin: Admin, topic: str) -> bool:
