@@ -1,6 +1,7 @@
 """The harness against a cluster that was there before: hurt by shell lines, left as it was."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -43,13 +44,12 @@ def somebodys(folder: Path) -> Iterator[LocalCluster]:
     listen = f"127.0.0.1:{cluster.ports[NAME_SERVER]}"
     servers = subprocess.Popen([sys.executable, "-m", "dledger_namesrv", "--listen", listen])
     commands = lines(folder)
+    # Of one version, whoever starts them: the harness's commands have its environment.
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
         for node in cluster.member_names:
             subprocess.run(
-                commands["start"],
-                shell=True,
-                check=True,
-                env={"NODE": node, "PATH": "/usr/bin:/bin"},
+                commands["start"], shell=True, check=True, env={**environment, "NODE": node}
             )
         yield cluster
     finally:
