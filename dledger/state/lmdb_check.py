@@ -179,7 +179,7 @@ def examine(folder: str, *, whole: bool) -> Checked:
     try:
         with PageFile(os.path.join(folder, DATA_FILE)) as file:
             check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
-            totals = _totals(folder, file)
+            totals = totals_of(folder, file)
             check_mark(folder, read_mark(folder), totals)
             whole |= file.newest.pages <= PAGES_AT_START
             size = (file.newest.last_page + 1) * file.page_size
@@ -195,7 +195,7 @@ def examine(folder: str, *, whole: bool) -> Checked:
     return Checked(totals, whole, size)
 
 
-def _totals(folder: str, file: PageFile) -> Totals:
+def totals_of(folder: str, file: PageFile) -> Totals:
     """Return the newest totals; those of the commit before must be its own, too.
 
     A meta page whose commit number was changed would pass for the older one, and its rows be lost.

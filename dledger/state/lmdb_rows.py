@@ -268,12 +268,14 @@ class Walk:
         for _ in self._walk_tree(self._meta.rows, reverse_keys=False, with_leaves=False):
             pass
 
-    def range(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop; reads no page that cannot hold any."""
-        for rows in self._leaf_rows(self._meta.rows, start, stop):
-            wanted = [row for row in rows if start <= row[0] < stop]
-            if wanted:
-                yield wanted
+    def range(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[list[Row]]:
+        """Yield the rows with start <= key < stop; reads no page that cannot hold any.
+
+        `reverse`: from the last one down.
+        """
+        for rows in self._leaf_rows(self._meta.rows, start, stop, descending=reverse):
+            if rows:
+                yield rows[::-1] if reverse else rows
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -307,8 +309,9 @@ class Walk:
         *,
         reverse_keys: bool = False,
         with_leaves: bool = True,
+        descending: bool = False,
     ) -> Iterator[list[Row]]:
-        """Yield the rows of the leaves that may hold keys of the range, in order."""
+        """Yield the rows of the range, leaf by leaf, in order or with the last leaf first."""
         if tree.root == NO_PAGE:
             return
         stack: list[tuple[int, int, bytes, bytes | None]] = [(tree.root, 1, b"", None)]
@@ -318,11 +321,11 @@ class Walk:
             if level == tree.depth:
                 self._leaves += 1
                 if with_leaves:
-                    yield self._leaf(number, low, high, reverse_keys=reverse_keys)
+                    yield self._leaf(number, low, high, start, stop, reverse_keys=reverse_keys)
                 continue
             self._branches += 1
             children = self._branch(number, low, high, reverse_keys=reverse_keys)
-            for child, first, end in reversed(children):
+            for child, first, end in children if descending else reversed(children):
                 if (stop is None or first < stop) and (end is None or end > start):
                     stack.append((child, level + 1, first, end))
 
@@ -382,13 +385,22 @@ class Walk:
         return list(zip(numbers, keys, [*keys[1:], high], strict=True))
 
     def _leaf(
-        self, number: int, low: bytes, high: bytes | None, *, reverse_keys: bool
+        self,
+        number: int,
+        low: bytes,
+        high: bytes | None,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        reverse_keys: bool,
     ) -> list[Row]:
+        """Return the rows of the range; large values of others are not read."""
         page, upper, offsets = self._nodes(number, _LEAF)
         page_size = len(page)
         unpack = _NODE.unpack_from
         rows: list[Row] = []
         used = 0
+        first: bytes | None = None
         before = b""
         for at in offsets:
             size_low, size_high, flags, key_size = unpack(page, at)
@@ -407,14 +419,18 @@ class Walk:
             if key <= before:
                 raise DamagedPages(f"page {number}: keys not ascending")
             before = key
+            used += (end - at + 1) & -2
+            if first is None:
+                first = key
+            if key < start or (stop is not None and key >= stop):
+                continue
             value = page[data_at:end]
             if flags:
                 value = self._overflow(_U64.unpack(value)[0], size_low | size_high << 16)
             rows.append((key, value))
-            used += (end - at + 1) & -2
         if used != page_size - upper:
             raise DamagedPages(f"page {number}: nodes of {used} bytes from {upper}")
-        if rows[0][0] < low or (high is not None and before >= high):
+        if first is None or first < low or (high is not None and before >= high):
             raise DamagedPages(f"page {number}: a key outside of its bounds")
         self._entries += len(rows)
         return rows

@@ -70,8 +70,8 @@ __all__ = [
 OnAppend = Callable[[bytes, int, int], None]
 """Called with topic id, queue and its new maximum."""
 
-_APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
-_LEVEL_KEY: Final = PREFIX[Table.META] + b"level"
+APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
+LEVEL_KEY: Final = PREFIX[Table.META] + b"level"
 APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
 LEVEL_VALUE: Final = struct.Struct("<I")
 
@@ -116,13 +116,13 @@ class StateMachine(Queries):
         )
         self._appender = Appender(settings.group, topics, queues, producers, message_ids, keys)
         self._watchers: list[OnAppend] = []
-        value = store.get(_APPLIED_KEY)
+        value = store.get(APPLIED_KEY)
         self._index = self._term = self._time_ms = self._end = 0
         self._digest = NO_DIGEST
         if value is not None:
             fields = APPLIED_VALUE.unpack(value)
             self._index, self._term, self._time_ms, self._end, self._digest = fields
-        level = store.get(_LEVEL_KEY)
+        level = store.get(LEVEL_KEY)
         self._level: int = 1 if level is None else LEVEL_VALUE.unpack(level)[0]
         if self._level > FORMAT_LEVEL_MAX:
             raise UnknownCommand(
@@ -190,7 +190,7 @@ class StateMachine(Queries):
         self._index, self._term, self._time_ms = ref.index, ref.term, entry.time_ms
         self._end = ref.position + ref.size
         self._store.put(
-            _APPLIED_KEY,
+            APPLIED_KEY,
             APPLIED_VALUE.pack(self._index, self._term, self._time_ms, self._end, self._digest),
         )
         if self._watchers and entry.kind == EntryKind.BATCHES:
@@ -324,5 +324,5 @@ class StateMachine(Queries):
                 Code.INVALID_ARGUMENT, f"format level {command.level}, it is {self._level}"
             )
         self._level = command.level
-        self._writer.put(_LEVEL_KEY, LEVEL_VALUE.pack(command.level))
+        self._writer.put(LEVEL_KEY, LEVEL_VALUE.pack(command.level))
         return FormatLevelSet(command.level)

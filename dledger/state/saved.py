@@ -1,0 +1,142 @@
+"""The saved state of a member that is stopped: its tables, opened for reading only.
+
+Owns: the base of a store that nothing writes to, and what is checked when it is opened. Not: rows
+and tables, which are those of a running member (`topics.py`, `queues.py`, `offsets.py`).
+
+The rows are those of the newest whole commit, read without LMDB, which a damaged file could take
+the process down with, and without a lock or any other trace. Opening costs a few pages, whatever is
+stored; rows are checked as they are read, by their pages and seals. Only committed entries were
+ever applied, so what these tables name is committed, and nothing behind `Applied` is known to be.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dledger.state.command import FORMAT_LEVEL_MAX
+from dledger.state.lmdb_check import is_new, totals_of
+from dledger.state.lmdb_mark import check_mark, read_mark
+from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE, LEVEL_KEY, LEVEL_VALUE
+from dledger.state.offsets import OffsetTable
+from dledger.state.queues import QueueTable
+from dledger.state.sealed import FORMAT_KEY, TOTALS_KEY, check_format, damaged, unseal
+from dledger.state.store import NewerStore, Row, TailedStore, Value
+from dledger.state.tables import Writer
+from dledger.state.topics import TopicTable
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Up to where the log is in a state; of an empty one everything is 0."""
+
+    index: int = 0
+    term: int = 0
+    time_ms: int = 0
+    end_position: int = 0
+
+
+class _SavedBase:
+    """Implements `store.Base` over the pages of one commit."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file = PageFile(os.path.join(folder, DATA_FILE))
+
+    def check(self) -> int:
+        """Check what tells whose commit this is; return its number."""
+        check_format(self._folder, self._walk().get(FORMAT_KEY))
+        totals = totals_of(self._folder, self._file)
+        check_mark(self._folder, read_mark(self._folder), totals)
+        return totals.commit
+
+    def _walk(self) -> Walk:
+        return Walk(self._file, self._file.newest)
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Base.get`."""
+        rows = self.scan(key, key + b"\0", 1, reverse=False)
+        return rows[0][1] if rows else None
+
+    def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
+        """See `Base.scan`."""
+        found: list[Row] = []
+        try:
+            for rows in self._walk().range(start, min(stop, TOTALS_KEY), reverse=reverse):
+                for key, sealed in rows[: limit - len(found)]:
+                    found.append((key, unseal(self._folder, key, sealed)))
+                if len(found) == limit:
+                    break
+        except DamagedPages as error:
+            raise damaged(self._folder, str(error)) from error
+        return found
+
+    def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
+        """Nobody writes to a saved state."""
+        raise AssertionError(f"{self._folder} is only read: {rows}, {size_bytes} bytes")
+
+    def close(self) -> None:
+        """Close."""
+        self._file.close()
+
+
+class SavedState:
+    """Topics, consume queues and consumer groups of a saved state. Use it in a `with`.
+
+    DamagedStore naming the file, NewerStore, or another OSError of the disk, here and in every
+    table; the file may also be changed by a member that starts, which is found by the same checks.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Open the state in a folder; FileNotFoundError when none was ever saved there."""
+        if is_new(folder):
+            raise FileNotFoundError(f"no state was saved in {folder}")
+        try:
+            base = _SavedBase(folder)
+        except DamagedPages as error:
+            raise damaged(folder, str(error)) from error
+        except NewerPages as error:
+            raise NewerStore(f"state store {folder}: {error}") from error
+        try:
+            self.commit = self._checked(folder, base)
+            """Which save this is: a member that ran meanwhile has made others."""
+            self._store = store = TailedStore(base)
+            self.applied = _applied(folder, store)
+            writer = Writer(store)
+            self.topics = TopicTable(writer)
+            live = self.topics.since(-1, with_deleted=False)
+            self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live))
+            self.offsets = OffsetTable(writer)
+        except BaseException:
+            base.close()
+            raise
+
+    @staticmethod
+    def _checked(folder: str, base: _SavedBase) -> int:
+        try:
+            return base.check()
+        except DamagedPages as error:
+            raise damaged(folder, str(error)) from error
+
+    def close(self) -> None:
+        """Close."""
+        self._store.close()
+
+    def __enter__(self) -> "SavedState":
+        """Return the open state."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+def _applied(folder: str, store: TailedStore) -> Applied:
+    level = store.get(LEVEL_KEY)
+    if level is not None and LEVEL_VALUE.unpack(level)[0] > FORMAT_LEVEL_MAX:
+        raise NewerStore(
+            f"state store {folder}: format level {LEVEL_VALUE.unpack(level)[0]}, this dledger "
+            f"knows {FORMAT_LEVEL_MAX}; read it with the dledger that wrote it, or a later one"
+        )
+    value = store.get(APPLIED_KEY)
+    return Applied() if value is None else Applied(*APPLIED_VALUE.unpack(value)[:-1])
