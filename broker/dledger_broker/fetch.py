@@ -50,12 +50,8 @@ STORAGE_ERRORS: Final = (DamagedBatch, DamagedFile, OSError)
 """What reading raises when the storage failed: the member ends (I16)."""
 
 
-class LogReader(Protocol):
-    """The part of the commit log that serves batches."""
-
-    def tail_span(self, span: Span) -> list[memoryview] | None:
-        """Return the bytes from the tail cache; None when they are not there. No I/O."""
-        ...
+class SpanReader(Protocol):
+    """Log bytes on disk."""
 
     def read_span(self, span: Span) -> bytes:
         """Return the bytes, reading from disk; thread-safe."""
@@ -63,6 +59,14 @@ class LogReader(Protocol):
 
     def path_of(self, position: Position) -> str:
         """Return the file that holds a position; thread-safe."""
+        ...
+
+
+class LogReader(SpanReader, Protocol):
+    """The part of the commit log that serves batches."""
+
+    def tail_span(self, span: Span) -> list[memoryview] | None:
+        """Return the bytes from the tail cache; None when they are not there. No I/O."""
         ...
 
 
@@ -376,7 +380,7 @@ def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
     return runs
 
 
-def read_batches(log: LogReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
+def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
     """Read batches from disk and check each; DamagedBatch naming file and position.
 
     What fails its check is read once more: only damage that stays is the disk's.

@@ -9,8 +9,9 @@ whichever member, gets the same rows. All sentinels are resolved once, here; not
 """
 
 import heapq
+import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -143,6 +144,23 @@ def hold_of(state: QueueState, start: int, owner: str, ttl_ms: int) -> Hold:
     step = 1 << ((state.maximum - state.minimum) // HOLD_PLACES).bit_length()
     place = start - start % step
     return Hold(f"shared-{ttl_ms}-{step}-{place}", max(place, state.minimum), ttl_ms)
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that a regular expression matches as a whole."""
+    try:
+        matches = re.compile(pattern).fullmatch
+    except re.error as error:
+        raise error_of(Code.INVALID_ARGUMENT, f"topicsPattern {pattern!r}: {error}") from None
+    return [name for name in names if matches(name)]
+
+
+def asked_of(start: Edge, end: Edge) -> tuple[list[int], str]:
+    """Return the times, and the consumer group or nothing, that two edges need to know of."""
+    if start.group and end.group and start.group != end.group:
+        raise error_of(Code.INVALID_ARGUMENT, "two consumer groups as edges: name one")
+    times = sorted({edge.time_ms for edge in (start, end) if edge.time_ms is not None})
+    return times, start.group or end.group
 
 
 def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:

@@ -8,7 +8,6 @@ a job that dies leaves nothing behind that somebody would have to clean up.
 """
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -30,7 +29,9 @@ from dledger_client.reading.plan import (
     Place,
     QueueState,
     Sample,
+    asked_of,
     hold_of,
+    matching,
     resolve,
 )
 from dledger_proto.errors import Code
@@ -101,12 +102,8 @@ class Planner:
 
     def topics_like(self, pattern: str) -> list[str]:
         """Return the topics whose whole name a regular expression matches, by name."""
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise error_of(Code.INVALID_ARGUMENT, f"topicsPattern {pattern!r}: {error}") from None
         topics = self._runner.run(self._administration.list_topics())
-        return [topic.name for topic in topics if matches(topic.name)]
+        return matching(pattern, [topic.name for topic in topics])
 
     @property
     def cluster(self) -> str:
@@ -161,12 +158,10 @@ class Planner:
         *,
         fail_on_data_loss: bool,
     ) -> ReadPlan:
-        times = sorted({edge.time_ms for edge in (start, end) if edge.time_ms is not None})
-        if start.group and end.group and start.group != end.group:
-            raise error_of(Code.INVALID_ARGUMENT, "two consumer groups as edges: name one")
+        times, group = asked_of(start, end)
         refused: list[str] = []
         for _ in range(TRIES):
-            states = await self._states(topics, times, start.group or end.group, only)
+            states = await self._states(topics, times, group, only)
             queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
             refused = await self._hold(queues, hold) if hold is not None else []
             if not refused:

@@ -1,7 +1,8 @@
 """The batch reader: a plan frozen where Spark plans, ranges read where Spark runs tasks.
 
 Owns: what is in a partition, the columns of a schema given by the user, filters that are pushed
-down. Not: options (`options.py`), plans and reading (`dledger_client.reading`).
+down. Not: options (`options.py`), plans and reading (`dledger_client.reading`; of the option `path`
+`pyspark_dledger.folders`).
 
 Spark's rules that shape this: partitions are a list; an empty list becomes one task with a bare
 InputPartition; batches must have exactly the schema's Arrow form; a reader that can take filters
@@ -42,12 +43,17 @@ from dledger_client.reading import (
     ReadPlan,
     partitions,
 )
+from dledger_client.reading.folders import FolderOrigin
 from dledger_client.spark.failures import told
 from dledger_client.spark.options import Settings, parse
 from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyspark_dledger.folders import FolderPlanner, FolderRangeReader
+
+    AnyPlanner = Planner | FolderPlanner
 
 _LOG: Final = logging.getLogger("dledger_client")
 
@@ -89,7 +95,7 @@ class LogPartition(InputPartition):
 
     ranges: tuple[Range, ...]
     holds: tuple[Hold | None, ...]
-    origin: Origin
+    origin: Origin | FolderOrigin
 
 
 class LogReader(DataSourceReader):
@@ -100,11 +106,22 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Freeze the plan, and cut it."""
-        with told(), planner_for(self._settings) as planner:
-            plan = freeze(planner, self._settings)
-            return cut_plan(self._settings, plan, self._narrowed(planner, plan))
+        with told():
+            if self._settings.path:
+                return self._of_folder()
+            with planner_for(self._settings) as planner:
+                plan = freeze(planner, self._settings)
+                return cut_plan(self._settings, plan, self._narrowed(planner, plan))
 
-    def _narrowed(self, _planner: Planner, plan: ReadPlan) -> Sequence[Frozen]:
+    def _of_folder(self) -> list[InputPartition]:
+        from pyspark_dledger.folders import FolderPlanner
+
+        with FolderPlanner(self._settings.path) as planner:
+            plan = freeze(planner, self._settings)
+            queues = self._narrowed(planner, plan)
+            return cut_plan(self._settings, plan, queues, planner.origin)
+
+    def _narrowed(self, _planner: "AnyPlanner", plan: ReadPlan) -> Sequence[Frozen]:
         """Return the queues to read, narrowed by what was pushed down."""
         return plan.queues
 
@@ -116,9 +133,20 @@ class LogReader(DataSourceReader):
 
 def read_partition(partition: LogPartition, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
     """Yield the records of a partition, one range after the other."""
-    with told(), RangeReader(partition.origin, columns) as reader:
+    with told(), reader_of(partition.origin, columns) as reader:
         for wanted, hold in zip(partition.ranges, partition.holds, strict=True):
             yield from reader.read(wanted, hold)
+
+
+def reader_of(
+    origin: Origin | FolderOrigin, columns: Sequence[str]
+) -> "RangeReader | FolderRangeReader":
+    """Return what reads ranges: from members, or from their folders."""
+    if isinstance(origin, Origin):
+        return RangeReader(origin, columns)
+    from pyspark_dledger.folders import FolderRangeReader
+
+    return FolderRangeReader(origin, columns)
 
 
 def planner_for(settings: Settings) -> Planner:
@@ -126,7 +154,7 @@ def planner_for(settings: Settings) -> Planner:
     return Planner(settings.endpoints, ConnectionConfig(inside=settings.inside))
 
 
-def topics_of(planner: Planner, settings: Settings) -> tuple[str, ...]:
+def topics_of(planner: "AnyPlanner", settings: Settings) -> tuple[str, ...]:
     """Return the topics that settings name, those of a pattern as they are now."""
     if not settings.pattern:
         return settings.topics
@@ -138,7 +166,7 @@ def topics_of(planner: Planner, settings: Settings) -> tuple[str, ...]:
     return tuple(topics)
 
 
-def freeze(planner: Planner, settings: Settings) -> ReadPlan:
+def freeze(planner: "AnyPlanner", settings: Settings) -> ReadPlan:
     """Return the plan of a batch read, held unless that is switched off; what is lost is logged."""
     plan = planner.freeze(
         topics_of(planner, settings),
@@ -153,8 +181,16 @@ def freeze(planner: Planner, settings: Settings) -> ReadPlan:
     return plan
 
 
-def cut_plan(settings: Settings, plan: ReadPlan, queues: Sequence[Frozen]) -> list[InputPartition]:
-    """Return the partitions of a plan; parallel ones begin with different members."""
+def cut_plan(
+    settings: Settings,
+    plan: ReadPlan,
+    queues: Sequence[Frozen],
+    folders: FolderOrigin | None = None,
+) -> list[InputPartition]:
+    """Return the partitions of a plan; parallel ones begin with different members.
+
+    With `folders` they are read from there.
+    """
     parts = partitions(
         queues,
         size_max=settings.max_bytes,
@@ -166,7 +202,8 @@ def cut_plan(settings: Settings, plan: ReadPlan, queues: Sequence[Frozen]) -> li
         LogPartition(
             ranges,
             tuple(holds.get((each.topic, each.queue)) for each in ranges),
-            Origin(
+            folders
+            or Origin(
                 settings.endpoints,
                 tuple(plan.groups.values()),
                 settings.read_from,
@@ -248,7 +285,7 @@ class PushingReader(LogReader):
         if isinstance(given, EqualTo | LessThan | LessThanOrEqual):
             self._to_ms = min(time_ms + 3, self._to_ms or time_ms + 3)
 
-    def _narrowed(self, planner: Planner, plan: ReadPlan) -> Sequence[Frozen]:
+    def _narrowed(self, planner: "AnyPlanner", plan: ReadPlan) -> Sequence[Frozen]:
         times = [each for each in (self._from_ms, self._to_ms) if each is not None]
         topics = sorted({each.state.topic for each in plan.queues})
         states = planner.states(topics, times) if times and topics else []

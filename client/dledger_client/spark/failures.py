@@ -6,6 +6,7 @@ Owns: the code in front. Not: the sentences, which name value and remedy where t
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from dledger_client.reading.folders import FolderError
 from dledger_proto.errors import DledgerError
 
 
@@ -20,5 +21,7 @@ def told() -> Generator[None]:
         yield
     except DledgerError as error:
         raise DledgerReadError(f"DLEDGER_{error.code.name}: {error.detail}") from error
+    except FolderError as error:
+        raise DledgerReadError(f"DLEDGER_{error}") from error
     except ValueError as error:  # of addresses and connection settings
         raise DledgerReadError(f"DLEDGER_INVALID_ARGUMENT: {error}") from error

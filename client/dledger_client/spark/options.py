@@ -3,8 +3,9 @@
 Owns: the table of options and their parsing. Not: what edges mean (`reading/plan.py`).
 
 Spark hands names over in lower case. A table made by SQL adds options of its own; those are known
-and ignored. Any other name that is not ours is refused, with the nearest that is: a misspelt
-`startingOffset` would otherwise read from the beginning without a word.
+and ignored, and when it is read Spark gives none of any kind, which is told. Any other name that is
+not ours is refused, with the nearest that is: a misspelt `startingOffset` would otherwise read from
+the beginning without a word.
 """
 
 import datetime as dt
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
+from urllib.parse import unquote, urlsplit
 
 from dledger_client.arrow.schema import choose_columns, unknown
 from dledger_client.errors import ClientError, error_of
@@ -21,16 +23,27 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GIB, KIB, MIB
 
 OPTIONS: Final = (
-    "endpoints", "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "minPartitions", "maxRecordsPerPartition",
-    "maxBytesPerPartition", "failOnDataLoss", "includeProperties", "columns", "readFrom",
-    "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
+    "endpoints", "path", "topic", "topics", "topicsPattern", "assign", "startingOffsets",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "minPartitions",
+    "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "includeProperties",
+    "columns", "readFrom", "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger",
 )  # fmt: skip
 OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
 """What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
+OF_MEMBERS: Final = (
+    "endpoints", "readFrom", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+)  # fmt: skip
+"""What says how members are asked, which nobody is for a `path`."""
+TABLE_WITHOUT_OPTIONS: Final = (
+    "endpoints (or path) and topic: missing, no option came with this read. If it is one of a "
+    "table: Spark gives the OPTIONS of CREATE TABLE to that statement alone, not to a SELECT from "
+    "the table. Make a view in its place, CREATE TEMPORARY VIEW name USING dledger OPTIONS (...), "
+    "or say the options where the table is read, SELECT ... FROM name WITH (...)"
+)
 _BY_KEY: Final = {name.lower(): name for name in OPTIONS}
 _SIZES: Final = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
 _SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)b?", re.IGNORECASE)
 
 
@@ -45,6 +58,8 @@ class Settings:
     start: Edge
     end: Edge
     columns: tuple[str, ...]
+    path: str = ""
+    """Of stopped members' data folders, read in place of `endpoints`; one of the two is empty."""
     min_partitions: int = 1
     max_records: int = 0
     """0: any."""
@@ -68,18 +83,22 @@ class Settings:
 def parse(options: Mapping[str, str]) -> Settings:
     """Return the settings; ClientError naming option, value and what it must be."""
     given = _known(options)
+    if not given:
+        raise _bad(TABLE_WITHOUT_OPTIONS)
+    path = _path(given)
     topics, pattern, only = _topics(given)
     read = _Values(given)
     if "maxOffsetsPerTrigger" in given and "maxBytesPerTrigger" in given:
         raise _bad("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
     return Settings(
-        endpoints=tuple(_endpoints(given)),
+        endpoints=() if path else tuple(_endpoints(given)),
         topics=topics,
         pattern=pattern,
         only=only,
         start=_edge(given, "startingOffsets", "startingTimestamp", topics),
         end=_edge(given, "endingOffsets", "endingTimestamp", topics),
         columns=_columns(given, include_properties=read.flag("includeProperties", default=False)),
+        path=path,
         min_partitions=read.number("minPartitions", 1, 1, 1_000_000),
         max_records=read.number("maxRecordsPerPartition", 0, 1, 1 << 62),
         max_bytes=read.size("maxBytesPerPartition", 128 * MIB),
@@ -87,7 +106,7 @@ def parse(options: Mapping[str, str]) -> Settings:
         read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
         pushdown=read.flag("pushdown", default=False),
         inside=read.flag("inside", default=False),
-        hold_ms=read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000),
+        hold_ms=0 if path else read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000),
         hold_owner=given.get("holdOwner", ""),
         stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),
         trigger_records=read.number("maxOffsetsPerTrigger", 0, 1, 1 << 62),
@@ -113,8 +132,29 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
 def _endpoints(given: Mapping[str, str]) -> list[str]:
     found = [part.strip() for part in given.get("endpoints", "").split(",") if part.strip()]
     if not found:
-        raise _bad("endpoints: missing; name servers or members, host:port, several by comma")
+        raise _bad(
+            "endpoints: missing; name servers or members, host:port, several by comma (or path, "
+            "the data folder of a stopped member)"
+        )
     return found
+
+
+def _path(given: Mapping[str, str]) -> str:
+    """Return the folder of the option `path`, empty without; SQL makes a URI of it."""
+    if "path" not in given:
+        return ""
+    refused = [name for name in OF_MEMBERS if name in given]
+    if refused:
+        raise _bad(
+            f"path, {', '.join(refused)}: path is read without asking any member; give either path "
+            "or endpoints, and what says how members are asked with endpoints alone"
+        )
+    text = given["path"].strip()
+    scheme = _SCHEME.match(text)
+    path = unquote(urlsplit(text).path) if scheme and scheme[1].lower() == "file" else text
+    if not path or (scheme and path == text):
+        raise _bad(f"path: {given['path']!r}, must be a folder that this machine can open")
+    return path
 
 
 def _topics(

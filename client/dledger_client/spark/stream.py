@@ -57,6 +57,11 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStr
     """Return the reader for a schema, which may be the user's own: some of our columns."""
     with told():
         settings = replace(parse(options), columns=columns_of(schema))
+        if settings.path:
+            raise error_of(
+                Code.INVALID_ARGUMENT,
+                "path: not of a stream; nothing is added to the folder of a stopped member",
+            )
         if settings.end != Edge() or settings.pushdown:
             raise error_of(
                 Code.INVALID_ARGUMENT, "endingOffsets, endingTimestamp, pushdown: not of a stream"

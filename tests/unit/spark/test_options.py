@@ -69,9 +69,36 @@ def test_options_of_tables_are_left_alone() -> None:
     assert parsed(owner="me", provider="dledger", **{"option.topic": "t"}) == parsed()
 
 
+def test_a_path_takes_the_place_of_endpoints() -> None:
+    """A folder, or the URI that SQL makes of it; nothing is held there."""
+    found = parse({"path": "/data/n1", "topic": "t"})
+    assert (found.path, found.endpoints, found.hold_ms) == ("/data/n1", (), 0)
+    assert parse({"path": "file:/data/n%201", "topic": "t"}).path == "/data/n 1"
+    assert parse({"path": "file:///data/n1", "topic": "t"}).path == "/data/n1"
+    assert parsed().path == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["endpoints", "readFrom", "inside", "holdMs", "holdOwner", "stallTimeoutMs"]
+)
+def test_a_path_contradicts_what_is_of_members(name: str) -> None:
+    """By name, whatever the value."""
+    with pytest.raises(InvalidRequest, match=f"path, {name}: "):
+        parse({"path": "/data/n1", "topic": "t", name: "leader"})
+
+
+def test_a_read_without_any_option_is_one_of_a_table() -> None:
+    """Spark gives a SELECT from a table none of the table's options; the ways around are named."""
+    for options in ({}, {"owner": "me", "provider": "dledger"}):
+        with pytest.raises(InvalidRequest, match=r"CREATE TEMPORARY VIEW .* WITH"):
+            parse(options)
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ({"endpoints": ""}, "endpoints: missing"),
+    ({"path": "s3://bucket/n1", "endpoints": None}, "a folder that this machine can open"),
+    ({"path": " ", "endpoints": None}, "a folder that this machine can open"),
     ({"columns": "boddy"}, "'body'"),
     ({"startingOffsets": "soon"}, "earliest, latest"),
     ({"startingOffsets": "{"}, "no JSON"),
@@ -90,6 +117,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "says"), WRONG)
 def test_wrong_options_name_the_remedy(options: dict[str, Any], says: str) -> None:
     """One sentence: option, value, what it must be."""
+    given = {name: value for name, value in (BASE | options).items() if value is not None}
     with pytest.raises(InvalidRequest) as caught:
-        parsed(**options)
+        parse(given)
     assert says in str(caught.value)

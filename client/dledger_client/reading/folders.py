@@ -1,0 +1,52 @@
+"""What is said of a stopped member's folder that is read in place of the cluster. Pure.
+
+Owns: the names of what can be wrong with a folder, and what a reader of one has to be told. Not:
+the reading, which needs the state's tables (`dledger_broker.offline_reading`).
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class FolderProblem(enum.Enum):
+    """What is wrong with a folder, by a stable name."""
+
+    NOT_FOUND = "no data folder of a member is there"
+    IN_USE = "a member runs on it"
+    AMBIGUOUS = "it holds several that could be meant"
+    INCOMPLETE = "a part of it is missing"
+    DAMAGED = "a file does not hold what was written to it"
+    UNREADABLE = "the system refuses to show it"
+    NEWER = "a later dledger wrote it"
+    CHANGED = "it is not the one that the plan was made of"
+    UNSUPPORTED = "packages that reading it needs are missing"
+
+
+class FolderError(Exception):
+    """A folder cannot be read; the sentence names folder or file, and what to do."""
+
+    def __init__(self, problem: FolderProblem, detail: str) -> None:
+        super().__init__(f"FOLDER_{problem.name}: {detail}")
+        self.problem = problem
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as it is: `args` are the sentence, not what the constructor takes."""
+        return type(self), (self.problem, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderCopy:
+    """One group's data folder as a plan found it."""
+
+    group: str
+    path: str
+    commit: int
+    """Which save of the state the plan is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOrigin:
+    """Where ranges are read from, in place of members. Pickles: no file is open in it."""
+
+    copies: tuple[FolderCopy, ...]
