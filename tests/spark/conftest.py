@@ -26,7 +26,7 @@ def java() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two slots and no user interface; tasks are tried three times."""
     if not java():
         pytest.skip(
@@ -43,6 +43,7 @@ def spark() -> "Iterator[SparkSession]":
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
         },
     )
