@@ -395,7 +395,8 @@ class FolderRangeReader:
                     FolderProblem.CHANGED,
                     f"{copy.path}: commit {folder.state.commit} of the state, planned was "
                     f"{copy.commit}: a member ran on it since, or it is another copy on host "
-                    f"{socket.gethostname()}; run the query again",
+                    f"{socket.gethostname()}; load() again, for Spark keeps the plan of a "
+                    "DataFrame and of a view",
                 )
             self._open[group] = folder
         return folder

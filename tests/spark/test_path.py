@@ -223,6 +223,18 @@ def test_filters_and_edges(spark: SparkSession, stopped: Stopped, folder: Path) 
     ]
 
 
+def test_spark_keeps_the_plan_of_the_last_filter(
+    spark: SparkSession, stopped: Stopped, folder: Path
+) -> None:
+    """Why `pushdown` wants a `load()` for each query. When this fails Spark is mended: say so."""
+    used = by_path(spark, folder, "plain", pushdown="true")
+    of_queue = used.where("queue_id = 2").count()
+    assert 0 < of_queue < len(stopped.rows["plain"])
+    assert used.count() == of_queue
+    again = by_path(spark, folder, "plain", pushdown="true")
+    assert again.count() == len(stopped.rows["plain"])
+
+
 def test_sql_and_what_contradicts(spark: SparkSession, stopped: Stopped, folder: Path) -> None:
     """A view with a path; a path beside endpoints; a stream."""
     spark.sql(

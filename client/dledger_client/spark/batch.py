@@ -223,9 +223,9 @@ class PushingReader(LogReader):
     Needs `spark.sql.python.filterPushdown.enabled`; without it Spark refuses every query of a
     reader that has `pushFilters`. Hence the option `pushdown`, and hence two classes.
 
-    Spark (4.3) plans once for a `load()` and keeps the plan that was made last. So a query without
-    a filter that can be pushed would read what an earlier query of the same DataFrame left of it,
-    and so would one side of a join with itself: with `pushdown`, `load()` anew for each query.
+    Spark (4.3) keeps one plan for a `load()` or a view, the one for what was pushed last. So a
+    query without a filter that can be pushed reads what an earlier query of the same DataFrame
+    left, and both sides of a union or join with itself read the same: `load()` for each query.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -85,7 +85,7 @@ def test_batches_of_another_log_are_refused(written: WrittenFolder, group: str) 
     assert ("a segment of the group of id" in says) == (group == "g2")
 
 
-def test_an_blank_state_is_refused(tmp_path: Path) -> None:
+def test_an_older_state_is_refused(tmp_path: Path) -> None:
     """A data file behind its mark: what was trimmed or deleted since would come back."""
     written = write(tmp_path / "g1")
     data = written.path / "state" / "data.mdb"
@@ -139,7 +139,7 @@ def test_a_folder_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None
     written.close()
     shutil.rmtree(copy)
     shutil.copytree(written.path, copy)
-    with pytest.raises(DledgerReadError, match=r"DLEDGER_FOLDER_CHANGED: .*run the query again"):
+    with pytest.raises(DledgerReadError, match=r"DLEDGER_FOLDER_CHANGED: .*load\(\) again"):
         list(reader.read(partition))
     shutil.rmtree(copy)
     with pytest.raises(DledgerReadError, match="DLEDGER_FOLDER_NOT_FOUND"):
