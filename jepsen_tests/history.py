@@ -46,11 +46,11 @@ A value whose body did not match its own checksum is shown as "!" and what was r
 The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
 Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
-that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE". A
-run that was broken off in order ends with a row "interrupted", k = the signal; its final phase has
-not begun, or is not whole. A member that applied nothing while others did is a row "stood-still"
-with k = its name, err = for how long ("12.345 s"), and v = what was compared: {"applied": index,
-"others": {member: [index at the start, at the end]}}.
+that was found to have ended by itself is a row "died" with k = its name and err = "exit CODE" or
+"exit CODE, life NUMBER". A run that was broken off in order ends with a row "interrupted", k = the
+signal; its final phase has not begun, or is not whole. A member that applied nothing while others
+did is a row "stood-still" with k = its name, err = for how long ("12.345 s"), and v = what was
+compared: {"applied": index, "others": {member: [index at the start, at the end]}}.
 """
 
 import enum

@@ -29,6 +29,7 @@ from dledger.state.offsets import check_consumer_group
 from dledger.state.queues import NO_POSITION
 from dledger.state.saved import SavedState
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed
+from dledger.state.topics import queues_of
 from dledger.state.values import PERMISSION_READ, QueueSpan, Topic
 from dledger.types import Position
 from dledger.types import Span as LogSpan
@@ -319,7 +320,7 @@ class FolderPlanner:
         wanted = [
             (known[name], queue)
             for name in sorted(set(names))
-            for queue in range(max(known[name].read_queues, known[name].write_queues))
+            for queue in range(queues_of(known[name].layout))
             if only is None or (name, queue) in only
         ]
         missing = (only or set()) - {(topic.name, queue) for topic, queue in wanted}

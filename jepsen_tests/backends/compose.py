@@ -71,7 +71,7 @@ class Containers:
         found = json.loads(await self._stack.docker("inspect", *names))
         return dict(zip(self._stack.members, found, strict=True))
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         """See `surface.Processes`: the engine starts it again (`restarted`)."""
         return {}
 

@@ -145,7 +145,7 @@ class Shell:
         """See `surface.Processes`; how it ended we are not told."""
         return 0 if node in self._ended else None
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         """See `surface.Processes`; of that we are not told."""
         return {}
 

@@ -60,7 +60,7 @@ class Members:
         """How often each was started."""
         self._known: set[str] = set()
         """Whose end, of this life, was our doing, or was noted."""
-        self._died: dict[str, str] = {}
+        self._died: dict[str, list[str]] = {}
         """Whose was not, and is still to be told."""
 
     # surface.Processes
@@ -89,7 +89,7 @@ class Members:
     async def _ended(self, node: str) -> None:
         await asyncio.to_thread(self._started[node].wait)
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         """See `surface.Processes`."""
         for node in self._controls:
             self._look(node)
@@ -110,7 +110,7 @@ class Members:
             return
         self._known.add(node)
         how = f"exit {process.returncode}, life {self._lives[node]}"
-        self._died[node] = "; ".join(filter(None, (self._died.get(node), how)))
+        self._died.setdefault(node, []).append(how)
 
     async def start(self, node: str) -> None:
         """See `surface.Processes`."""

@@ -94,7 +94,7 @@ class Processes(Protocol):
         """Return how it ended; None while it runs."""
         ...
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         """Return by member how its process ended by itself, each life once, as soon as it is known.
 
         Nothing where that cannot be told from what others did to it.

@@ -25,9 +25,11 @@ HAPPENS: Final = ("failing-sync", "power-cut", "next-quorum")
 """The same of those that do so once."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
 """The same of those that leave something in its folder which it may find at any later time."""
-REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped")
+REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", "examine")
 """How faults begin after which the member may live in another folder."""
-ENDS: Final = (*DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first")
+ENDS: Final = (
+    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first", "examine",
+)  # fmt: skip
 """How faults begin that end the processes of those whom they name: a new life begins."""
 FOUND: Final = "exit 65"
 """How one ends that found damage; its folder is set aside."""
@@ -83,7 +85,7 @@ class _Member:
         found = found or self._first(self._damages, lambda fault: self._lies_there(fault, died))
         if found is not None and not (found.name.startswith(LASTS) and found.end >= died):
             self._used.add(found.row)
-        if row.err == FOUND:
+        if (row.err or "").partition(",")[0] == FOUND:
             self._used |= {fault.row for fault in self._damages if fault.start < died}
         self._deaths.append(died)
         return found is not None

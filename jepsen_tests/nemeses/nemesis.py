@@ -65,9 +65,10 @@ class Nemesis:
 
     def _tell_deaths(self) -> None:
         processes = self._backend.processes
-        for node, how in processes.died().items() if processes is not None else ():
+        for node, ends in processes.died().items() if processes is not None else ():
             self._told.add(node)
-            self._recorder.nemesis("died", node, Kind.OK, how)
+            for how in ends:
+                self._recorder.nemesis("died", node, Kind.OK, how)
 
     async def _carry_out(self, schedule: Schedule) -> None:
         now = asyncio.get_running_loop().time

@@ -8,8 +8,7 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.cli.output import CommandFailed, Exit, print_rows
-from dledger_broker.cli.topics import resized
+from dledger_broker.cli.output import Exit, print_rows
 from dledger_broker.local_cluster import free_port
 from dledger_namesrv import registry
 from dledger_proto.errors import Code, DledgerError
@@ -109,40 +108,6 @@ def test_list_describe_update_delete(
     leader.answers["DeleteTopic"] = lambda _: pb.TopicReply(topic=TOPIC)
     assert cluster.run("topic", "delete", "t", "--yes") == 0
     assert leader.names()[-1] == "DeleteTopic"
-
-
-def parts(*layout: tuple[str, int]) -> list[pb.LayoutPart]:
-    return [pb.LayoutPart(group=group, queues=queues) for group, queues in layout]
-
-
-@pytest.mark.parametrize(
-    ("before", "queues", "after"),
-    [
-        (parts(("g", 4)), 2, parts(("g", 2))),
-        (parts(("g", 4)), 6, parts(("g", 6))),
-        (parts(("g", 2), ("h", 2)), 3, parts(("g", 2), ("h", 2), ("g", 1), ("h", 1))),
-        (parts(("g", 2), ("h", 2), ("g", 1), ("h", 1)), 2, parts(("g", 2), ("h", 2))),
-        (parts(("g", 2), ("h", 1)), 2, parts(("g", 2), ("h", 2))),
-    ],
-)
-def test_a_topic_is_resized_without_moving_a_queue(
-    before: list[pb.LayoutPart], queues: int, after: list[pb.LayoutPart]
-) -> None:
-    topic = pb.Topic(layout=before, write_queues=sum(part.queues for part in before))
-    assert resized(topic, queues) == after
-
-
-def test_a_group_whose_queues_are_all_closed_is_opened_only_for_new_ones() -> None:
-    topic = pb.Topic(layout=parts(("g", 2), ("h", 2)), write_queues=2)
-    assert resized(topic, 2) == parts(("g", 2))
-    assert resized(topic, 1) == parts(("g", 1))
-    assert resized(topic, 3) == parts(("g", 2), ("h", 2), ("g", 1), ("h", 1))
-
-
-def test_queues_are_closed_from_the_last_on() -> None:
-    topic = pb.Topic(layout=parts(("g", 2), ("h", 2)), write_queues=4)
-    with pytest.raises(CommandFailed, match="--queues: 1, group g has had 2, and queues are"):
-        resized(topic, 1)
 
 
 def test_nothing_to_update_is_bad_input(

@@ -61,7 +61,7 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     ),
     "all damage is gone with the folder": (
         1,
-        lambda: died(died(heal(flipped(flipped(Story()))), err="exit 65")),
+        lambda: died(died(heal(flipped(flipped(Story()))), err="exit 65, life 2")),
     ),
     "damage that comes later is not": (
         0,

@@ -72,7 +72,7 @@ class Group:
     async def restarted(self) -> dict[str, str]:
         return {}
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         return {}
 
     async def start(self, node: str) -> None:

@@ -44,7 +44,7 @@ class Members:
         self.started: list[str] = []
         self.again: dict[str, str] = {}
         """Who was started again by others."""
-        self.dead: dict[str, str] = {}
+        self.dead: dict[str, list[str]] = {}
         """Who died, and has not been told."""
 
     def is_running(self, node: str) -> bool:
@@ -66,7 +66,7 @@ class Members:
     def folder(self, node: str) -> Path:
         return Path("/nowhere") / node
 
-    def died(self) -> dict[str, str]:
+    def died(self) -> dict[str, list[str]]:
         dead, self.dead = self.dead, {}
         return dead
 
@@ -134,7 +134,7 @@ def test_a_death_is_told_when_it_happens_and_once_though_it_is_healed_or_lasts(
 
     async def script(members: Members, nemesis: Nemesis) -> None:
         async def begin(scene: Scene) -> str:
-            members.dead = {"n1": "exit 74, life 1", "n2": "exit 74, life 1"}
+            members.dead = {"n1": ["exit 74, life 1"], "n2": ["exit 74, life 1"]}
             members.running.discard("n2")  # n1 is brought back by who healed its fault
             await until(lambda: not members.dead, "it is told")
             return scene.backend.nodes[0]

@@ -64,7 +64,7 @@ def test_who_ends_by_itself_died_each_life_once_also_when_it_was_started_again(
         spawn(members, monkeypatch, f"raise SystemExit({code})")
         wait_until(lambda: not members.is_running("n1"), "it has ended")
     spawn(members, monkeypatch, WAITS)
-    assert members.died() == {"n1": "exit 74, life 1; exit 65, life 2"}
+    assert members.died() == {"n1": ["exit 74, life 1", "exit 65, life 2"]}
     assert members.died() == {}
     asyncio.run(members.kill_all())
 
@@ -84,7 +84,7 @@ def test_whom_we_end_did_not_die_unless_it_was_quicker(
     spawn(members, monkeypatch, "raise SystemExit(74)")
     wait_until(lambda: not members.is_running("n1"), "it has ended")
     asyncio.run(ended())
-    assert members.died() == {"n1": "exit 74, life 2"}
+    assert members.died() == {"n1": ["exit 74, life 2"]}
 
 
 def test_one_that_ends_as_it_is_killed_died(
@@ -102,4 +102,4 @@ def test_one_that_ends_as_it_is_killed_died(
 
     monkeypatch.setattr(process, "kill", late)
     asyncio.run(members.kill("n1"))
-    assert members.died() == {"n1": "exit 74, life 1"}
+    assert members.died() == {"n1": ["exit 74, life 1"]}
