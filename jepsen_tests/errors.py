@@ -31,8 +31,8 @@ _OF_WORKLOAD: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "retention": {"send": _SEQUENCED, **dict.fromkeys(("poll", "assign", "drain"), _TRIMMED)},
     "fifo": {"send": _FENCED, "zombie-send": _FENCED},
     "retry": {},
-    "offsets": {"commit": frozenset({"OFFSET_BEHIND"})},
-    "metadata": {},
+    "offsets": {"send": _SEQUENCED, "commit": frozenset({"OFFSET_BEHIND"})},
+    "metadata": {"send": _SEQUENCED},
 }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from jepsen_tests.backends import namespaces
 from jepsen_tests.backends.surface import Processes
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.threads import Threads
@@ -42,7 +43,8 @@ def why_not() -> str:
             return f"a disk of our own needs {tool}"
     if not Path("/dev/loop-control").exists():
         return "a disk of our own needs loop devices (/dev/loop-control is missing)"
-    return ""
+    reason = namespaces.why_not("mount")
+    return f"a disk of our own needs mounts that are its own: {reason}" if reason else ""
 
 
 def _run(*command: str) -> str:

@@ -6,7 +6,10 @@ file system, which gives EIO for ever. So whoever mounts disks does it where nob
 another run, makes copies from; and enters other namespaces without making one for its mounts.
 """
 
+import functools
 import os
+import shutil
+import subprocess
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +24,24 @@ def is_inside(*kinds: str) -> bool:
     return pid == str(os.getpid()) and set(kinds) <= set(own.split())
 
 
+@functools.cache
+def why_not(*kinds: str) -> str:
+    """Return why there can be no such namespaces here, or an empty string when there can.
+
+    Root may lack the right to make any, in a container.
+    """
+    if shutil.which("unshare") is None:
+        return "namespaces of its own need unshare"
+    tried = subprocess.run([*_unshare(kinds), "true"], capture_output=True, text=True, check=False)
+    said = tried.stderr.strip()
+    return f"namespaces of its own cannot be made here: {said}" if tried.returncode else ""
+
+
+def _unshare(kinds: Sequence[str]) -> list[str]:
+    private = ["--propagation", "private"] if "mount" in kinds else []
+    return ["unshare", *(f"--{kind}" for kind in kinds), *private]
+
+
 def become(kinds: Sequence[str], arguments: Sequence[str]) -> None:
     """Become a command within new namespaces; return only when none is wanted that is not there.
 
@@ -29,8 +50,6 @@ def become(kinds: Sequence[str], arguments: Sequence[str]) -> None:
     """
     if not kinds or is_inside(*kinds):
         return
-    command = ["unshare", *(f"--{kind}" for kind in kinds)]
-    if "mount" in kinds:
-        command += ["--propagation", "private"]
+    command = _unshare(kinds)
     inside = {INSIDE_VARIABLE: " ".join([str(os.getpid()), *kinds])}
     os.execvpe(command[0], [*command, *arguments], {**os.environ, **inside})

@@ -42,7 +42,7 @@ class NetnsBackend(ProcessBackend):
     @classmethod
     def own_namespaces(cls) -> Sequence[str]:
         """See `surface.Backend`."""
-        reason = why_not(*TOOLS)
+        reason = why_not(*TOOLS) or namespaces.why_not(*OWN_NAMESPACES)
         if reason:
             raise CannotRun(reason)
         return OWN_NAMESPACES

@@ -25,10 +25,12 @@ HAPPENS: Final = ("failing-sync", "power-cut", "next-quorum")
 """The same of those that do so once."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
 """The same of those that leave something in its folder which it may find at any later time."""
-REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", "examine")
+EXAMINE: Final = "examine"
+"""The fault that repairs who was damaged, as the heal does."""
+REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", EXAMINE)
 """How faults begin after which the member may live in another folder."""
 ENDS: Final = (
-    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first", "examine",
+    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first", EXAMINE,
 )  # fmt: skip
 """How faults begin that end the processes of those whom they name: a new life begins."""
 FOUND: Final = "exit 65"
@@ -76,6 +78,9 @@ class _Member:
         self._deaths: list[int] = []
         self._used: set[int] = set()
         """Rows of faults that explain no more."""
+        self._examined = [fault.start for fault in hits if fault.name.startswith(EXAMINE)]
+        self._found_at = -1
+        """When it last found damage that a fault explains; -1: never."""
 
     def excuses(self, row: Row, healed: int) -> bool:
         """Say whether something explains a death that nothing before it had to explain."""
@@ -86,7 +91,15 @@ class _Member:
         if found is not None and not (found.name.startswith(LASTS) and found.end >= died):
             self._used.add(found.row)
         if (row.err or "").partition(",")[0] == FOUND:
-            self._used |= {fault.row for fault in self._damages if fault.start < died}
+            # Faults start it again and again in the folder that it refuses, until it is repaired.
+            is_found_again = self._found_at >= 0 and not any(
+                self._found_at < repaired < died for repaired in (healed, *self._examined)
+            )
+            damages = [fault for fault in self._damages if fault.start < died]
+            if damages and (found is not None or is_found_again):
+                self._found_at = died
+                found = found or damages[0]
+            self._used |= {fault.row for fault in damages}
         self._deaths.append(died)
         return found is not None
 

@@ -58,11 +58,11 @@ async def fail(scene: Scene) -> str:
 
 
 async def restart(scene: Scene, node: str) -> None:
-    """End a member if it runs, and start it."""
+    """End a member if it runs, and start it; one that found its data damaged is repaired first."""
     processes = scene.handle("processes", scene.backend.processes)
     if processes.is_running(node):
         await processes.kill(node)
-    await processes.start(node)
+    await bring_back(scene, node)
 
 
 async def full(scene: Scene) -> str:

@@ -53,7 +53,9 @@ async def examine(scene: Scene, node: str) -> None:
             await folders.repair(node)
     except CannotRepair as error:
         raise Skipped(f"{node} cannot be repaired: {error}") from error
-    finally:  # also when the run is broken off: it did not die
+    finally:  # also when the run is broken off, while it stops perhaps: it did not die
+        if processes.is_running(node):
+            await processes.kill(node)
         await processes.start(node)
         scene.note(EXAMINE, node, Kind.OK)
     committed = max((each.commit_index for each in (await scene.statuses()).values()), default=0)

@@ -22,6 +22,10 @@ def flipped(story: Story) -> Story:
     return story.fault("bit-flips", "n1, state 3 bits flipped")
 
 
+def found(story: Story) -> Story:
+    return died(story, err="exit 65, life 2")
+
+
 STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     "no fault at all": (1, lambda: died(Story())),
     "a fault that ends nobody": (1, lambda: died(Story().fault("isolate"))),
@@ -63,6 +67,18 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
         1,
         lambda: died(died(heal(flipped(flipped(Story()))), err="exit 65, life 2")),
     ),
+    "who is started in a damaged folder again and again finds it again": (
+        0,
+        lambda: found(found(found(flipped(Story()).fault("crash-loop")))),
+    ),
+    "but only until it is healed": (1, lambda: found(heal(found(flipped(Story()))))),
+    "or examined": (1, lambda: found(found(flipped(Story())).fault("examine"))),
+    "and only damage": (1, lambda: died(found(flipped(Story()).fault("crash-loop")))),
+    "nor does a sync that failed explain what is found": (
+        1,
+        lambda: found(found(Story().fault("failing-sync"))),
+    ),
+    "who finds damage that nobody did": (2, lambda: found(found(Story().fault("crash-loop")))),
     "damage that comes later is not": (
         0,
         lambda: died(flipped(died(heal(flipped(Story())), err="exit 65"))),

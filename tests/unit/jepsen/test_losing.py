@@ -191,17 +191,21 @@ def test_who_is_down_is_examined_only_when_damage_ended_it(
     assert group.running == {"n2", "n3"}, "who ended it brings it back"
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [("is_sound", ["stop n1", "start n1"]), ("stop", ["kill n1", "start n1"])],
+)
 def test_an_examination_that_is_broken_off_leaves_the_member_running(
-    group: Group, monkeypatch: pytest.MonkeyPatch
+    group: Group, monkeypatch: pytest.MonkeyPatch, act: str, said: list[str]
 ) -> None:
     async def story() -> None:
         reading = asyncio.Event()
 
-        async def check(_node: str) -> bool:
+        async def hang(_node: str) -> bool:
             reading.set()
             return await asyncio.Event().wait()
 
-        monkeypatch.setattr(group, "is_sound", check)
+        monkeypatch.setattr(group, act, hang)
         losing = asyncio.ensure_future(lose_disk(scene_of(group, hurt={"n1"}), "n2"))
         async with asyncio.timeout(20):
             await reading.wait()
@@ -209,7 +213,7 @@ def test_an_examination_that_is_broken_off_leaves_the_member_running(
         await asyncio.gather(losing, return_exceptions=True)
 
     asyncio.run(story())
-    assert group.said == ["stop n1", "start n1"]
+    assert group.said == said
 
 
 def test_who_was_repaired_when_it_had_ended_is_not_examined_again(group: Group) -> None:

@@ -14,7 +14,7 @@ from jepsen_tests.backends import loop_disk, namespaces
 from jepsen_tests.backends.loop_disk import DROP_JOURNAL, LoopDisk
 from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import Wanted
+from jepsen_tests.backends.surface import CannotRun, Wanted
 from jepsen_tests.errors import HarnessFailure
 
 needs_disks = pytest.mark.skipif(bool(loop_disk.why_not()), reason=loop_disk.why_not())
@@ -167,3 +167,21 @@ def test_members_enter_their_network_and_keep_our_mounts(
     backend = NetnsBackend(Wanted(tmp_path))
     assert backend._within("n1") == ["nsenter", "--net=/run/netns/n1"]
     assert backend._within("ns1") == []
+
+
+def test_root_that_may_make_no_namespaces_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: the process backend goes without disks, netns cannot run."""
+    tool = tmp_path / "unshare"
+    tool.write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    namespaces.why_not.cache_clear()
+    try:
+        assert "Operation not permitted" in namespaces.why_not("mount")
+        assert ProcessBackend.own_namespaces() == ()
+        with pytest.raises(CannotRun):
+            NetnsBackend.own_namespaces()
+    finally:
+        namespaces.why_not.cache_clear()
