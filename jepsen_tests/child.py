@@ -75,6 +75,8 @@ class Children:
         finally:
             with self._turn:
                 self._running.discard(process)
+        if self.asked and process.returncode == -signal.SIGTERM:
+            return None  # before it was so far that it hears
         return Ended(process.returncode, said)
 
 

@@ -76,6 +76,8 @@ BROKEN_OFF: Final = "broken off: "
 """The same of one that was begun and not done to its end."""
 INTERRUPTED: Final = "interrupted"
 HEAL: Final = "heal"
+EXAMINE: Final = "examine"
+"""A fault that is none: a damaged member was ended, its files read, and mended if need be."""
 STOOD_STILL: Final = shapes.STOOD_STILL
 NO_FAULTS: Final = ("phase", "died", INTERRUPTED, STOOD_STILL)
 """What the nemesis writes down and does not do."""
@@ -390,6 +392,8 @@ class Fault(NamedTuple):
     """When the last of them was over; `start` when nobody knows."""
     end: int
     row: int
+    is_broken_off: bool = False
+    """It was begun, and not done to its end: whether it came to its main act is not known."""
 
     def hits(self, node: str, nodes: Collection[str]) -> bool:
         """Say whether it may have touched a node: it names it, or none, or speaks of all."""
@@ -414,7 +418,8 @@ def faults_in_force(history: History, *, unfinished: bool = False) -> Iterator[F
             if row.type is Kind.INVOKE:
                 begun[row.f] = row
             elif row.type is Kind.OK:
-                in_force.append(Fault(row.f, row.k, first.t, row.t, NEVER, row.i))
+                broken_off = row.err.startswith(BROKEN_OFF)
+                in_force.append(Fault(row.f, row.k, first.t, row.t, NEVER, row.i, broken_off))
     yield from _until(history.ended, in_force, begun, unfinished=unfinished)
 
 
@@ -424,7 +429,7 @@ def _until(
     """Return what ends now, and forget it."""
     ended = [fault._replace(end=end) for fault in in_force]
     if unfinished:
-        ended += [Fault(row.f, "", row.t, row.t, end, row.i) for row in begun.values()]
+        ended += [Fault(row.f, "", row.t, row.t, end, row.i, True) for row in begun.values()]
     in_force.clear()
     begun.clear()
     return ended

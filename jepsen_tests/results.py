@@ -18,8 +18,8 @@ from jepsen_tests.checkers import CheckerCrashed, judge
 from jepsen_tests.checkers.availability import recoveries
 from jepsen_tests.checkers.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
-from jepsen_tests.history import BadHistory, faults_in_force, read_history
-from jepsen_tests.verdict import RESULTS, results_of
+from jepsen_tests.history import BadHistory, read_history
+from jepsen_tests.verdict import RESULTS, real_faults, results_of
 
 CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
     "acknowledged messages lost": ("C1", "C2", "C3"),
@@ -100,10 +100,9 @@ def _read(run: Path) -> "Outcome | Unjudged":
         return Unjudged(run, "it left no history")
     except (BadHistory, CheckerCrashed, OSError) as error:
         return Unjudged(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
-    faults = list(faults_in_force(history))
     return Outcome(
         results=results_of(history, judgements),
-        fault_seconds=sum(seconds(fault.end - fault.start) for fault in faults),
+        fault_seconds=sum(seconds(fault.end - fault.start) for fault in real_faults(history)),
         gaps=[(each.fault.name, each.took) for each in recoveries(View(history))],
         verdict_then=_said_then(run / RESULTS),
     )

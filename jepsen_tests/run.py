@@ -22,11 +22,10 @@ from jepsen_tests.backends.surface import Backend
 from jepsen_tests.endings import Ending
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.final import final_phase
-from jepsen_tests.history import INTERRUPTED, Header, HistoryWriter, Kind
+from jepsen_tests.history import EXAMINE, INTERRUPTED, Header, HistoryWriter, Kind
 from jepsen_tests.members import wait_until_well
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import BORNE_SECONDS
-from jepsen_tests.nemeses.losing import EXAMINE
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.observer import Observer
 from jepsen_tests.recorder import Recorder

@@ -20,7 +20,9 @@ from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Judgement, Valid, merged
 from jepsen_tests.history import (
     BROKEN_OFF,
+    EXAMINE,
     SKIPPED,
+    Fault,
     History,
     Kind,
     faults_in_force,
@@ -66,8 +68,12 @@ def results_of(history: History, judgements: Sequence[Judgement]) -> dict[str, A
 
 def faults_done(history: History) -> Counter[str]:
     """Return how often each fault was done to its end; one broken off is in force all the same."""
-    broken_off = {row.i for row in history.faults if row.err.startswith(BROKEN_OFF)}
-    return Counter(each.name for each in faults_in_force(history) if each.row not in broken_off)
+    return Counter(each.name for each in real_faults(history) if not each.is_broken_off)
+
+
+def real_faults(history: History) -> list[Fault]:
+    """Return what was done to hurt: not what was done to find out whether somebody is hurt."""
+    return [each for each in faults_in_force(history) if each.name != EXAMINE]
 
 
 def faults_skipped(history: History) -> dict[str, str]:
@@ -97,6 +103,6 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
     counts = [f"{sum(op.outcome is kind for op in history.ops)} {kind}" for kind in COUNTED]
     console.print(
         f"{len(history.ops)} operations: {', '.join(counts)}; {history.ended / 1e9:.0f} s, "
-        f"{sum(1 for _ in faults_in_force(history))} faults",
+        f"{len(real_faults(history))} faults",
         highlight=False,
     )

@@ -39,7 +39,7 @@ class Containers:
         self._addresses: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
         """Of each container, as the engine counts its own ones since we started it."""
-        self._unsaid: dict[str, str] = {}
+        self._unsaid: dict[str, list[str]] = {}
         """Restarts that nobody has asked for yet."""
         self.rules = PacketRules(self._addresses, self._inside)
 
@@ -75,7 +75,7 @@ class Containers:
         """See `surface.Processes`: the engine starts it again (`restarted`)."""
         return {}
 
-    async def restarted(self) -> dict[str, str]:
+    async def restarted(self) -> dict[str, list[str]]:
         """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
         await self._count()
         again, self._unsaid = self._unsaid, {}
@@ -85,7 +85,7 @@ class Containers:
 
     async def _count(self) -> None:
         for node, how in newly_restarted(self._restarts, await self._inspect()).items():
-            self._unsaid[node] = "; ".join(filter(None, (self._unsaid.get(node), how)))
+            self._unsaid.setdefault(node, []).extend(how)
 
     @property
     def can_be_entered(self) -> bool:
@@ -149,19 +149,21 @@ class Containers:
 
 def newly_restarted(
     known: dict[str, int], found: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
-    """Return who was restarted since `known`, and how it last ended; bring `known` up to date.
+) -> dict[str, list[str]]:
+    """Return how each ended that was restarted since `known`; bring `known` up to date.
+
+    Of those before the last the engine does not tell it.
 
     `found` is what `docker inspect` says of each. The engine counts from 0 again after a start by
     command, so `known` of that container must be set to 0 then: else as many as before are nothing.
     """
-    again: dict[str, str] = {}
+    again: dict[str, list[str]] = {}
     for node, each in found.items():
         count = int(each["RestartCount"])
-        if count > known.get(node, 0):
-            times = count - known.get(node, 0)
-            code = each["State"]["ExitCode"]
-            again[node] = f"restarted {times} times by the engine, last exit code {code}"
+        times = count - known.get(node, 0)
+        if times > 0:
+            last = f"exit {each['State']['ExitCode']}, restarted by the engine"
+            again[node] = [*["restarted by the engine"] * (times - 1), last]
         known[node] = count
     return again
 

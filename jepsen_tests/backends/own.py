@@ -149,7 +149,7 @@ class Shell:
         """See `surface.Processes`; of that we are not told."""
         return {}
 
-    async def restarted(self) -> dict[str, str]:
+    async def restarted(self) -> dict[str, list[str]]:
         """See `surface.Processes`; of that we are not told either."""
         return {}
 

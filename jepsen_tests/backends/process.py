@@ -174,7 +174,7 @@ class Members:
         """See `surface.Processes`."""
         return self._started[node].poll()
 
-    async def restarted(self) -> dict[str, str]:
+    async def restarted(self) -> dict[str, list[str]]:
         """See `surface.Processes`: nobody else starts them."""
         return {}
 

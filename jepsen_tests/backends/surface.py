@@ -101,8 +101,8 @@ class Processes(Protocol):
         """
         ...
 
-    async def restarted(self) -> dict[str, str]:
-        """Return by member how it ended that was started again by others than us, once each."""
+    async def restarted(self) -> dict[str, list[str]]:
+        """Return by member how it ended, each time once, when others than us started it again."""
         ...
 
 

@@ -15,6 +15,8 @@ STARVED_MIN: Final = 10
 """Operations that must all have failed."""
 STARVED_SHARE: Final = 0.75
 """Of the time before the final phase that they must span."""
+OF_MANY_CALLS: Final = ("drain", "entries")
+"""What reads all that there is: only one that did not end is judged."""
 NOT_TRIED: Final = ("crash", "zombie-send", "resources")
 """What needs no cluster, or is to be refused."""
 
@@ -22,7 +24,7 @@ NOT_TRIED: Final = ("crash", "zombie-send", "resources")
 def clients_get_on(view: View) -> Judgement:
     """C21. In a run that ended in order every call ends, every client and queue has its turn.
 
-    Every call has a deadline: one that did not end by itself is "hung" when that has long passed. A
+    Every call has a deadline: one that goes on when that has long passed is "hung". A
     client that tried through the whole run and never succeeded, though others did the same
     meanwhile, is "starved"; it goes on under another number after an unknown outcome, and is
     followed. A queue of which no send was acknowledged any more after the last heal is "shut-out".
@@ -41,13 +43,13 @@ def clients_get_on(view: View) -> Judgement:
 
 def _hung(view: View, judgement: Judgement) -> None:
     for op in view.history.ops:
-        if op.done and not op.err.startswith(CANCELLED):
+        if op.f in OF_MANY_CALLS and op.done and not op.err.startswith(CANCELLED):
             continue
         waited = min(op.over, view.history.ended) - op.began
         if waited > HUNG_SECONDS * NS:
             judgement.add(
                 "hung",
-                f"{op.f} {op.k} of process {op.p} had not ended after {seconds(waited)} s",
+                f"{op.f} {op.k} of process {op.p} went on for {seconds(waited)} s",
                 (op.i, op.done) if op.done else (op.i,),
             )
 

@@ -8,7 +8,9 @@ more, of the life that it troubled, not of a later one.
 Damage lies in a folder until somebody reads it, however long that takes; one death comes of each
 damage, as far as the member lived in that folder: it is gone when the member is seen in another
 life than that of the damage (its folder was set aside, or wiped, or it began a new life in the same
-folder, because the damage had made it forget a promise), and when it ended because it found it.
+folder, because the damage had made it forget a promise), when it ended because it found it, and
+when an examination found nothing, or mended it. It explains only ends that say so: damaged data, a
+storage that failed, data that look newer.
 """
 
 import re
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import HEAL, Fault, Kind, Op, Row
+from jepsen_tests.history import EXAMINE, HEAL, Fault, Kind, Op, Row
 
 LASTS: Final = ("hung-sync", "full-disk", "starve")
 """How faults begin that may rightly end each life of a member that they trouble."""
@@ -25,16 +27,19 @@ HAPPENS: Final = ("failing-sync", "power-cut", "next-quorum")
 """The same of those that do so once."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
 """The same of those that leave something in its folder which it may find at any later time."""
-EXAMINE: Final = "examine"
-"""The fault that repairs who was damaged, as the heal does."""
 REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", EXAMINE)
 """How faults begin after which the member may live in another folder."""
 ENDS: Final = (
-    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first", EXAMINE,
+    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first",
+    "next-quorum", EXAMINE,
 )  # fmt: skip
 """How faults begin that end the processes of those whom they name: a new life begins."""
 FOUND: Final = "exit 65"
 """How one ends that found damage; its folder is set aside."""
+OF_DAMAGE: Final = (FOUND, "exit 74", "exit 76")
+"""How one may end that reads what was damaged: it looks damaged, unreadable, or as if newer."""
+_EXAMINED: Final = re.compile(r"([\w.-]+) (?:sound|repaired)\b")
+"""Whose folder an examination found, or left, without damage."""
 _FORGETFUL: Final = re.compile(r"([\w.-]+) forgot\b")
 """Whom of several a next-quorum hit in its disk; the others stood still."""
 _ENDED: Final = re.compile(r"([\w.-]+) (?:killed|wiped)\b")
@@ -71,14 +76,18 @@ class _Member:
         self._faults = [
             fault for kinds in (LASTS, HAPPENS) for fault in hits if fault.name.startswith(kinds)
         ]
-        self._damages = [fault for fault in hits if fault.name.startswith(DAMAGES)]
+        self._damages = [
+            fault for fault in hits if fault.name.startswith(DAMAGES) and not fault.is_broken_off
+        ]
         self._replaced = [fault for fault in hits if fault.name.startswith(REPLACES)]
         self._ended = [fault.start for fault in hits if _ends(fault, node)]
         self._statuses = statuses
         self._deaths: list[int] = []
         self._used: set[int] = set()
         """Rows of faults that explain no more."""
-        self._examined = [fault.start for fault in hits if fault.name.startswith(EXAMINE)]
+        self._examined = [fault.start for fault in hits if fault.name == EXAMINE]
+        self._whole_at = [fault.done for fault in hits if fault.name == EXAMINE and _found(fault)]
+        """When an examination left nothing of the damage before it."""
         self._found_at = -1
         """When it last found damage that a fault explains; -1: never."""
 
@@ -87,10 +96,12 @@ class _Member:
         died = row.t
         # Those first that would not serve for a later one.
         found = self._first(self._faults, lambda fault: self._troubles(fault, died, healed))
-        found = found or self._first(self._damages, lambda fault: self._lies_there(fault, died))
+        how = (row.err or "").partition(",")[0]
+        if how in OF_DAMAGE:
+            found = found or self._first(self._damages, lambda fault: self._lies_there(fault, died))
         if found is not None and not (found.name.startswith(LASTS) and found.end >= died):
             self._used.add(found.row)
-        if (row.err or "").partition(",")[0] == FOUND:
+        if how == FOUND:
             # Faults start it again and again in the folder that it refuses, until it is repaired.
             is_found_again = self._found_at >= 0 and not any(
                 self._found_at < repaired < died for repaired in (healed, *self._examined)
@@ -122,7 +133,7 @@ class _Member:
         death since then may have given the member another folder and nobody looked.
         """
         start = fault.start
-        if start >= died:
+        if start >= died or any(start < whole < died for whole in self._whole_at):
             return False
         lives = {
             op.result["incarnation"] for op in self._statuses if start < op.began < op.ended < died
@@ -139,6 +150,10 @@ class _Member:
 def _hit(fault: Fault, node: str, view: View) -> bool:
     forgetful = _FORGETFUL.search(fault.targets)
     return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
+
+
+def _found(fault: Fault) -> bool:
+    return _EXAMINED.search(fault.targets) is not None
 
 
 def _ends(fault: Fault, node: str) -> bool:

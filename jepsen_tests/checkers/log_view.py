@@ -143,6 +143,8 @@ class PlaceLog:
         """The row in which the last final read was over; 0: none."""
         self.final_end = 0
         """One above the highest offset at which a final read stood."""
+        self.kept_from = NEVER
+        """The row from which on something was known to stand where nothing was ever trimmed."""
         self._known: list[int] | None = None
 
     def trim(self, row: int, offset: int) -> None:
@@ -180,15 +182,18 @@ class PlaceLog:
 
     @property
     def is_finally_whole(self) -> bool:
-        """Final reads went through all that ever stood here: what they do not show is nowhere."""
+        """Final reads went through all that was not trimmed: what they do not show is nowhere."""
         ranges, known = self.finally_read.ranges(), self.known()
-        begins_at_once = len(ranges) == 1 and ranges[0][0] == 0
+        begins_at_once = len(ranges) == 1 and ranges[0][0] <= self.floor
         return begins_at_once and (not known or known[-1] < ranges[0][1])
 
-    @property
-    def may_hide(self) -> bool:
-        """A value of which nobody knows where it stands may be trimmed, or read as damaged."""
-        return self.floor > 0 or bool(self.corrupt)
+    def may_hide(self, row: int) -> bool:
+        """Say whether a value sent in this row, nobody knows where to, may be out of sight.
+
+        It may be trimmed unless something that is not was known to be stored before: it stands
+        above that. It may be what was read as damaged.
+        """
+        return bool(self.corrupt) or (self.floor > 0 and row < self.kept_from)
 
 
 class LogView:
@@ -270,6 +275,14 @@ class LogView:
                 self.clashes.append(Clash(place.name, offset, first, spot))
         spot.seen |= means
         return spot
+
+    def settle(self) -> None:
+        """Conclude from all sends and reads."""
+        for sent in self.sent.values():
+            sent.settle()
+            place = sent.place
+            if sent.counts and sent.lowest >= place.floor > 0:
+                place.kept_from = min(place.kept_from, sent.known_row)
 
     def batch(self, op: Op) -> list[Sent]:
         """Return what is known of each value of a send."""

@@ -48,7 +48,7 @@ def _may_be_gone(sent: Sent) -> bool:
     """
     place = sent.place
     if sent.lowest < 0:
-        return place.may_hide
+        return place.may_hide(sent.op.i)
     return sent.lowest < place.floor and sent.lowest not in place.finally_read
 
 

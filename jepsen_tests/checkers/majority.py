@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from jepsen_tests.checkers.deaths import DAMAGES
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Fault, Op
 
@@ -22,6 +23,8 @@ TAKES_AWAY: Final = (
 """How faults begin of which those whom they name take no part while they are in force."""
 COMES_BACK: Final = ("pause-leaders",)
 """And those that end before they are healed."""
+TAKES_DATA: Final = ("wipe", "next-quorum", "power-cut", "full-disk", *DAMAGES)
+"""How faults begin after which a member may be in quarantine, now or when damage is noticed."""
 QUARANTINED: Final = "quarantined"
 _OF_SEVERAL: Final = re.compile(r"([\w.-]+) (?:killed|cut off)\b")
 
@@ -42,7 +45,10 @@ def without_majority(view: View) -> list[Span]:
     nodes = view.header.nodes
     majority = len(nodes) // 2 + 1
     away = [_of_fault(fault, nodes) for fault in view.faults]
-    away += _quarantines(view.ops("status"), view.history.ended)
+    away += [
+        each for each in _quarantines(view.ops("status"), view.history.ended)
+        if _has_reason(each, view)
+    ]  # fmt: skip
     moments = sorted({t for each in away for t in (each.start, each.end)})
     spans: list[Span] = []
     for start, end in itertools.pairwise(moments):
@@ -68,6 +74,15 @@ def _of_fault(fault: Fault, nodes: Sequence[str]) -> _Away:
         if "all" in named:
             named |= set(nodes)
     return _Away(fault.done, fault.end, frozenset(named & set(nodes)), fault=True)
+
+
+def _has_reason(away: _Away, view: View) -> bool:
+    """Say whether a fault may have taken the data, before, of a member that is in quarantine."""
+    return any(
+        fault.name.startswith(TAKES_DATA) and fault.start < away.start
+        and all(fault.hits(node, view.header.nodes) for node in away.nodes)
+        for fault in view.faults
+    )  # fmt: skip
 
 
 def _quarantines(statuses: Iterable[Op], ended: int) -> list[_Away]:

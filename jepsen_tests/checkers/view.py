@@ -119,8 +119,7 @@ class View:
         readers = Readers(log)
         for op in self.ops("assign", "poll", "crash", "drain"):
             readers.take(op)
-        for sent in log.sent.values():
-            sent.settle()
+        log.settle()
         return log, readers
 
     def _floors(self) -> Iterator[tuple[int, str, int]]:

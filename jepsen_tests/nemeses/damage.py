@@ -31,7 +31,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
-def _choose(folder: Path, random: Random, suffixes: Collection[str] = ()) -> Path:
+def _choose(node: str, folder: Path, random: Random, suffixes: Collection[str] = ()) -> Path:
     """Return a file; each class (its suffix or name) is as likely as another."""
     classes: dict[str, list[Path]] = {}
     for path in _files(folder):
@@ -39,7 +39,7 @@ def _choose(folder: Path, random: Random, suffixes: Collection[str] = ()) -> Pat
             continue
         classes.setdefault(path.suffix or path.name, []).append(path)
     if not classes:
-        raise Skipped(f"nothing is stored in {folder}")
+        raise Skipped(f"nothing is stored in {folder}", node)
     return random.choice(classes[random.choice(sorted(classes))])
 
 
@@ -88,7 +88,7 @@ async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
     processes, folders = _repairing(scene, node)
     await processes.kill(node)
     folder = folders.folder(node)
-    path = await asyncio.to_thread(_choose, folder, scene.random)
+    path = await asyncio.to_thread(_choose, node, folder, scene.random)
     scene.hurt.add(node)
     done = await asyncio.to_thread(how, path, scene.random)
     await processes.start(node)
@@ -117,7 +117,7 @@ async def stale_blocks(scene: Scene) -> str:
     processes, folders = _repairing(scene, node)
     folder = folders.folder(node)
     await processes.kill(node)
-    path = await asyncio.to_thread(_choose, folder, scene.random, CHANGING)
+    path = await asyncio.to_thread(_choose, node, folder, scene.random, CHANGING)
     before = await asyncio.to_thread(path.read_bytes)
     await processes.start(node)
     await asyncio.sleep(CHANGING_SECONDS)
@@ -125,13 +125,13 @@ async def stale_blocks(scene: Scene) -> str:
         await processes.kill(node)
     if not path.exists():
         await processes.start(node)
-        raise Skipped(f"{path.name} is gone meanwhile")
+        raise Skipped(f"{path.name} is gone meanwhile", node)
     now = await asyncio.to_thread(path.read_bytes)
     starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
     changed = [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
     if not changed:
         await processes.start(node)
-        raise Skipped(f"{path.name} did not change")
+        raise Skipped(f"{path.name} did not change", node)
     start = scene.random.choice(changed)
     end = start + BLOCK_SIZE
     scene.hurt.add(node)

@@ -46,7 +46,14 @@ class Undoing(AsyncExitStack):
 
 
 class Skipped(Exception):
-    """The fault cannot be done here, or not now; the text says why."""
+    """The fault cannot be done here, or not now; the text says why.
+
+    `targets`: whom it touched all the same; empty: not known, if it touched anybody.
+    """
+
+    def __init__(self, why: str, targets: str = "") -> None:
+        super().__init__(why)
+        self.targets = targets
 
 
 class NoEffect(Skipped):

@@ -8,12 +8,10 @@ any fault of the product. So who was damaged is remembered, and examined first.
 from typing import Final
 
 from jepsen_tests.backends.surface import CannotRepair
-from jepsen_tests.history import Kind
+from jepsen_tests.history import EXAMINE, Kind
 from jepsen_tests.members import WHOLE
 from jepsen_tests.nemeses.fault import Scene, Skipped
 
-EXAMINE: Final = "examine"
-"""How an examination is written down: a fault of its own, for the member is ended for it."""
 EXIT_DAMAGED: Final = 65
 """What a member ends with that found its data damaged: an operator must look."""
 
@@ -41,23 +39,29 @@ async def examine(scene: Scene, node: str) -> None:
     """Read all that a damaged member stores, and replace it if it is damaged still.
 
     Returns when it has what the group had committed; Skipped when that cannot be brought about.
+    Writes itself down as a fault, for the member is ended, with what was found ("sound" or
+    "repaired" after its name) unless it was broken off before.
     """
     processes = scene.handle("processes", scene.backend.processes)
     folders = scene.handle("folders", scene.backend.folders)
     if not processes.is_running(node) and processes.exit_code(node) != EXIT_DAMAGED:
         raise Skipped(f"{node} was damaged, and another fault ended it before it was examined")
     scene.note(EXAMINE, "", Kind.INVOKE)
+    told = node
     try:
         await processes.stop(node)
-        if not await folders.is_sound(node):
+        if await folders.is_sound(node):
+            told = f"{node} sound"
+        else:
             await folders.repair(node)
+            told = f"{node} repaired"
     except CannotRepair as error:
         raise Skipped(f"{node} cannot be repaired: {error}") from error
     finally:  # also when the run is broken off, while it stops perhaps: it did not die
         if processes.is_running(node):
             await processes.kill(node)
         await processes.start(node)
-        scene.note(EXAMINE, node, Kind.OK)
+        scene.note(EXAMINE, told, Kind.OK)
     committed = max((each.commit_index for each in (await scene.statuses()).values()), default=0)
     await scene.wait_until(
         lambda found: (

@@ -115,8 +115,9 @@ class Nemesis:
             if scene.undo.pushed == before or isinstance(error, NoEffect):
                 self._skip(fault.name, str(error))
                 return False
-            # Something was done, to whom is not known: it may have hit everybody.
-            targets, broken_off = "", f"{BROKEN_OFF}{error}"
+            # Something was done; if nobody says to whom, it may have hit everybody.
+            targets = error.targets if isinstance(error, Skipped) else ""
+            broken_off = f"{BROKEN_OFF}{error}"
         self._recorder.nemesis(fault.name, targets, Kind.OK, broken_off)
         return True
 
@@ -142,8 +143,9 @@ class Nemesis:
         if processes is None:
             return
         self._tell_deaths()
-        for node, how in (await processes.restarted()).items():
-            self._recorder.nemesis("died", node, Kind.OK, how)
+        for node, ends in (await processes.restarted()).items():
+            for how in ends:
+                self._recorder.nemesis("died", node, Kind.OK, how)
         async with Undoing() as undo:
             scene = self._scene(undo)
             for node in self._backend.nodes:

@@ -169,7 +169,8 @@ async def narrow(scene: Scene) -> str:
     rate = scene.random.choice([20_000, 200_000])
     links = between([node], _others(scene, [node]))
     await _trouble(scene, links, Trouble(Kind.BANDWIDTH, bytes_per_second=rate))
-    return f"{node}, {rate} bytes/s"
+    # Where a member's whole interface is narrowed, what it sends to others is late for all.
+    return f"all, {rate} bytes/s on the links of {node}"
 
 
 async def slices(scene: Scene) -> str:

@@ -37,35 +37,35 @@ def a_member_finds_its_damage_late() -> Story:
     story = Story().on("n2", "status", status()).fault("stale-blocks", "n2, block at 0 is old")
     for _ in range(3):
         story.fault("heal", "").on("n2", "status", status()).fault("pause", "n1")
-    return story.fault("died", "n2").fault("heal", "")
+    return story.died("n2").fault("heal", "")
 
 
 @legal
 def a_member_that_never_told_its_incarnation_finds_its_damage() -> Story:
     story = Story().fault("deletion", "n2, meta deleted").fault("heal", "")
     story.on("n2", "status", status(incarnation=2)).on("n2", "status", status(incarnation=2))
-    return story.fault("died", "n2")
+    return story.died("n2")
 
 
 @legal
 def a_member_is_damaged_again_and_nobody_saw_its_folder_replaced() -> Story:
-    story = Story().on("n2", "status", status()).fault("truncation", "n2").fault("died", "n2")
+    story = Story().on("n2", "status", status()).fault("truncation", "n2").died("n2")
     story.fault("heal", "").fault("bit-flips", "n2, state 3 bits flipped").fault("heal", "")
-    return story.on("n2", "status", status(incarnation=2)).fault("died", "n2")
+    return story.on("n2", "status", status(incarnation=2)).died("n2")
 
 
 @legal
 def nor_that_it_was_found_damaged_when_it_was_healed() -> Story:
     story = Story().on("n2", "status", status()).fault("truncation", "n2")
     story.on("n2", "status", status()).fault("heal", "").fault("bit-flips", "n2").fault("heal", "")
-    return story.on("n2", "status", status(incarnation=2)).fault("died", "n2")
+    return story.on("n2", "status", status(incarnation=2)).died("n2")
 
 
 @legal
 def a_member_is_damaged_and_nobody_saw_that_it_was_wiped() -> Story:
     story = Story().on("n2", "status", status()).fault("wipe", "n2").fault("heal", "")
     story.fault("bit-flips", "n2, state 3 bits flipped").fault("heal", "")
-    return story.on("n2", "status", status(incarnation=2)).fault("died", "n2")
+    return story.on("n2", "status", status(incarnation=2)).died("n2")
 
 
 @legal

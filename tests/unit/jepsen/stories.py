@@ -105,6 +105,11 @@ class Story:
         self.row(NEMESIS, Kind.OK, f, k)
         return self
 
+    def died(self, node: str = "n1", how: str = "exit 65") -> "Story":
+        """A member ended by itself."""
+        self.row(NEMESIS, Kind.OK, "died", node, err=how)
+        return self
+
     def final(
         self, words: str, first: int = 0, k: str = "t/0", nodes: tuple[str, ...] = ("n1", "n2")
     ) -> "Story":

@@ -25,9 +25,11 @@ from tests.unit.jepsen.test_shapes import why_bad
 STORIES: list[Callable[[], Story]] = [
     # It had no time to end.
     lambda: Story().begin_send(1, "1-1").wait(15_000).phase("final"),
-    # It took long, and ended by itself.
-    lambda: Story().begin_send(1, "1-1").wait(60_000).end(1, kind=Kind.INFO, err="DEADLINE")
+    # It took long, and ended by itself; or was to read all that there is.
+    lambda: Story().begin_send(1, "1-1").wait(19_000).end(1, kind=Kind.INFO, err="DEADLINE")
     .phase("final"),
+    lambda: Story().phase("final").invoke(1, "drain", "t/0", node="n1").wait(60_000)
+    .end(1, []),
     # Nobody else succeeded either, or did something else.
     lambda: _alone(),
     # It succeeded once.
@@ -60,6 +62,11 @@ def _zombies() -> Story:
         story.invoke(1, "zombie-send", "t/0", [f"1-{number}"])
         story.end(1, kind=Kind.FAIL, err="STALE_EPOCH")
     return story.phase("final")
+
+
+def test_a_call_that_ended_long_after_its_deadline_hung() -> None:
+    story = Story().begin_send(1, "1-1").wait(21_000).end(1, kind=Kind.INFO, err="DEADLINE")
+    assert judged(story.phase("final").history())["C21"].kinds() == {"hung"}
 
 
 @pytest.mark.parametrize("number", range(len(STORIES)))

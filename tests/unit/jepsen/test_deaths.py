@@ -4,13 +4,27 @@ from collections.abc import Callable
 
 import pytest
 
-from jepsen_tests.history import NEMESIS, Kind
+from jepsen_tests.history import BROKEN_OFF, NEMESIS, Kind
 from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.stories import Story, judged
 
 
-def died(story: Story, node: str = "n1", err: str = "exit 70") -> Story:
-    story.row(NEMESIS, Kind.OK, "died", node, err=err)
+def died(story: Story, how: str = "exit 70, life 1") -> Story:
+    return story.died("n1", how)
+
+
+def failed(story: Story) -> Story:
+    """It ends as damage may end it, and without its folder's being set aside."""
+    return died(story, "exit 74, life 1")
+
+
+def examined(story: Story, told: str = "n1 sound") -> Story:
+    return story.fault("examine", told)
+
+
+def broken_off(story: Story) -> Story:
+    story.row(NEMESIS, Kind.INVOKE, "stale-blocks")
+    story.row(NEMESIS, Kind.OK, "stale-blocks", "n1", err=f"{BROKEN_OFF}data.mdb did not change")
     return story
 
 
@@ -23,7 +37,7 @@ def flipped(story: Story) -> Story:
 
 
 def found(story: Story) -> Story:
-    return died(story, err="exit 65, life 2")
+    return died(story, "exit 65, life 2")
 
 
 STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
@@ -56,23 +70,30 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
             heal(Story().fault("full-disk")).fault("kill-while-slow", "n2 killed, n1 slow")
         ),
     ),
-    "damage is found once": (0, lambda: died(heal(flipped(Story())))),
-    "and not twice": (1, lambda: died(heal(died(heal(flipped(Story())))))),
-    "a folder hurt twice": (0, lambda: died(heal(died(heal(flipped(flipped(Story()))))))),
+    "damage is found once": (0, lambda: failed(heal(flipped(Story())))),
+    "and told as what it is": (1, lambda: died(heal(flipped(Story())))),
+    "and not twice": (1, lambda: failed(heal(failed(heal(flipped(Story())))))),
+    "a folder hurt twice": (0, lambda: failed(heal(failed(heal(flipped(flipped(Story()))))))),
     "is not found damaged thrice": (
         1,
-        lambda: died(died(died(heal(flipped(flipped(Story())))))),
+        lambda: failed(failed(failed(heal(flipped(flipped(Story())))))),
     ),
     "all damage is gone with the folder": (
         1,
-        lambda: died(died(heal(flipped(flipped(Story()))), err="exit 65, life 2")),
+        lambda: died(died(heal(flipped(flipped(Story()))), "exit 65, life 2")),
     ),
     "who is started in a damaged folder again and again finds it again": (
         0,
         lambda: found(found(found(flipped(Story()).fault("crash-loop")))),
     ),
     "but only until it is healed": (1, lambda: found(heal(found(flipped(Story()))))),
-    "or examined": (1, lambda: found(found(flipped(Story())).fault("examine"))),
+    "or examined": (1, lambda: found(examined(found(flipped(Story())), "n1"))),
+    "damage that is examined and not found": (1, lambda: found(examined(flipped(Story())))),
+    "nor when it is mended": (1, lambda: found(examined(flipped(Story()), "n1 repaired"))),
+    "an examination that was broken off": (0, lambda: found(examined(flipped(Story()), "n1"))),
+    "damage after an examination": (0, lambda: found(flipped(examined(flipped(Story()))))),
+    "an examination of another": (0, lambda: found(examined(flipped(Story()), "n2 sound"))),
+    "damage that was never done": (1, lambda: found(broken_off(Story()))),
     "and only damage": (1, lambda: died(found(flipped(Story()).fault("crash-loop")))),
     "nor does a sync that failed explain what is found": (
         1,
@@ -81,11 +102,11 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     "who finds damage that nobody did": (2, lambda: found(found(Story().fault("crash-loop")))),
     "damage that comes later is not": (
         0,
-        lambda: died(flipped(died(heal(flipped(Story())), err="exit 65"))),
+        lambda: failed(flipped(died(heal(flipped(Story())), "exit 65"))),
     ),
     "damage waits while the disk is full": (
         0,
-        lambda: died(
+        lambda: failed(
             died(Story().on("n1", "status", status()).fault("full-disk").fault("deletion", "n1"))
         ),
     ),

@@ -73,6 +73,9 @@ STORIES: list[tuple[set[str], Callable[[], Story]]] = [
     # What may be trimmed, or stand where damaged bytes are, is no loss.
     (set(), lambda: Story().forget(1, "1-1").send(1, "1-2", 1).op(5, "trim", "t/0", 1, 1)
      .final("1-2", first=1)),
+    # Unless it was sent after something was stored that is not trimmed.
+    ({"lost"}, lambda: Story().send(1, "1-1", 0).send(1, "1-2", 1).forget(1, "1-3")
+     .op(5, "trim", "t/0", 1, 1).final("1-2", first=1)),
     ({"corrupt"}, lambda: Story().forget(1, "1-1").send(1, "1-2", 1).final("!00 1-2")),
     # What was acknowledged while final reads went on may be in none.
     (set(), lambda: Story().send(1, "1-1", 0).final("1-1").forget(1, "1-2")),

@@ -69,7 +69,7 @@ class Group:
     def exit_code(self, node: str) -> int | None:
         return None if node in self.running else EXIT_DAMAGED
 
-    async def restarted(self) -> dict[str, str]:
+    async def restarted(self) -> dict[str, list[str]]:
         return {}
 
     def died(self) -> dict[str, list[str]]:
@@ -246,6 +246,6 @@ def test_an_examination_is_a_fault_of_its_own_and_is_over_with_the_phase(
     asyncio.run(run())
     rows = [(row.f, row.type, row.k) for row in read_rows(path) if isinstance(row, Row)]
     assert rows == [
-        ("wipe", Kind.INVOKE, ""), ("examine", Kind.INVOKE, ""), ("examine", Kind.OK, "n1"),
+        ("wipe", Kind.INVOKE, ""), ("examine", Kind.INVOKE, ""), ("examine", Kind.OK, "n1 sound"),
         ("wipe", Kind.INFO, ""), ("heal", Kind.OK, ""),
     ]  # fmt: skip

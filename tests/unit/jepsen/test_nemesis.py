@@ -42,7 +42,7 @@ class Members:
         self.processes = self.folders = self
         self.running = set(self.nodes)
         self.started: list[str] = []
-        self.again: dict[str, str] = {}
+        self.again: dict[str, list[str]] = {}
         """Who was started again by others."""
         self.dead: dict[str, list[str]] = {}
         """Who died, and has not been told."""
@@ -70,7 +70,7 @@ class Members:
         dead, self.dead = self.dead, {}
         return dead
 
-    async def restarted(self) -> dict[str, str]:
+    async def restarted(self) -> dict[str, list[str]]:
         again, self.again = self.again, {}
         return again
 
@@ -109,12 +109,13 @@ def test_who_ends_after_the_heal_is_brought_back_and_said_to_have_died(tmp_path:
 def test_who_others_brought_back_after_the_heal_is_said_to_have_died(tmp_path: Path) -> None:
     async def script(members: Members, nemesis: Nemesis) -> None:
         await nemesis.heal()
-        members.again = {"n1": "restarted 1 times"}
+        members.again = {"n1": ["exit 74", "exit 75"]}
         await nemesis.revive()
         await nemesis.revive()
         assert members.started == []
 
-    assert written(tmp_path, script) == [("heal", "", ""), ("died", "n1", "restarted 1 times")]
+    told = [("died", "n1", "exit 74"), ("died", "n1", "exit 75")]
+    assert written(tmp_path, script) == [("heal", "", ""), *told]
 
 
 def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:

@@ -144,9 +144,13 @@ def test_what_comes_before_a_beginning_of_many_acts_and_after_it_is_not_added() 
 SLOW = {"transfer": 25.5, "isolate": 10.0, "pause": 10.0, "pause-majority": 30.0}
 
 
-def held_up(quarantined: tuple[str, ...], cut_off: str = "", seconds: int = 51) -> Story:
+def held_up(
+    quarantined: tuple[str, ...], cut_off: str = "", seconds: int = 51, *, is_explained: bool = True
+) -> Story:
     """Leadership is handed round while nobody can lead, and for that long."""
     story = Story(budgets=SLOW)
+    for number, node in enumerate(quarantined if is_explained else ()):
+        story.fault("wipe", node).fault("heal", "").send(7, f"7-{number}", 10 + number)
     for node in NODES:
         role = "quarantined" if node in quarantined else "follower"
         story.on(node, "status", status(role))
@@ -176,6 +180,11 @@ def test_faults_that_take_the_majority_away_together_are_no_slowness() -> None:
 )
 def test_what_leaves_a_majority_excuses_nothing(quarantined: tuple[str, ...], cut_off: str) -> None:
     assert judged(held_up(quarantined, cut_off).history())["C17"].kinds() == {"too-slow"}
+
+
+def test_a_quarantine_that_no_fault_explains_excuses_nothing() -> None:
+    history = held_up(("n1", "n2"), "n3", is_explained=False).history()
+    assert judged(history)["C17"].kinds() == {"too-slow"}
 
 
 def test_after_the_majority_is_back_the_budget_holds() -> None:
