@@ -47,7 +47,15 @@ from dledger_client.arrow.schema import unknown
 from dledger_client.errors import error_of
 from dledger_client.reading import Edge, Hold, HoldRequest, Range, ReadPlan
 from dledger_client.reading.folders import FolderCopy, FolderError, FolderOrigin, FolderProblem
-from dledger_client.reading.plan import Place, QueueState, Sample, asked_of, matching, resolve
+from dledger_client.reading.plan import (
+    Place,
+    Question,
+    QueueState,
+    Sample,
+    matching,
+    question_of,
+    resolve,
+)
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
@@ -285,8 +293,8 @@ class FolderPlanner:
     ) -> ReadPlan:
         """See `Planner.freeze`; nothing is held, for nothing is trimmed."""
         assert hold is None, "nobody holds a folder"
-        times, group = asked_of(start, end)
-        states = self._states(topics, times, group, None if only is None else set(only))
+        question = question_of(start, end)
+        states = self._states(topics, question, None if only is None else set(only))
         queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
         return ReadPlan(self.cluster, tuple(queues), tuple(gaps), {})
 
@@ -294,7 +302,7 @@ class FolderPlanner:
         self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
     ) -> list[QueueState]:
         """See `Planner.states`."""
-        return self._states(topics, times_ms, group, None)
+        return self._states(topics, Question(tuple(times_ms), group=group), None)
 
     def _topics(self) -> dict[str, Topic]:
         """Return the topics by name, each as the group that heard last of it has it."""
@@ -311,7 +319,7 @@ class FolderPlanner:
         return found
 
     def _states(
-        self, names: Sequence[str], times_ms: Sequence[int], group: str, only: set[Place] | None
+        self, names: Sequence[str], question: Question, only: set[Place] | None
     ) -> list[QueueState]:
         known = self._topics()
         for name in names:
@@ -328,11 +336,9 @@ class FolderPlanner:
             name, queue = min(missing)
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {name} has no queue {queue}")
         samples = max(min(SAMPLES, LOOKS_MAX // max(len(wanted), 1)), 1)
-        return [self._state(topic, queue, times_ms, group, samples) for topic, queue in wanted]
+        return [self._state(topic, queue, question, samples) for topic, queue in wanted]
 
-    def _state(
-        self, topic: Topic, number: int, times_ms: Sequence[int], group: str, samples: int
-    ) -> QueueState:
+    def _state(self, topic: Topic, number: int, question: Question, samples: int) -> QueueState:
         owner = topic.owner_of(number)
         folder = self._folders.get(owner)
         if not topic.permission & PERMISSION_READ:
@@ -352,10 +358,11 @@ class FolderPlanner:
                 span = queues.row_at(queue, offset)
                 if not found or found[-1].offset < span.base_offset:
                     found.append(Sample(span.base_offset, span.record_count, span.size))
+            times_ms = question.times_of((topic.name, number))
             by_time = {time_ms: queues.offset_by_time(queue, time_ms) for time_ms in times_ms}
             stored = None
-            if group:
-                name = check_consumer_group(group)
+            if question.group:
+                name = check_consumer_group(question.group)
                 stored = folder.state.offsets.read(name, topic.topic_id, number)
         return QueueState(
             topic.name, topic.topic_id, number, owner, queue.minimum, queue.maximum, tuple(found),

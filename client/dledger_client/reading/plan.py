@@ -38,7 +38,9 @@ class Edge:
     missing: int | None = None
     """What a queue gets that `offsets` does not name; None: that is an error."""
     time_ms: int | None = None
-    """The first offset stored at or after it."""
+    """The first offset stored at or after it; the end when there is none yet."""
+    times: Mapping[str, Mapping[int, int]] | None = None
+    """The same with a time for each queue of every topic, exactly."""
     group: str = ""
     """What this consumer group has committed; the minimum where it has nothing."""
     sentinel: int | None = None
@@ -155,28 +157,55 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if matches(name)]
 
 
-def asked_of(start: Edge, end: Edge) -> tuple[list[int], str]:
-    """Return the times, and the consumer group or nothing, that two edges need to know of."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be known of queues beside their bounds."""
+
+    times_ms: tuple[int, ...] = ()
+    """Times whose offsets are asked of every queue."""
+    times_by_queue: Mapping[Place, tuple[int, ...]] = field(
+        default_factory=dict[Place, tuple[int, ...]]
+    )
+    """Those of one queue alone."""
+    group: str = ""
+    """Whose committed offsets are asked; empty: nobody's."""
+
+    def times_of(self, place: Place) -> tuple[int, ...]:
+        """Return the times that are asked of a queue."""
+        return tuple(sorted({*self.times_ms, *self.times_by_queue.get(place, ())}))
+
+
+def question_of(start: Edge, end: Edge) -> Question:
+    """Return what two edges need to know; INVALID_ARGUMENT for two consumer groups."""
     if start.group and end.group and start.group != end.group:
         raise error_of(Code.INVALID_ARGUMENT, "two consumer groups as edges: name one")
-    times = sorted({edge.time_ms for edge in (start, end) if edge.time_ms is not None})
-    return times, start.group or end.group
+    by_queue: dict[Place, tuple[int, ...]] = {}
+    for edge in (start, end):
+        for topic, queues in (edge.times or {}).items():
+            for queue, time_ms in queues.items():
+                by_queue[topic, queue] = (*by_queue.get((topic, queue), ()), time_ms)
+    times = tuple(edge.time_ms for edge in (start, end) if edge.time_ms is not None)
+    return Question(times, by_queue, start.group or end.group)
 
 
 def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
     """Raise INVALID_ARGUMENT unless an edge's map names exactly the queues that there are."""
-    if edge.offsets is None:
+    given = edge.offsets if edge.times is None else edge.times
+    if given is None:
         return
-    named = {(topic, queue) for topic, queues in edge.offsets.items() for queue in queues}
+    if edge.times is not None:
+        option += "ByTimestamp"
+    named = {(topic, queue) for topic, queues in given.items() for queue in queues}
     there = {state.place for state in states}
     missed = there - named if edge.missing is None else set[Place]()
     for problem, places in (("misses", missed), ("names", named - there)):
         if places:
             topic, queue = min(places)
-            sentence = f"{option}: {problem} {topic}/{queue}, {len(places)} in all; "
+            marks = "" if edge.offsets is None else ", with -2 for earliest and -1 for latest"
             raise error_of(
                 Code.INVALID_ARGUMENT,
-                sentence + "name every queue exactly, with -2 for earliest and -1 for latest",
+                f"{option}: {problem} {topic}/{queue}, {len(places)} in all; name every queue "
+                f"exactly{marks}",
             )
 
 
@@ -224,6 +253,8 @@ def _offset(edge: Edge, state: QueueState, default: int) -> int:
         named = edge.offsets.get(state.topic, {}).get(state.queue, edge.missing)
         assert named is not None, f"{state.place} was checked to be named"
         offset = named
+    elif edge.times is not None:
+        offset = state.by_time[edge.times[state.topic][state.queue]]
     elif edge.time_ms is not None:
         offset = state.by_time[edge.time_ms]
     elif edge.group:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from dledger_client import _calls as calls
 from dledger_client._administration import Administration
@@ -27,11 +27,12 @@ from dledger_client.reading.plan import (
     Gap,
     Hold,
     Place,
+    Question,
     QueueState,
     Sample,
-    asked_of,
     hold_of,
     matching,
+    question_of,
     resolve,
 )
 from dledger_proto.errors import Code
@@ -42,6 +43,18 @@ SAMPLES: Final = 64
 """Of each queue; members give fewer of many queues."""
 TRIES: Final = 5
 """How often a plan is made anew because queues were trimmed meanwhile."""
+
+
+class _Asked(NamedTuple):
+    """A queue, and the times whose offsets are asked of it."""
+
+    route: TopicRoute
+    queue: int
+    times_ms: tuple[int, ...]
+
+    @property
+    def place(self) -> Place:
+        return self.route.name, self.queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +147,8 @@ class Planner:
         self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
     ) -> list[QueueState]:
         """Return what a quorum confirms about all queues of topics, in order."""
-        return self._runner.run(self._states(topics, times_ms, group, None))
+        question = Question(tuple(times_ms), group=group)
+        return self._runner.run(self._states(topics, question, None))
 
     def renew(self, plan: ReadPlan) -> None:
         """Hold what a plan reads for another while; of no effect for a plan without a hold."""
@@ -158,10 +172,10 @@ class Planner:
         *,
         fail_on_data_loss: bool,
     ) -> ReadPlan:
-        times, group = asked_of(start, end)
+        question = question_of(start, end)
         refused: list[str] = []
         for _ in range(TRIES):
-            states = await self._states(topics, times, group, only)
+            states = await self._states(topics, question, only)
             queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
             refused = await self._hold(queues, hold) if hold is not None else []
             if not refused:
@@ -176,8 +190,7 @@ class Planner:
     async def _states(
         self,
         topics: Sequence[str],
-        times_ms: Sequence[int],
-        group: str,
+        question: Question,
         only: set[tuple[str, int]] | None,
     ) -> list[QueueState]:
         administration = self._administration
@@ -185,30 +198,30 @@ class Planner:
             administration.cluster.config.call_timeout_ms / 1_000
         )
         routes = await self._routes(topics)
-        asked: dict[str, list[tuple[TopicRoute, int]]] = {}
+        asked: dict[str, list[_Asked]] = {}
         for route in routes:
             for queue in range(route.all_queues):
                 owner = route.group_of(queue)
                 if owner is not None and (only is None or (route.name, queue) in only):
-                    asked.setdefault(owner, []).append((route, queue))
-        missing = (only or set()) - {(r.name, q) for each in asked.values() for r, q in each}
+                    times = question.times_of((route.name, queue))
+                    asked.setdefault(owner, []).append(_Asked(route, queue, times))
+        missing = (only or set()) - {queue.place for queues in asked.values() for queue in queues}
         if missing:
             topic, queue = min(missing)
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {topic} has no queue {queue}")
         # So many that all times of each fit into a call.
-        count = max(min(QUEUES_PER_CALL_MAX, LOOKS_PER_CALL_MAX // max(len(times_ms), 1)), 1)
+        most = max((len(each.times_ms) for queues in asked.values() for each in queues), default=0)
+        count = max(min(QUEUES_PER_CALL_MAX, LOOKS_PER_CALL_MAX // max(most, 1)), 1)
         portions = [
             (owner, queues[at : at + count])
             for owner, queues in asked.items()
             for at in range(0, len(queues), count)
         ]
-        answers = await asyncio.gather(
-            *(self._ask(owner, queues, times_ms) for owner, queues in portions)
-        )
+        answers = await asyncio.gather(*(self._ask(owner, queues) for owner, queues in portions))
         states = sorted((state for each in answers for state in each), key=lambda each: each.place)
-        if group:
+        if question.group:
             places = [state.place for state in states]
-            committed = await administration.queries.committed(group, places)
+            committed = await administration.queries.committed(question.group, places)
             states = [replace(state, committed=committed.get(state.place)) for state in states]
         return states
 
@@ -222,15 +235,13 @@ class Planner:
             raise error_of(Code.TOPIC_NOT_FOUND, f"topics: {unknown(missing[0], known)}")
         return [known[topic] for topic in topics]
 
-    async def _ask(
-        self, group: str, queues: Sequence[tuple[TopicRoute, int]], times_ms: Sequence[int]
-    ) -> list[QueueState]:
+    async def _ask(self, group: str, queues: Sequence[_Asked]) -> list[QueueState]:
         request = pb.PlanReadsRequest(samples=SAMPLES)
-        for route, queue in queues:
+        for route, queue, times_ms in queues:
             request.queues.add(queue=pb.QueueRef(topic_id=route.id, queue=queue), times_ms=times_ms)
         reply = await self._looked(request, group)
         states: list[QueueState] = []
-        for (route, queue), row in zip(queues, reply.queues, strict=True):
+        for (route, queue, times_ms), row in zip(queues, reply.queues, strict=True):
             if row.code:
                 raise error_of(code_of(row.code), f"{route.name}/{queue}: {row.detail}")
             states.append(

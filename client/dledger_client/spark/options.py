@@ -11,7 +11,7 @@ the beginning without a word.
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
@@ -24,7 +24,8 @@ from dledger_proto.limits import GIB, KIB, MIB
 
 OPTIONS: Final = (
     "endpoints", "path", "topic", "topics", "topicsPattern", "assign", "startingOffsets",
-    "endingOffsets", "startingTimestamp", "endingTimestamp", "minPartitions",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp", "minPartitions",
     "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "includeProperties",
     "columns", "readFrom", "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger",
@@ -95,8 +96,8 @@ def parse(options: Mapping[str, str]) -> Settings:
         topics=topics,
         pattern=pattern,
         only=only,
-        start=_edge(given, "startingOffsets", "startingTimestamp", topics),
-        end=_edge(given, "endingOffsets", "endingTimestamp", topics),
+        start=_edge(given, "starting", topics),
+        end=_edge(given, "ending", topics),
         columns=_columns(given, include_properties=read.flag("includeProperties", default=False)),
         path=path,
         min_partitions=read.number("minPartitions", 1, 1, 1_000_000),
@@ -200,11 +201,17 @@ def _assigned(text: str) -> frozenset[tuple[str, int]]:
     return frozenset(found)
 
 
-def _edge(given: Mapping[str, str], offsets: str, timestamp: str, topics: tuple[str, ...]) -> Edge:
-    if offsets in given and timestamp in given:
-        raise _bad(f"{offsets}, {timestamp}: give one of them")
+def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge:
+    """Return the edge that `which` ("starting", "ending") options give, in one of three ways."""
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    timestamps = f"{offsets}ByTimestamp"
+    names = [name for name in (offsets, timestamp, timestamps) if name in given]
+    if len(names) > 1:
+        raise _bad(f"{', '.join(names)}: give one of them")
     if timestamp in given:
         return Edge(time_ms=_time(timestamp, given[timestamp]))
+    if timestamps in given:
+        return Edge(times=_times(timestamps, given[timestamps], topics))
     text = given.get(offsets, "").strip()
     sentinels = {"earliest": EARLIEST, "latest": LATEST}
     if not text:
@@ -222,26 +229,46 @@ def _edge(given: Mapping[str, str], offsets: str, timestamp: str, topics: tuple[
 
 
 def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
-    """Return offsets by topic and queue; of one topic the outer level may be left out."""
+    """Return offsets by topic and queue."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for topic, queue, offset in _by_queue(option, text, topics, "120"):
+        if type(offset) is not int or offset < EARLIEST:
+            raise _bad(f"{option}: {topic}: {queue}: {offset!r}, must be an offset, or -2 for "
+                       "earliest and -1 for latest")  # fmt: skip
+        by_topic.setdefault(topic, {})[queue] = offset
+    return by_topic
+
+
+def _times(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
+    """Return milliseconds since 1970 by topic and queue."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for topic, queue, time in _by_queue(option, text, topics, "1700000000000"):
+        given = str(time) if type(time) is int else time
+        if not isinstance(given, str):
+            raise _bad(f"{option}: {topic}: {queue}: {time!r}, must be a number or text")
+        by_topic.setdefault(topic, {})[queue] = _time(f"{option}: {topic}: {queue}", given)
+    return by_topic
+
+
+def _by_queue(
+    option: str, text: str, topics: tuple[str, ...], example: str
+) -> Iterator[tuple[str, int, object]]:
+    """Yield topic, queue and value of a JSON map; of one topic the outer level may be left out."""
     found = _json(option, text)
     if len(topics) == 1 and all(not isinstance(value, dict) for value in found.values()):
         found = {topics[0]: found}
-    by_topic: dict[str, dict[int, int]] = {}
     for topic, queues in found.items():
         if not isinstance(queues, dict):
-            raise _bad(f'{option}: {text!r}, must be {{"topic": {{"0": 120, "1": -2}}}}')
-        numbers = cast("dict[str, object]", queues)
-        for queue, offset in numbers.items():
-            if not queue.isdecimal() or type(offset) is not int or offset < EARLIEST:
-                raise _bad(f"{option}: {topic}: {queue!r}: {offset!r}, must be queue: offset, "
-                           "with -2 for earliest and -1 for latest")  # fmt: skip
-        by_topic[topic] = {int(queue): cast("int", offset) for queue, offset in numbers.items()}
-    return by_topic
+            raise _bad(f'{option}: {text!r}, must be {{"topic": {{"0": {example}, ...}}}}')
+        for queue, value in cast("dict[str, object]", queues).items():
+            if not queue.isdecimal():
+                raise _bad(f"{option}: {topic}: {queue!r}, must be the number of a queue")
+            yield topic, int(queue), value
 
 
 def _time(option: str, text: str) -> int:
     """Return milliseconds since 1970 from such a number or from ISO 8601 (without zone: UTC)."""
-    if re.fullmatch(r"\d+", text.strip()):
+    if re.fullmatch(r"\d{1,18}", text.strip()):
         return int(text)
     try:
         moment = dt.datetime.fromisoformat(text.strip())

@@ -16,6 +16,7 @@ from dledger_client.reading.plan import (
     QueueState,
     Sample,
     partitions,
+    question_of,
     resolve,
 )
 from tests.unit.proto.samples import TOPIC_ID, untimed
@@ -45,6 +46,9 @@ def test_sentinels_times_and_groups() -> None:
     assert bounds(states, at({0: EARLIEST, 1: LATEST})) == [(10, 100), (100, 100)]
     assert bounds(states, Edge(time_ms=5)) == [(50, 100), (100, 100)]
     assert bounds(states, EVERYTHING, Edge(time_ms=5)) == [(10, 50), (10, 100)]
+    each = Edge(times={"t": {0: 5, 1: 5}})
+    assert bounds(states, each) == [(50, 100), (100, 100)]
+    assert bounds(states, EVERYTHING, each) == [(10, 50), (10, 100)]
     assert bounds(states, Edge(group="g")) == [(60, 100), (10, 100)]
     assert bounds(states, at({0: 30, 1: 90}), at({0: 40, 1: 20})) == [(30, 40), (90, 90)]
 
@@ -54,6 +58,22 @@ def test_maps_name_every_queue_exactly(offsets: dict[int, int]) -> None:
     """A queue too few, one too many, a number that is no offset."""
     with pytest.raises(InvalidRequest):
         bounds([state(0), state(1)], at(offsets))
+
+
+@pytest.mark.parametrize("times", [{0: 5}, {0: 5, 1: 5, 2: 5}])
+def test_maps_of_times_do_too(times: dict[int, int]) -> None:
+    states = [state(0, by_time={5: 50}), state(1, by_time={5: 50})]
+    with pytest.raises(InvalidRequest, match=r"endingOffsetsByTimestamp: .* exactly$"):
+        bounds(states, EVERYTHING, Edge(times={"t": times}))
+
+
+def test_each_queue_is_asked_for_its_own_times() -> None:
+    """And for those of all; a time that both edges name is asked for once."""
+    start, end = Edge(times={"t": {0: 5, 1: 6}}), Edge(times={"t": {0: 7, 1: 6}})
+    question = question_of(start, end)
+    assert [question.times_of(("t", queue)) for queue in range(3)] == [(5, 7), (6,), ()]
+    question = question_of(start, Edge(time_ms=5))
+    assert [question.times_of(("t", queue)) for queue in range(3)] == [(5,), (5, 6), (5,)]
 
 
 def test_what_was_trimmed_is_told() -> None:

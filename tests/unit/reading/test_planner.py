@@ -98,6 +98,20 @@ def test_calls_are_within_their_bounds(times: Sequence[int]) -> None:
         assert sum(len(wanted.times_ms) for wanted in request.queues) <= LOOKS_PER_CALL_MAX
 
 
+def test_queues_are_asked_for_their_own_times() -> None:
+    """Of a time that one queue alone is asked for the others say nothing."""
+    fake = FakeAdministration(3, 0)
+    with planner_of(fake) as found:
+        start = Edge(times={TOPIC: {0: 1, 1: 2, 2: 2}})
+        plan = found.freeze([TOPIC], start, Edge(time_ms=9))
+    assert [dict(each.state.by_time) for each in plan.queues] == [
+        {1: 5, 9: 5}, {2: 5, 9: 5}, {2: 5, 9: 5}
+    ]  # fmt: skip
+    assert [(each.start, each.end) for each in plan.queues] == [(5, 5)] * 3
+    asked = [list(wanted.times_ms) for request in fake.requests for wanted in request.queues]
+    assert asked == [[1, 9], [2, 9], [2, 9]]
+
+
 def test_a_trim_between_two_looks_of_a_member_is_looked_at_anew() -> None:
     """As often as a trim between bounds and holds is."""
     hold = HoldRequest("job", 60_000)

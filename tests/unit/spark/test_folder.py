@@ -132,6 +132,9 @@ def test_edges_and_choices_are_those_of_the_cluster(written: WrittenFolder) -> N
     later = [row for row in every if row["store_timestamp"].timestamp() * 1_000 >= middle]
     assert 0 < len(later) < len(every)
     assert bodies(read(written.path, startingTimestamp=str(middle))) == bodies(later)
+    ends = f'{{"0": {middle}, "1": 0}}'
+    earlier = [row for row in every if row not in later and row["queue_id"] == 0]
+    assert bodies(read(written.path, endingOffsetsByTimestamp=ends)) == bodies(earlier)
 
 
 def test_filters_are_pushed_down(written: WrittenFolder) -> None:

@@ -51,6 +51,14 @@ def test_times_and_sizes() -> None:
     assert parsed(maxBytesPerPartition="5kb").max_bytes == 5 << 10
 
 
+def test_a_time_for_each_queue() -> None:
+    """As maps of offsets are written, with milliseconds or ISO 8601."""
+    times = '{"0": 1700000000000, "1": "2023-11-14T22:13:20Z"}'
+    found = Edge(times={"t": {0: 1_700_000_000_000, 1: 1_700_000_000_000}})
+    assert parsed(startingOffsetsByTimestamp=times).start == found
+    assert parsed(endingoffsetsbytimestamp=f'{{"t": {times}}}').end == found
+
+
 def test_selections() -> None:
     """Exactly one of topic, topics, topicsPattern, assign."""
     several = {"endpoints": "a:1"}
@@ -105,6 +113,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"startingOffsets": '{"0": -3}'}, "-2 for earliest"),
     ({"startingOffsets": '{"0": true}'}, "-2 for earliest"),
     ({"startingOffsets": "latest", "startingTimestamp": "1"}, "one of them"),
+    ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "1"}, "one of them"),
+    ({"endingOffsetsByTimestamp": '{"0": -2}'}, "t: 0: '-2', must be milliseconds since 1970"),
+    ({"endingOffsetsByTimestamp": '{"0": true}'}, "t: 0: True, must be a number or text"),
+    ({"endingOffsetsByTimestamp": '{"u": 5}', "topic": None, "topics": "t,u"}, "1700000000000"),
+    ({"startingOffsetsByTimestamp": '{"first": 5}'}, "must be the number of a queue"),
     ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
     ({"startingOffsets": "group:"}, "no consumer group"),
     ({"maxBytesPerPartition": "0"}, "64m"),
