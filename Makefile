@@ -64,7 +64,7 @@ chaos-bench: $(READY)
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose
 
-# Part of `make test`, too. Needs Java 17 or 21; without one it says so and tests nothing.
+# Part of `make test`, too. Java 17 or 21 of the machine, or else that of a wheel.
 spark-test: $(READY)
 	$(BIN)/python -m pytest tests/spark tests/unit/spark -rs
 

@@ -1,12 +1,11 @@
 """Spark: our source beside tuples and Parquet; exports by its tasks beside the DataFrame path.
 
 One session with one slot, so that a job's time is a task's: a task costs Spark 35-50 ms whatever it
-does. Needs Java 17 or 21.
+does.
 """
 
 import asyncio
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.cluster import NotReady, running
+from bench.cluster import running
 from bench.figures import Figure, Rounds, compared
 from bench.native import AppendStream, Window, append_stream, register, rich_records
 from bench.plan import Plan
@@ -76,8 +75,6 @@ async def measure(plan: Plan) -> list[Figure]:
 
 
 def _in_spark(name_server: str, stored: int, plan: Plan, rounds: Rounds) -> None:
-    if not shutil.which("java"):
-        raise NotReady("Spark needs Java 17 or 21, and there is none")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.getenv("PYTHONPATH"))))
     from bench.spark_sources import TupleSource
     from dledger_client.spark import session

@@ -7,7 +7,8 @@
 3  `dledger export verify` compares the export with the log, Spark SQL answers three questions, and
    all counts are compared with the source file.
 
-Needs `dledger[broker,demo,spark]` and Java 17 or 21. Exit codes: 0 all counts agree, 1 otherwise.
+Needs `dledger[broker,demo,spark]`, and Java 17 or 21 or else the extra `java`.
+Exit codes: 0 all counts agree, 1 otherwise.
 """
 
 import json

@@ -1,13 +1,9 @@
-"""One Spark session for all tests here: a second one would cost another eight seconds.
-
-Skipped, and said why, where there is no Java.
-"""
+"""One Spark session for all tests here: a second one would cost another eight seconds."""
 
 import os
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,22 +12,10 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_HOME = "JAVA_HOME"
-
-
-def java() -> str:
-    """Return the Java that Spark would start, empty without one."""
-    home = os.environ.get(JAVA_HOME, "")
-    return shutil.which("java", path=os.path.join(home, "bin") if home else None) or ""
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two slots and no user interface; tasks are tried three times."""
-    if not java():
-        pytest.skip(
-            "NO JAVA HERE: nothing of Spark is tested; install Java 17 or 21, or set JAVA_HOME"
-        )
     from dledger_client.spark import session
 
     found = session(

@@ -4,15 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.spark.conftest import java
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights_spark.py"
 ROWS = 20_000
 
 
-@pytest.mark.skipif(not java(), reason="NO JAVA HERE: the flights' example is not tested")
 def test_the_flights_are_exported_and_counted(tmp_path: Path) -> None:
     """It compares every count with the source itself, and ends with 1 when one differs."""
     picture = tmp_path / "flights.png"

@@ -36,6 +36,8 @@ from dledger_broker.cli.output import (
 from dledger_proto.errors import DledgerError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from dledger_client.export.cluster_source import ClusterSource
     from dledger_client.export.planning import Options
     from dledger_client.export.run import Engine, Outcome
@@ -174,11 +176,18 @@ def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) ->
 def _spark_engine(master: str, reporter: Reporter) -> "Engine":
     try:
         from dledger_client.export.engine_spark import SparkEngine
-        from dledger_client.spark import session
+        from dledger_client.spark import NoJavaError, session
     except ModuleNotFoundError as error:
         bad_input(f"{error.name} is not installed", "pip install 'dledger[spark]'")
+
+    def begin() -> "SparkSession":
+        try:
+            return session("dledger export", master=master)
+        except NoJavaError as error:
+            bad_input(error.what, error.remedy)
+
     # Called when there is something to do: a JVM takes seconds to start.
-    return SparkEngine(lambda: session("dledger export", master=master), reporter.advance)
+    return SparkEngine(begin, reporter.advance)
 
 
 def _run(

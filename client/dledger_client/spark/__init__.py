@@ -1,6 +1,10 @@
-"""Spark reads committed logs: `format("dledger")`. Needs the extra `spark`, and Java 17 or 21."""
+"""Spark reads committed logs: `format("dledger")`.
 
+Needs the extra `spark`, and Java 17 or 21, or else the extra `java`.
+"""
+
+from dledger_client.spark.java import NoJavaError
 from dledger_client.spark.session import register, session
 from dledger_client.spark.source import DledgerSource
 
-__all__ = ["DledgerSource", "register", "session"]
+__all__ = ["DledgerSource", "NoJavaError", "register", "session"]

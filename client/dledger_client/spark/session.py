@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from dledger_client.spark.java import JAVA_HOME, find_java
 from dledger_client.spark.source import DledgerSource
 
 
@@ -25,11 +26,14 @@ def session(
     """Return a session with `format("dledger")`; the one that runs already, if one does.
 
     Workers run this interpreter: Spark would take any `python3` of the PATH, which in a virtual
-    environment that is not activated lacks our packages. Times are UTC. Filters may be pushed down
+    environment that is not activated lacks our packages. Java is the machine's, or that of the
+    extra `java`; NoJavaError without both. Times are UTC. Filters may be pushed down
     (readers take them only with the option `pushdown`). Of a session that runs already nothing is
     changed but what `conf` names.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not _is_running() and (home := find_java()):
+        os.environ[JAVA_HOME] = home
     builder = SparkSession.builder
     settings: dict[str, str] = {}
     if not _is_running():
