@@ -45,6 +45,7 @@ sim: $(READY)
 
 export-kills: $(READY)
 	$(BIN)/python -m tests.unit.export.killed --kills 150 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.unit.export.killed --kills 50 --engine spark $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants

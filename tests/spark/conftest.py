@@ -1,4 +1,4 @@
-"""One Spark session for all tests here: a second one would cost another eight seconds."""
+"""One Spark session and one group for all tests here: a session takes eight seconds to start."""
 
 import os
 
@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dledger_broker.local_cluster import LocalCluster
+from tests.integration.test_reading import cluster_in
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three members, of which each test has topics of its own."""
+    with cluster_in(tmp_path_factory.mktemp("group")) as local:
+        yield local
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ own, one Spark session.
 """
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -18,15 +16,7 @@ from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer
 from dledger_client.errors import Held
 from dledger_client.spark import DledgerSource
-from tests.integration.test_reading import addresses, cluster_in, fill, leader_of, until
-
-
-@pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three members."""
-    folder: Path = tmp_path_factory.mktemp("group")
-    with cluster_in(folder) as local:
-        yield local
+from tests.integration.test_reading import addresses, fill, leader_of, until
 
 
 def frame(spark: SparkSession, local: LocalCluster, topic: str, **options: str) -> DataFrame:

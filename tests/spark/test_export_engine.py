@@ -20,8 +20,10 @@ from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
 from dledger_client.spark import session
 from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
+from tests.unit.export.killed import SPARK, check, kill_some
 
 OPTIONS = Options("orders", file_bytes=MIB)
+KILLS = 4
 
 
 def now() -> int:
@@ -80,6 +82,14 @@ def test_a_task_that_dies_is_our_error(spark: SparkSession, tmp_path: Path) -> N
     work = Work(Storage(tmp_path / "a"), IDENTITY, ("queue_offset",), Deadly())
     with pytest.raises(ExportError, match=r"WORKER_DIED.*gave up a task.*run it again"):
         SparkEngine(lambda: spark).run(work, [Piece(0, 0, 3)])
+
+
+def test_killed_exporters_leave_every_record_once(tmp_path: Path) -> None:
+    """Drivers, their JVMs, processes of tasks; `make export-kills` does it 50 times."""
+    end = kill_some(tmp_path / "lake", KILLS, seed=2, engine=SPARK)
+    rows, versions = check(tmp_path / "lake", end)
+    assert rows == end + end // 2 + end // 5
+    assert versions >= 1
 
 
 def test_types_are_not_guessed_from_names_of_folders(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,22 +1,12 @@
 """`spark.readStream.format("dledger")` on a real group: each record in one batch, limits kept."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer
-from tests.integration.test_reading import addresses, cluster_in, fill
-
-
-@pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three members."""
-    folder: Path = tmp_path_factory.mktemp("group")
-    with cluster_in(folder) as local:
-        yield local
+from tests.integration.test_reading import addresses, fill
 
 
 def test_available_now_by_portions_and_from_a_checkpoint(

@@ -64,7 +64,9 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStr
             )
         if settings.end != Edge() or settings.pushdown:
             raise error_of(
-                Code.INVALID_ARGUMENT, "endingOffsets, endingTimestamp, pushdown: not of a stream"
+                Code.INVALID_ARGUMENT,
+                "endingOffsets, endingTimestamp, endingOffsetsByTimestamp, pushdown: not of a "
+                "stream",
             )
     if settings.start == Edge():
         settings = replace(settings, start=Edge(sentinel=LATEST))

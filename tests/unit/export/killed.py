@@ -1,10 +1,12 @@
-"""An exporter to be killed: a process of its own with a pool of workers, on a log in memory.
+"""An exporter to be killed: a process of its own with its workers, on a log in memory.
 
 `python -m tests.unit.export.killed FOLDER END` runs once. `--kills N --seed S` is the long run:
 that many moments, each with an exporter killed or two at once, then a finishing run and a check.
+With `--engine spark` the exporter is a driver, its JVM and its tasks' Python.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -18,15 +20,16 @@ from pathlib import Path
 from dledger_client.export import history, read_export
 from dledger_client.export.engine_local import LocalEngine
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.run import export_once
+from dledger_client.export.run import Engine, export_once
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, body_of
 from tests.waiting import wait_until
 
+LOCAL, SPARK = "local", "spark"
 OPTIONS = Options("orders", file_bytes=MIB)
 END_SECONDS = 60.0
-LIFE_SECONDS_MAX = 1.5
-"""Behind the imports: about what a run takes, with a pool longer."""
+LIFE_SECONDS_MAX = {LOCAL: 1.5, SPARK: 2.5}
+"""Behind the imports, or Spark's start: about what a run takes, with a pool longer."""
 
 
 def log_up_to(end: int) -> FakeLog:
@@ -34,69 +37,97 @@ def log_up_to(end: int) -> FakeLog:
     return FakeLog({0: end, 1: end // 2, 2: end // 5})
 
 
-def export(root: Path, end: int, jobs: int) -> bool:
+def export(root: Path, end: int, engine: Engine) -> bool:
     """Run once; False when there was nothing new."""
     outcome = export_once(
-        Storage(root), log_up_to(end), LocalEngine(jobs), OPTIONS, lambda: int(time.time() * 1_000)
+        Storage(root), log_up_to(end), engine, OPTIONS, lambda: int(time.time() * 1_000)
     )
     return outcome.manifest is not None
 
 
-def start(root: Path, end: int, jobs: int) -> subprocess.Popen[bytes]:
-    """Start an exporter as the head of a process group, so that its workers can be killed, too."""
+def spark_engine() -> Engine:
+    """Return the engine of a session that has begun, and has run a task in Python."""
+    from dledger_client.export.engine_spark import SparkEngine
+    from dledger_client.spark import session
+
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = session("killed", master="local[2,3]", conf=quiet)
+    spark.sparkContext.parallelize([1, 2], 2).map(abs).collect()
+    return SparkEngine(lambda: spark)
+
+
+def start(root: Path, end: int, jobs: int, engine: str) -> subprocess.Popen[bytes]:
+    """Start an exporter as the head of a session, so that all it starts can be killed, too."""
     command = [sys.executable, "-m", "tests.unit.export.killed", str(root), str(end)]
     return subprocess.Popen(
-        [*command, "--jobs", str(jobs)], start_new_session=True, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        [*command, "--jobs", str(jobs), "--engine", engine], start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def kill_some(root: Path, kills: int, seed: int) -> int:
+def kill_some(root: Path, kills: int, seed: int, engine: str = LOCAL) -> int:
     """Kill exporters at random moments; return the end of the log at last.
 
-    Nobody of theirs may go on: whoever was not killed himself ends with his driver.
+    Nobody of theirs may go on: whoever was not killed himself ends with his driver. But who loses
+    a task's process of Spark's has it tried again.
     """
     chance = random.Random(seed)
     end = 40
     for _ in range(kills):
         end += chance.randrange(0, 30)
         jobs = chance.choice((1, 1, 2))
-        running = [start(root, end, jobs) for _ in range(chance.choice((1, 1, 2)))]
+        running = [start(root, end, jobs, engine) for _ in range(chance.choice((1, 1, 2)))]
         for process in running:
             assert process.stdout is not None
             assert process.stdout.readline(), "an exporter did not start"
             process.stdout.close()
-        until = time.monotonic() + chance.uniform(0.0, LIFE_SECONDS_MAX)
+        until = time.monotonic() + chance.uniform(0.0, LIFE_SECONDS_MAX[engine])
         for process in running:
             try:
                 process.wait(max(until - time.monotonic(), 0.0))
             except subprocess.TimeoutExpired:
-                # The whole group, or the driver alone: its workers must end by themselves.
-                if chance.random() < 0.5:
-                    os.killpg(process.pid, signal.SIGKILL)
-                else:
-                    process.kill()
-                process.wait()
+                _kill(process, chance, engine)
         for process in running:
             wait_until(partial(is_over, process.pid), "workers end with their driver", END_SECONDS)
     return end
 
 
-def is_over(group: int) -> bool:
-    """Return whether nobody of a process group runs, not counting the dead that nobody fetched."""
+def _kill(process: subprocess.Popen[bytes], chance: random.Random, engine: str) -> None:
+    """Kill all at once, or one: the driver, with whom all end, or (of Spark) any other."""
+    others = [pid for pid in members_of(process.pid) if pid != process.pid]
+    if chance.random() < 0.5:
+        victims = [process.pid, *others]
+    elif engine == SPARK and others and chance.random() < 0.6:
+        victims = [chance.choice(others)]
+    else:
+        victims = [process.pid]
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(END_SECONDS)
+
+
+def members_of(session: int) -> list[int]:
+    """Return who runs in a session, in order, not counting the dead that nobody fetched."""
+    found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _parent, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            told = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile
-        if int(its_group) == group and state not in "ZX":
-            return False
-    return True
+        if int(told[3]) == session and told[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def is_over(session: int) -> bool:
+    """Return whether nobody of a session runs."""
+    return not members_of(session)
 
 
 def check(root: Path, end: int) -> tuple[int, int]:
     """Finish, and compare with the log; return rows and versions."""
-    while export(root, end, 1):
+    while export(root, end, LocalEngine(1)):
         pass
     rows = read_export(root).read().to_pylist()
     found = sorted((row["queue_id"], row["queue_offset"]) for row in rows)
@@ -114,16 +145,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", choices=(LOCAL, SPARK), default=LOCAL)
     arguments = parser.parse_args()
     if not arguments.kills:
+        engine = spark_engine() if arguments.engine == SPARK else LocalEngine(arguments.jobs)
         print("begins", flush=True)
-        export(arguments.folder, arguments.end, arguments.jobs)
+        export(arguments.folder, arguments.end, engine)
         return
     with tempfile.TemporaryDirectory() as made:
         root = Path(made) / "lake"
-        end = kill_some(root, arguments.kills, arguments.seed)
+        end = kill_some(root, arguments.kills, arguments.seed, arguments.engine)
         rows, versions = check(root, end)
-        told = f"{arguments.kills} kills, seed {arguments.seed}"
+        told = f"{arguments.kills} kills of {arguments.engine}, seed {arguments.seed}"
         print(f"{told}: {rows} rows, each once, in {versions} versions")
 
 
