@@ -210,7 +210,7 @@ def _runs(place: str, log: list[str]) -> Iterator[list[list[Any]]]:
 def write(path: Path, operations: int) -> None:
     """Write a history of about so many operations."""
     header = Header(
-        workload="bench", nemeses=("kill",), backend="none", nodes=NODES, seed=7, seconds=0.0,
+        workload="bench", nemeses=(), backend="none", nodes=NODES, seed=7, seconds=0.0,
         began="1970-01-01T00:00:00Z", product="none",
         notes={"least_ok": {"send": [100, 0.5]}, "errors": [
             "UNAVAILABLE", "DEADLINE_EXCEEDED", "OFFSET_BEHIND"]},

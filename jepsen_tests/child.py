@@ -18,6 +18,10 @@ from typing import Final
 
 from jepsen_tests.endings import ending_signals
 
+_LEASH: Final = (
+    'exec 3<&0 </dev/null; "$@" 3<&- & it=$!; '
+    '(cat <&3 >/dev/null; kill "$it") & exec 3<&-; wait "$it"'
+)
 HARNESS: Final = (sys.executable, "-m", "jepsen_tests")
 
 
@@ -78,6 +82,14 @@ class Children:
         if self.asked and process.returncode == -signal.SIGTERM:
             return None  # before it was so far that it hears
         return Ended(process.returncode, said)
+
+
+def leashed(*command: str) -> list[str]:
+    """Return a command that ends another one when its standard input, a pipe of ours, ends.
+
+    With us, then, however we end.
+    """
+    return ["sh", "-c", _LEASH, "leash", *command]
 
 
 async def tool(

@@ -102,7 +102,9 @@ def run(
         int | None,
         typer.Option(min=0, max=SEED_MAX, help="Default: by the clock, and shown."),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=7, help="3 or 5 members.")] = 3,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=7, help="Members, an odd number; default: 3.")
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=100, help="Workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
     bootstrap: Annotated[
@@ -119,7 +121,7 @@ def run(
     try:
         if not math.isfinite(seconds):  # no bound is above it, or below
             raise BadRequest(f"--time {seconds}: must be a number of seconds")
-        if nodes % 2 == 0:
+        if nodes is not None and nodes % 2 == 0:
             raise BadRequest(f"--nodes {nodes}: an odd number of members, mostly 3 or 5")
         _known("workload", workload, WORKLOADS)
         _known("backend", backend, BACKENDS)
@@ -129,13 +131,13 @@ def run(
         plan = Plan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checked before anything is made
-        _check_together(backend, mutant, bootstrap=bootstrap, group=group, commands=commands)
+        _check_together(backend, mutant, nodes, bootstrap=bootstrap, group=group, commands=commands)
         namespaces.become(
             BACKENDS[backend].own_namespaces(),
             [sys.executable, "-m", "jepsen_tests", *sys.argv[1:]],
         )
         wanted = Wanted(
-            folder, nodes, plan.workload.settings, mutant, bootstrap, group, commands
+            folder, nodes or 3, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except asyncio.CancelledError:
@@ -149,7 +151,7 @@ def run(
         raise typer.Exit(judge_file(history, console))
 
 
-def _check_together(backend: str, mutant: str, **of_own: object) -> None:
+def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: object) -> None:
     """Refuse options that the backend has no use for: they would silently do nothing."""
     if mutant and not BACKENDS[backend].has_mutants:
         able = ", ".join(name for name, each in BACKENDS.items() if each.has_mutants)
@@ -157,6 +159,8 @@ def _check_together(backend: str, mutant: str, **of_own: object) -> None:
             f"--mutant {mutant}: the members of backend {backend} are ordinary brokers without it; "
             f"take one of {able}"
         )
+    if nodes is not None and backend == OwnBackend.name:
+        raise BadRequest(f"--nodes {nodes}: of backend {backend} they are those that there are")
     for option, value in of_own.items():
         if value and backend != OwnBackend.name:
             raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")

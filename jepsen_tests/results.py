@@ -4,14 +4,14 @@ Each run is judged again, from its history, by the checkers of now: what an earl
 it is only compared. A run that left no history, or one without an end, is named: it has no verdict.
 """
 
-import json
+import html
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from dledger_proto.names import printable
 from jepsen_tests.checkers import CheckerCrashed, judge
@@ -19,7 +19,7 @@ from jepsen_tests.checkers.availability import recoveries
 from jepsen_tests.checkers.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.history import BadHistory, read_history
-from jepsen_tests.verdict import RESULTS, real_faults, results_of
+from jepsen_tests.verdict import RESULTS, real_faults, results_of, verdict_when_made
 
 CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
     "acknowledged messages lost": ("C1", "C2", "C3"),
@@ -104,16 +104,8 @@ def _read(run: Path) -> "Outcome | Unjudged":
         results=results_of(history, judgements),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in real_faults(history)),
         gaps=[(each.fault.name, each.took) for each in recoveries(View(history))],
-        verdict_then=_said_then(run / RESULTS),
+        verdict_then=verdict_when_made(run / RESULTS),
     )
-
-
-def _said_then(path: Path) -> str:
-    try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return ""
-    return str(cast("dict[str, Any]", said).get("verdict", "")) if isinstance(said, dict) else ""
 
 
 def _unjudged(runs: Iterable[Unjudged]) -> list[str]:
@@ -130,7 +122,7 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> li
 
 def _cell(value: object) -> str:
     """Return it as one cell, whatever a history holds."""
-    return printable(str(value)).replace("|", "\\|")
+    return html.escape(printable(str(value)), quote=False).replace("|", "\\|")
 
 
 def _runs(outcomes: Sequence[Outcome]) -> list[str]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from rich.console import Console
@@ -44,12 +44,25 @@ def judge_file(path: Path, console: Console) -> int:
     judgements = judge(history)
     verdict = merged(judgements)
     show(console, history, judgements)
-    results = results_of(history, judgements)
-    path.with_name(RESULTS).write_text(json.dumps(results, indent=1) + "\n")
+    kept = path.with_name(RESULTS)
+    results = results_of(history, judgements) | {"made": verdict_when_made(kept) or verdict}
+    kept.write_text(json.dumps(results, indent=1) + "\n")
     page = path.with_name("report.html")
     write_page(page, history, judgements, verdict)
     console.print(Text(verdict, COLOUR[verdict]), Text(f" {page}"), highlight=False)
     return EXIT[verdict]
+
+
+def verdict_when_made(path: Path) -> str:
+    """Return what was said of a run when it was made, from its results; empty: nothing."""
+    try:
+        said = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(said, dict):
+        return ""
+    found = cast("dict[str, Any]", said)
+    return str(found.get("made", found.get("verdict", "")))
 
 
 def results_of(history: History, judgements: Sequence[Judgement]) -> dict[str, Any]:

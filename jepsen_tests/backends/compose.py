@@ -39,6 +39,7 @@ class Containers:
         self._addresses: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
         """Of each container, as the engine counts its own ones since we started it."""
+        self._counting = asyncio.Lock()
         self._unsaid: dict[str, list[str]] = {}
         """Restarts that nobody has asked for yet."""
         self.rules = PacketRules(self._addresses, self._inside)
@@ -84,8 +85,9 @@ class Containers:
         return again
 
     async def _count(self) -> None:
-        for node, how in newly_restarted(self._restarts, await self._inspect()).items():
-            self._unsaid.setdefault(node, []).extend(how)
+        async with self._counting:
+            for node, how in newly_restarted(self._restarts, await self._inspect()).items():
+                self._unsaid.setdefault(node, []).extend(how)
 
     @property
     def can_be_entered(self) -> bool:
@@ -108,8 +110,9 @@ class Containers:
     async def start(self, node: str) -> None:
         """See `surface.Processes`."""
         await self._count()  # the engine forgets it now
-        await self._stack.each("start", node)
-        self._restarts[node] = 0
+        async with self._counting:
+            await self._stack.each("start", node)
+            self._restarts[node] = 0
         await self.look()
         if self.can_be_entered:
             await self.rules.apply(self._running)
@@ -150,9 +153,9 @@ class Containers:
 def newly_restarted(
     known: dict[str, int], found: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return how each ended that was restarted since `known`; bring `known` up to date.
+    """Return who was restarted since `known`, each time; bring `known` up to date.
 
-    Of those before the last the engine does not tell it.
+    How it ended the engine forgets when it starts it again.
 
     `found` is what `docker inspect` says of each. The engine counts from 0 again after a start by
     command, so `known` of that container must be set to 0 then: else as many as before are nothing.
@@ -162,8 +165,7 @@ def newly_restarted(
         count = int(each["RestartCount"])
         times = count - known.get(node, 0)
         if times > 0:
-            last = f"exit {each['State']['ExitCode']}, restarted by the engine"
-            again[node] = [*["restarted by the engine"] * (times - 1), last]
+            again[node] = ["restarted by the engine"] * times
         known[node] = count
     return again
 

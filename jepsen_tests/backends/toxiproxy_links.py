@@ -18,6 +18,7 @@ from toxiproxy import Proxy, Toxiproxy
 
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Kind, Trouble, Wanted
+from jepsen_tests.child import leashed
 from jepsen_tests.ports import HOST, free_ports
 from jepsen_tests.threads import Threads
 
@@ -59,8 +60,8 @@ class ToxicLinks:
     def start(self, binary: str, port: int, links: Sequence[tuple[str, str, int, int]]) -> None:
         """Start the server, and a proxy for each link (from, to, port, target port). Blocks."""
         self._server = subprocess.Popen(
-            [binary, "-host", HOST, "-port", str(port)], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, process_group=0,
+            leashed(binary, "-host", HOST, "-port", str(port)), stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
         )  # fmt: skip
         _wait_for(port, self._server)
         self._api.update_api_consumer(HOST, port)
@@ -73,7 +74,8 @@ class ToxicLinks:
     def stop(self) -> None:
         """End the server. Blocks."""
         if self._server is not None:
-            self._server.terminate()
+            assert self._server.stdin is not None, "it is a pipe"
+            self._server.stdin.close()
             self._server.wait()
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:

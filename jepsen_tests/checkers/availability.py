@@ -288,7 +288,7 @@ def _is_told(view: View, judgement: Judgement) -> None:
         if view.is_final(op):
             asked[op.node].append(op)
     for node, ops in sorted(asked.items()):
-        if not any(op.is_ok or op.err.startswith(TOO_LONG) for op in ops):
+        if not any(op.is_ok or op.err.endswith(TOO_LONG) for op in ops):
             judgement.add(
                 "not-converged",
                 f"{node} did not tell its entries: {ops[-1].err or 'no answer'}",

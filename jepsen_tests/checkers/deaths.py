@@ -1,10 +1,10 @@
 """Which members ended by themselves without a fault that may rightly end them.
 
-A fault excuses the members that it hit, and no more deaths than it explains. What lasts (a full or
-hanging disk, too little memory) may end every life of the process while it is in force. What
-happens once (a sync that fails, a power cut) may end one. A death is found at the next look, which
-is the heal, or, where it was under way then, the one after: so a fault that was healed excuses one
-more, of the life that it troubled, not of a later one.
+A fault excuses the members that it hit, and no more deaths than it explains, nor any that end in
+another way than it ends somebody. What lasts (a full or hanging disk, too little memory) may end
+every life of the process while it is in force. What happens once (a sync that fails) may end one. A
+death is found at the next look, which is the heal, or, where it was under way then, the one after:
+so a fault that was healed excuses one more, of the life that it troubled, not of a later one.
 Damage lies in a folder until somebody reads it, however long that takes; one death comes of each
 damage, as far as the member lived in that folder: it is gone when the member is seen in another
 life than that of the damage (its folder was set aside, or wiped, or it began a new life in the same
@@ -21,12 +21,20 @@ from typing import Final
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import EXAMINE, HEAL, Fault, Kind, Op, Row
 
-LASTS: Final = ("hung-sync", "full-disk", "starve")
-"""How faults begin that may rightly end each life of a member that they trouble."""
-HAPPENS: Final = ("failing-sync", "power-cut", "next-quorum")
-"""The same of those that do so once."""
+FAILED: Final = "exit 74"
+"""How one ends whose storage failed."""
+KILLED: Final = "exit -9"
+"""How one ends that asked for more memory than there is."""
+FOUND: Final = "exit 65"
+"""How one ends that found damage; its folder is set aside."""
+LASTS: Final = {"hung-sync": FAILED, "full-disk": FAILED, "starve": KILLED}
+"""The faults that may rightly end each life of a member that they trouble, and how it then ends."""
+HAPPENS: Final = {"failing-sync": FAILED, "power-cut-before-sync": FAILED}
+"""The same of those that do so once. A power cut ends nobody: it begins a new life."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
-"""The same of those that leave something in its folder which it may find at any later time."""
+"""How faults begin that leave something in its folder which it may find at any later time."""
+OF_DAMAGE: Final = (FOUND, FAILED, "exit 76")
+"""How one may end that reads what was damaged: it looks damaged, unreadable, or as if newer."""
 REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", EXAMINE)
 """How faults begin after which the member may live in another folder."""
 ENDS: Final = (
@@ -34,12 +42,9 @@ ENDS: Final = (
     "next-quorum", EXAMINE,
 )  # fmt: skip
 """How faults begin that end the processes of those whom they name: a new life begins."""
-FOUND: Final = "exit 65"
-"""How one ends that found damage; its folder is set aside."""
-OF_DAMAGE: Final = (FOUND, "exit 74", "exit 76")
-"""How one may end that reads what was damaged: it looks damaged, unreadable, or as if newer."""
 _EXAMINED: Final = re.compile(r"([\w.-]+) (?:sound|repaired)\b")
 """Whose folder an examination found, or left, without damage."""
+_ENDS_SO: Final = {**LASTS, **HAPPENS}
 _FORGETFUL: Final = re.compile(r"([\w.-]+) forgot\b")
 """Whom of several a next-quorum hit in its disk; the others stood still."""
 _ENDED: Final = re.compile(r"([\w.-]+) (?:killed|wiped)\b")
@@ -74,7 +79,7 @@ class _Member:
         hits = [fault for fault in view.faults if _hit(fault, node, view)]
         # What lasts comes first: while it does it is not used up.
         self._faults = [
-            fault for kinds in (LASTS, HAPPENS) for fault in hits if fault.name.startswith(kinds)
+            fault for kinds in (LASTS, HAPPENS) for fault in hits if fault.name in kinds
         ]
         self._damages = [
             fault for fault in hits if fault.name.startswith(DAMAGES) and not fault.is_broken_off
@@ -95,11 +100,14 @@ class _Member:
         """Say whether something explains a death that nothing before it had to explain."""
         died = row.t
         # Those first that would not serve for a later one.
-        found = self._first(self._faults, lambda fault: self._troubles(fault, died, healed))
-        how = (row.err or "").partition(",")[0]
+        how = row.err.partition(",")[0]
+        found = self._first(
+            self._faults,
+            lambda fault: _ENDS_SO[fault.name] == how and self._troubles(fault, died, healed),
+        )
         if how in OF_DAMAGE:
             found = found or self._first(self._damages, lambda fault: self._lies_there(fault, died))
-        if found is not None and not (found.name.startswith(LASTS) and found.end >= died):
+        if found is not None and not (found.name in LASTS and found.end >= died):
             self._used.add(found.row)
         if how == FOUND:
             # Faults start it again and again in the folder that it refuses, until it is repaired.

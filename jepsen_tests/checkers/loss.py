@@ -29,7 +29,7 @@ def acknowledged_loss(view: View) -> Judgement:
         elif sent.counts and not _may_be_gone(sent):
             looked_at += 1
             unread += not sent.place.finally_asked
-            if _is_judged(sent):
+            if _is_judged(sent, view):
                 lost.append((value, sent))
     _name_lost(view, judgement, lost)
     _lost_on_nodes(view, judgement)
@@ -52,11 +52,15 @@ def _may_be_gone(sent: Sent) -> bool:
     return sent.lowest < place.floor and sent.lowest not in place.finally_read
 
 
-def _is_judged(sent: Sent) -> bool:
-    """Say whether final reads went through where a value stands; damaged bytes there are C7's."""
+def _is_judged(sent: Sent, view: View) -> bool:
+    """Say whether final reads went through where a value stands; damaged bytes there are C7's.
+
+    One of unknown place stands, perhaps, above where a run was broken off.
+    """
     place, offset = sent.place, sent.lowest
     if offset < 0:
-        return sent.known_row < place.finally_asked and place.is_finally_whole
+        is_whole = place.is_finally_whole and not view.cut_short
+        return is_whole and sent.known_row < place.finally_asked
     return offset in place.finally_read and offset not in place.corrupt
 
 

@@ -10,12 +10,13 @@ quarantine that lasts while no fault is in force is the product's.
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.deaths import DAMAGES
 from jepsen_tests.checkers.view import View
 from jepsen_tests.history import Fault, Op
+from jepsen_tests.members import WHOLE
 
 TAKES_AWAY: Final = (
     "kill", "pause", "isolate", "partition", "power-cut", "hung-sync", "cut-while-slow",
@@ -23,8 +24,9 @@ TAKES_AWAY: Final = (
 """How faults begin of which those whom they name take no part while they are in force."""
 COMES_BACK: Final = ("pause-leaders",)
 """And those that end before they are healed."""
-TAKES_DATA: Final = ("wipe", "next-quorum", "power-cut", "full-disk", *DAMAGES)
-"""How faults begin after which a member may be in quarantine, now or when damage is noticed."""
+WIPES: Final = ("wipe", "next-quorum-wiped")
+"""How faults begin after which a member is in quarantine, until it is whole; damage may be noticed
+at any later time, and lead there, too."""
 QUARANTINED: Final = "quarantined"
 _OF_SEVERAL: Final = re.compile(r"([\w.-]+) (?:killed|cut off)\b")
 
@@ -45,9 +47,14 @@ def without_majority(view: View) -> list[Span]:
     nodes = view.header.nodes
     majority = len(nodes) // 2 + 1
     away = [_of_fault(fault, nodes) for fault in view.faults]
+    statuses = [op for op in view.ops("status") if op.is_ok]
+    wholes: defaultdict[str, list[int]] = defaultdict(list)
+    for op in statuses:
+        if op.result["role"] in WHOLE:
+            wholes[op.node].append(op.began)
     away += [
-        each for each in _quarantines(view.ops("status"), view.history.ended)
-        if _has_reason(each, view)
+        each for each in _quarantines(statuses, view.history.ended)
+        if _has_reason(each, view, wholes)
     ]  # fmt: skip
     moments = sorted({t for each in away for t in (each.start, each.end)})
     spans: list[Span] = []
@@ -76,21 +83,25 @@ def _of_fault(fault: Fault, nodes: Sequence[str]) -> _Away:
     return _Away(fault.done, fault.end, frozenset(named & set(nodes)), fault=True)
 
 
-def _has_reason(away: _Away, view: View) -> bool:
-    """Say whether a fault may have taken the data, before, of a member that is in quarantine."""
+def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) -> bool:
+    """Say whether a fault may have taken the data, before, of a member that is in quarantine.
+
+    `wholes` is when members were last known not to be.
+    """
+    (node,) = away.nodes
+    whole = max((t for t in wholes[node] if t < away.start), default=0)
     return any(
-        fault.name.startswith(TAKES_DATA) and fault.start < away.start
-        and all(fault.hits(node, view.header.nodes) for node in away.nodes)
+        fault.name.startswith(DAMAGES) or (fault.name.startswith(WIPES) and whole < fault.end)
         for fault in view.faults
-    )  # fmt: skip
+        if fault.start < away.start and fault.hits(node, view.header.nodes)
+    )
 
 
 def _quarantines(statuses: Iterable[Op], ended: int) -> list[_Away]:
     """Return from which answer on members say that they are, until they say otherwise."""
     by_node: defaultdict[str, list[Op]] = defaultdict(list)
     for op in statuses:
-        if op.is_ok:
-            by_node[op.node].append(op)
+        by_node[op.node].append(op)
     found: list[_Away] = []
     for node, ops in by_node.items():
         since: int | None = None

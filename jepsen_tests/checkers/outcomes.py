@@ -12,6 +12,8 @@ from jepsen_tests.errors import allowed_errors
 from jepsen_tests.history import Kind, Op
 
 MIB: Final = 1 << 20
+UNKNOWN_SHARE: Final = 0.5
+"""Of the operations of a function, whose outcomes may be unknown."""
 
 
 def errors(view: View) -> Judgement:
@@ -20,8 +22,8 @@ def errors(view: View) -> Judgement:
     `notes["errors"]` of the header lists the names (absent: not judged); of those, function and
     workload have only some (`errors.allowed_errors`). `notes["least_ok"]` says
     per function how many must be ok and which share: a run in which most operations failed or are
-    unknown proves little, whatever it shows. So does one that somebody broke off. Figures: shares
-    of the outcomes, by fault class too.
+    unknown proves little, whatever it shows. So does one without any of the faults that were asked
+    for, or that somebody broke off. Figures: shares of the outcomes, by fault class too.
     """
     judgement = Judgement("C19")
     ops = view.history.ops
@@ -34,10 +36,15 @@ def errors(view: View) -> Judgement:
     for f, (count, share) in view.header.notes.get("least_ok", {}).items():
         asked = view.ops(f)
         ok = sum(op.is_ok for op in asked)
+        unknown = sum(op.outcome is Kind.INFO for op in asked)
         if ok < count or ok < share * len(asked):
             judgement.unknown(
                 f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
             )
+        elif unknown > UNKNOWN_SHARE * len(asked):
+            judgement.unknown(f"the outcomes of {unknown} of {len(asked)} {f} are unknown")
+    if view.header.nemeses and not view.faults:
+        judgement.unknown("none of the faults that were asked for was done")
     if view.interrupted:
         judgement.unknown(f"the run was broken off by {view.interrupted}")
     if ops:

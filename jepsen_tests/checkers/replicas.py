@@ -9,8 +9,8 @@ from jepsen_tests.checkers.realtime import high_water
 from jepsen_tests.checkers.view import NS, View
 from jepsen_tests.history import HEAL, STOOD_STILL, Op
 
-TOO_LONG: Final = "INVALID_ARGUMENT"
-"""How the error of `entries` begins when a log has more than a client takes."""
+TOO_LONG: Final = "entries follow"
+"""How the error of `entries` ends when a log has more than a client takes."""
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
     "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
@@ -56,7 +56,7 @@ def _compared(view: View, judgement: Judgement) -> None:
     silent = [node for node in view.header.nodes if node not in told]
     if silent:
         judgement.unknown(f"no log of {', '.join(silent)} was looked at")
-        long = {op.node for op in view.ops("entries") if op.err.startswith(TOO_LONG)}
+        long = {op.node for op in view.ops("entries") if op.err.endswith(TOO_LONG)}
         judgement.is_asked = not long.issuperset(silent)  # they have it, it is too long to be told
 
 

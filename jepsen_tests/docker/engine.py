@@ -20,22 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from jepsen_tests.child import leashed
 from jepsen_tests.docker.traces import Traces, take_away
 
 ROOT = Path(__file__).parents[2]
-REGISTRY_BASE = "python:3.11-slim"
+REGISTRY_BASE = "python:3.11.14-slim-bookworm"
 START_SECONDS = 60
 STOP_SECONDS = 30
 PULL_SECONDS = 300
 CGROUP_PARENT = f"dledger-engine-{os.getpid()}"
 PACKAGES = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables"}
 DEBIAN_SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
-LEASH = (
-    'exec 3<&0 </dev/null; "$@" 3<&- & engine=$!; '
-    '(cat <&3 >/dev/null; kill "$engine") & exec 3<&-; wait "$engine"'
-)
-"""A shell that ends what it started when its own standard input ends: with us, however we end. An
-engine that outlived a harness that was killed would keep its bridge from the next one."""
 AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 Note = Callable[[str], None]
@@ -116,13 +111,14 @@ def _own(folder: Path, note: Note) -> Generator[Engine]:
     environment |= {"DOCKER_HOST": socket, "DOCKER_CONFIG": str(folder / "config")}
     with (folder / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                "sh", "-c", LEASH, "leash", "unshare", "--mount", "--propagation", "private",
+            # One that outlived a harness that was killed would keep its bridge from the next.
+            leashed(
+                "unshare", "--mount", "--propagation", "private",
                 "dockerd", "--host", socket, "--data-root", str(folder / "data"),
                 "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "dockerd.pid"),
                 "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", CGROUP_PARENT,
                 "--log-level", "warn",
-            ],
+            ),
             stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:

@@ -5,6 +5,7 @@ error of a tool is a failure of the harness, after everything was undone.
 """
 
 import asyncio
+import itertools
 from random import Random
 from typing import Final
 
@@ -19,6 +20,8 @@ from jepsen_tests.recorder import Recorder
 from jepsen_tests.schedule import Phase, Schedule
 
 WATCH_SECONDS: Final = 0.1
+TURNS: Final = 20
+"""Of watching, between two looks whom others have started again: an engine is asked for it."""
 
 
 class Nemesis:
@@ -59,14 +62,22 @@ class Nemesis:
 
         Healing starts who is down, and would leave nothing to be seen.
         """
-        while True:
+        for turn in itertools.count():
             self._tell_deaths()
+            if not turn % TURNS:
+                await self._tell_restarts()
             await asyncio.sleep(WATCH_SECONDS)
 
     def _tell_deaths(self) -> None:
         processes = self._backend.processes
         for node, ends in processes.died().items() if processes is not None else ():
             self._told.add(node)
+            for how in ends:
+                self._recorder.nemesis("died", node, Kind.OK, how)
+
+    async def _tell_restarts(self) -> None:
+        processes = self._backend.processes
+        for node, ends in (await processes.restarted()).items() if processes is not None else ():
             for how in ends:
                 self._recorder.nemesis("died", node, Kind.OK, how)
 
@@ -143,9 +154,7 @@ class Nemesis:
         if processes is None:
             return
         self._tell_deaths()
-        for node, ends in (await processes.restarted()).items():
-            for how in ends:
-                self._recorder.nemesis("died", node, Kind.OK, how)
+        await self._tell_restarts()
         async with Undoing() as undo:
             scene = self._scene(undo)
             for node in self._backend.nodes:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jepsen_tests.backends.surface import CannotRepair, Processes
+from jepsen_tests.history import EXAMINE, Kind
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 
@@ -30,6 +31,7 @@ async def bring_back(scene: Scene, node: str) -> None:
         except CannotRepair:
             return
         scene.hurt.discard(node)
+        scene.note(EXAMINE, f"{node} repaired", Kind.OK)
     await processes.start(node)
 
 

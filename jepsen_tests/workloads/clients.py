@@ -100,10 +100,10 @@ class Worker:
             self._producer = await AsyncProducer(self._bootstrap, config).start()
         return self._producer
 
-    async def consumer(self, group: str = "") -> AsyncConsumer:
+    async def consumer(self) -> AsyncConsumer:
         """Return this life's consumer."""
         if self._consumer is None:
-            config = ConsumerConfig(group=group, start_at=StartAt.FIRST, connection=CONNECTION)
+            config = ConsumerConfig(start_at=StartAt.FIRST, connection=CONNECTION)
             self._consumer = await AsyncConsumer(self._bootstrap, config).start()
         return self._consumer
 

@@ -16,20 +16,20 @@ def legal(story: Callable[[], Story]) -> Callable[[], Story]:
 
 @legal
 def a_member_ends_whose_disk_failed() -> Story:
-    return Story().fault("failing-sync", "n2").fault("died", "n2").fault("heal", "")
+    return Story().fault("failing-sync", "n2").died("n2", "exit 74").fault("heal", "")
 
 
 @legal
 def a_member_was_about_to_end_when_its_disk_was_healed() -> Story:
     # Somebody looks at each heal: this is found at the next one.
     story = Story().fault("hung-sync", "n2").fault("heal", "").fault("pause", "n1")
-    return story.fault("died", "n2").fault("heal", "")
+    return story.died("n2", "exit 74").fault("heal", "")
 
 
 @legal
 def a_member_ends_again_and_again_while_its_disk_is_full() -> Story:
-    story = Story().fault("full-disk", "n2").fault("died", "n2").fault("died", "n2")
-    return story.fault("heal", "").fault("died", "n2")
+    story = Story().fault("full-disk", "n2").died("n2", "exit 74").died("n2", "exit 74")
+    return story.fault("heal", "").died("n2", "exit 74")
 
 
 @legal
@@ -70,4 +70,4 @@ def a_member_is_damaged_and_nobody_saw_that_it_was_wiped() -> Story:
 
 @legal
 def it_is_not_known_whose_disk_failed() -> Story:
-    return Story().fault("full-disk", "").fault("died", "n3").fault("heal", "")
+    return Story().fault("full-disk", "").died("n3", "exit 74").fault("heal", "")

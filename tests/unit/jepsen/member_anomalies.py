@@ -229,7 +229,7 @@ def a_member_does_not_tell_what_it_holds() -> Story:
 
 @shows("applied-back")
 def an_applied_index_goes_back_after_a_death() -> Story:
-    story = Story().fault("failing-sync", "n1").fault("died", "n1").fault("heal", "")
+    story = Story().fault("failing-sync", "n1").died("n1", "exit 74").fault("heal", "")
     return story.on("n1", "status", status(applied=5)).on("n1", "status", status(applied=4))
 
 

@@ -42,6 +42,8 @@ from jepsen_tests.suite import Entry
         (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
         (["--bootstrap", "h:1"], "--bootstrap h:1: only of backend own"),
         (["--backend", "own"], "backend own needs --bootstrap"),
+        (["--backend", "own", "--bootstrap", "nonsense"], "--bootstrap nonsense: "),
+        (["--backend", "own", "--bootstrap", "h:1", "--nodes", "5"], "--nodes 5: of backend own"),
         (["--backend", "own", "--bootstrap", "127.0.0.1:1"], "no routes from 127.0.0.1:1"),
         (["--backend", "own", "--bootstrap", "h:1", "--commands", "none"], "--commands none: "),
     ],

@@ -9,13 +9,14 @@ from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.stories import Story, judged
 
 
-def died(story: Story, how: str = "exit 70, life 1") -> Story:
+def failed(story: Story, how: str = "exit 74, life 1") -> Story:
+    """It ends as a storage that fails ends it, and no folder is set aside."""
     return story.died("n1", how)
 
 
-def failed(story: Story) -> Story:
-    """It ends as damage may end it, and without its folder's being set aside."""
-    return died(story, "exit 74, life 1")
+def died(story: Story) -> Story:
+    """It ends as nothing should end it."""
+    return failed(story, "exit 70, life 1")
 
 
 def examined(story: Story, told: str = "n1 sound") -> Story:
@@ -37,36 +38,51 @@ def flipped(story: Story) -> Story:
 
 
 def found(story: Story) -> Story:
-    return died(story, "exit 65, life 2")
+    return failed(story, "exit 65, life 2")
 
 
 STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
-    "no fault at all": (1, lambda: died(Story())),
-    "a fault that ends nobody": (1, lambda: died(Story().fault("isolate"))),
-    "a fault of another": (1, lambda: died(Story().fault("full-disk", "n2"))),
-    "a fault that came later": (1, lambda: died(Story()).fault("full-disk")),
-    "a sync fails once": (0, lambda: died(Story().fault("failing-sync"))),
-    "and not again": (1, lambda: died(died(Story().fault("failing-sync")))),
-    "nor once healed": (1, lambda: died(heal(died(Story().fault("failing-sync"))))),
+    "no fault at all": (1, lambda: failed(Story())),
+    "a fault that ends nobody": (1, lambda: failed(Story().fault("isolate"))),
+    "a fault of another": (1, lambda: failed(Story().fault("full-disk", "n2"))),
+    "a fault that came later": (1, lambda: failed(Story()).fault("full-disk")),
+    "a sync fails once": (0, lambda: failed(Story().fault("failing-sync"))),
+    "and not again": (1, lambda: failed(failed(Story().fault("failing-sync")))),
+    "nor once healed": (1, lambda: failed(heal(failed(Story().fault("failing-sync"))))),
+    "and says so": (1, lambda: died(Story().fault("failing-sync"))),
+    "a full disk is no damage": (1, lambda: found(Story().fault("full-disk"))),
+    "too little memory": (0, lambda: failed(Story().fault("starve"), "exit -9, life 1")),
+    "is not too little disk": (1, lambda: failed(Story().fault("starve"))),
+    "a power cut ends nobody": (1, lambda: failed(Story().fault("power-cut"))),
+    "nor is there damage after it": (1, lambda: found(heal(Story().fault("power-cut")))),
+    "or after another's": (
+        1,
+        lambda: found(heal(Story().fault("next-quorum", "n2 late, n1 forgot, n3 knew"))),
+    ),
+    "or where it was wiped": (
+        1,
+        lambda: found(heal(Story().fault("next-quorum-wiped", "n2 late, n1 forgot, n3 knew"))),
+    ),
+    "syncs that fail before one": (0, lambda: failed(Story().fault("power-cut-before-sync"))),
     "two syncs fail": (
         0,
-        lambda: died(heal(died(Story().fault("failing-sync"))).fault("failing-sync")),
+        lambda: failed(heal(failed(Story().fault("failing-sync"))).fault("failing-sync")),
     ),
-    "each life while a disk is full": (0, lambda: died(died(died(Story().fault("full-disk"))))),
+    "each life while a disk is full": (0, lambda: failed(failed(Story().fault("full-disk")))),
     "a sync that fails serves when the disk is full no longer": (
         0,
-        lambda: died(heal(died(Story().fault("failing-sync").fault("full-disk")))),
+        lambda: failed(heal(failed(Story().fault("failing-sync").fault("full-disk")))),
     ),
-    "one more when it has room": (0, lambda: died(heal(died(Story().fault("full-disk"))))),
-    "but no other life": (2, lambda: died(died(died(heal(Story().fault("full-disk")))))),
-    "a life that a kill began": (1, lambda: died(heal(Story().fault("full-disk")).fault("kill"))),
+    "one more when it has room": (0, lambda: failed(heal(failed(Story().fault("full-disk"))))),
+    "but no other life": (2, lambda: failed(failed(failed(heal(Story().fault("full-disk")))))),
+    "a life that a kill began": (1, lambda: failed(heal(Story().fault("full-disk")).fault("kill"))),
     "a kill of another begins none": (
         0,
-        lambda: died(heal(Story().fault("full-disk")).fault("kill", "n2")),
+        lambda: failed(heal(Story().fault("full-disk")).fault("kill", "n2")),
     ),
     "nor one of another while it was slow": (
         0,
-        lambda: died(
+        lambda: failed(
             heal(Story().fault("full-disk")).fault("kill-while-slow", "n2 killed, n1 slow")
         ),
     ),
@@ -80,13 +96,17 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     ),
     "all damage is gone with the folder": (
         1,
-        lambda: died(died(heal(flipped(flipped(Story()))), "exit 65, life 2")),
+        lambda: failed(failed(heal(flipped(flipped(Story()))), "exit 65, life 2")),
     ),
     "who is started in a damaged folder again and again finds it again": (
         0,
         lambda: found(found(found(flipped(Story()).fault("crash-loop")))),
     ),
     "but only until it is healed": (1, lambda: found(heal(found(flipped(Story()))))),
+    "or repaired where nothing is healed any more": (
+        2,
+        lambda: found(found(examined(found(flipped(heal(Story()))), "n1 repaired"))),
+    ),
     "or examined": (1, lambda: found(examined(found(flipped(Story())), "n1"))),
     "damage that is examined and not found": (1, lambda: found(examined(flipped(Story())))),
     "nor when it is mended": (1, lambda: found(examined(flipped(Story()), "n1 repaired"))),
@@ -96,18 +116,18 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     "damage that was never done": (1, lambda: found(broken_off(Story()))),
     "and only damage": (1, lambda: died(found(flipped(Story()).fault("crash-loop")))),
     "nor does a sync that failed explain what is found": (
-        1,
+        2,
         lambda: found(found(Story().fault("failing-sync"))),
     ),
     "who finds damage that nobody did": (2, lambda: found(found(Story().fault("crash-loop")))),
     "damage that comes later is not": (
         0,
-        lambda: failed(flipped(died(heal(flipped(Story())), "exit 65"))),
+        lambda: failed(flipped(failed(heal(flipped(Story())), "exit 65"))),
     ),
     "damage waits while the disk is full": (
         0,
         lambda: failed(
-            died(Story().on("n1", "status", status()).fault("full-disk").fault("deletion", "n1"))
+            failed(Story().on("n1", "status", status()).fault("full-disk").fault("deletion", "n1"))
         ),
     ),
 }

@@ -292,8 +292,8 @@ def a_member_that_is_deposed_leads_an_older_term() -> Story:
 @legal
 def indices_go_back_over_a_death() -> Story:
     story = Story().on("n1", "status", status(index=9)).fault("failing-sync", "n2")
-    story.fault("died", "n2").fault("heal", "").on("n1", "status", status(index=9))
-    story.on("n2", "status", status(index=9)).fault("full-disk", "n2").fault("died", "n2")
+    story.died("n2", "exit 74").fault("heal", "").on("n1", "status", status(index=9))
+    story.on("n2", "status", status(index=9)).fault("full-disk", "n2").died("n2", "exit 74")
     return story.fault("heal", "").on("n2", "status", status(index=8))
 
 
@@ -329,7 +329,11 @@ def a_log_that_is_too_long_is_not_told() -> Story:
     story = members_agree_in_the_end()
     for node in ("n1", "n2", "n3"):
         story.invoke(100 + int(node[1:]), "entries", node=node)
-        story.end(100 + int(node[1:]), kind=Kind.FAIL, err="INVALID_ARGUMENT: more than")
+        story.end(
+            100 + int(node[1:]),
+            kind=Kind.FAIL,
+            err="INVALID_ARGUMENT: more than 9 entries follow",
+        )
     return story
 
 

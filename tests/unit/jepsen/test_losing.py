@@ -219,8 +219,11 @@ def test_an_examination_that_is_broken_off_leaves_the_member_running(
 def test_who_was_repaired_when_it_had_ended_is_not_examined_again(group: Group) -> None:
     group.running.discard("n1")
     scene = scene_of(group, hurt={"n1"})
+    told: list[tuple[str, str, Kind]] = []
+    scene.note = lambda *what: told.append(what)
     asyncio.run(bring_back(scene, "n1"))
     assert scene.hurt == set()
+    assert told == [("examine", "n1 repaired", Kind.OK)]
 
 
 def test_an_examination_is_a_fault_of_its_own_and_is_over_with_the_phase(

@@ -145,12 +145,19 @@ SLOW = {"transfer": 25.5, "isolate": 10.0, "pause": 10.0, "pause-majority": 30.0
 
 
 def held_up(
-    quarantined: tuple[str, ...], cut_off: str = "", seconds: int = 51, *, is_explained: bool = True
+    quarantined: tuple[str, ...],
+    cut_off: str = "",
+    seconds: int = 51,
+    *,
+    is_explained: bool = True,
+    were_whole: bool = False,
 ) -> Story:
     """Leadership is handed round while nobody can lead, and for that long."""
     story = Story(budgets=SLOW)
     for number, node in enumerate(quarantined if is_explained else ()):
         story.fault("wipe", node).fault("heal", "").send(7, f"7-{number}", 10 + number)
+        if were_whole:
+            story.on(node, "status", status())
     for node in NODES:
         role = "quarantined" if node in quarantined else "follower"
         story.on(node, "status", status(role))
@@ -184,6 +191,11 @@ def test_what_leaves_a_majority_excuses_nothing(quarantined: tuple[str, ...], cu
 
 def test_a_quarantine_that_no_fault_explains_excuses_nothing() -> None:
     history = held_up(("n1", "n2"), "n3", is_explained=False).history()
+    assert judged(history)["C17"].kinds() == {"too-slow"}
+
+
+def test_nor_does_one_of_who_was_whole_since_it_was_wiped() -> None:
+    history = held_up(("n1", "n2"), "n3", were_whole=True).history()
     assert judged(history)["C17"].kinds() == {"too-slow"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jepsen_tests import cli
 from jepsen_tests.checkers.judgement import Valid
-from jepsen_tests.results import runs_below, summary
+from jepsen_tests.results import markdown_table, runs_below, summary
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import Story
 from tests.unit.jepsen.test_shapes import written
@@ -39,6 +39,18 @@ def test_verdicts_are_those_of_the_histories(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "4 runs, " in page
     assert "- acknowledged messages lost (C1, C2, C3): 2" in page
+
+
+def test_what_was_said_at_first_outlives_every_check(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "one", wrong(), "valid")
+    for _ in range(2):
+        assert cli.main(["check", str(run / "history.jsonl")]) == 1
+    assert "| invalid (when it was made: valid) |" in summary([tmp_path])[0]
+
+
+def test_histories_are_no_markup() -> None:
+    [*_, line] = markdown_table(["a"], [["<script>&|"]])
+    assert line == "| &lt;script&gt;&amp;\\| |"
 
 
 def test_a_run_without_a_verdict_is_named(

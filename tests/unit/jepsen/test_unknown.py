@@ -1,10 +1,11 @@
 """Where nobody looked, or too little happened, nothing is known: never that all is well."""
 
 import pytest
+from msgspec.structs import replace
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.judgement import Valid, merged
-from jepsen_tests.history import Kind
+from jepsen_tests.history import NEMESIS, SKIPPED, Kind
 from tests.unit.jepsen.anomalies import three_sent
 from tests.unit.jepsen.member_anomalies import entries, status
 from tests.unit.jepsen.stories import NODES, Story, judged, kinds_of, texts_of
@@ -45,6 +46,25 @@ def test_a_whole_good_history_is_valid() -> None:
     assert all(each.facts["looked_at"] == 0 for each in judge(nothing_at_all().history()))
 
 
+def guessing(unknown: int, known: int) -> Story:
+    """Enough is ok for what the workload asks, and more than half is unknown."""
+    story = Story(least_ok={"send": [1, 0.1]})
+    for number in range(unknown):
+        story.lose(1, f"1-{number}")
+    for number in range(known):
+        story.send(2, f"2-{number}", number)
+    return story
+
+
+def faultless() -> Story:
+    """A run that was to pause somebody, and never did."""
+    story = Story().send(1, "1-1", 0)
+    story.head = replace(story.head, nemeses=("pause",))
+    story.row(NEMESIS, Kind.INVOKE, "pause")
+    story.row(NEMESIS, Kind.INFO, "pause", err=f"{SKIPPED}nobody runs")
+    return story
+
+
 @pytest.mark.parametrize(
     "missing", [("drain", ""), ("drain", "n1"), ("entries", "n3"), ("status entries", "")]
 )
@@ -65,7 +85,11 @@ def test_a_log_that_no_member_can_tell_is_no_flaw_of_the_run() -> None:
     story = looked_at_but("entries")
     for node in NODES:
         story.invoke(100 + int(node[1:]), "entries", node=node)
-        story.end(100 + int(node[1:]), kind=Kind.FAIL, err="INVALID_ARGUMENT: more than")
+        story.end(
+            100 + int(node[1:]),
+            kind=Kind.FAIL,
+            err="INVALID_ARGUMENT: more than 9 entries follow",
+        )
     assert judged(story.history())["C15"].valid is Valid.UNKNOWN
     assert merged(judge(story.history())) is Valid.YES
 
@@ -90,6 +114,8 @@ def test_a_log_that_no_member_can_tell_is_no_flaw_of_the_run() -> None:
         ("C17", three_sent(), "there was nothing to look at"),
         ("C19", Story(least_ok={"send": [5, 0.1]}).send(1, "1-1", 0), "only 1 of 1 send are ok"),
         ("C19", Story(least_ok={"send": [0, 0.9]}).lose(1, "1-1").send(2, "2-1", 0), "1 of 2 send"),
+        ("C19", guessing(5, 4), "the outcomes of 5 of 9 send are unknown"),
+        ("C19", faultless(), "none of the faults that were asked for was done"),
         ("C19", nothing_at_all(), "no operation succeeded"),
         ("C19", Story().lose(1, "1-1"), "no operation succeeded"),
         ("C19", Story(least_ok={"poll": [1, 0.0]}).send(1, "1-1", 0), "only 0 of 0 poll"),
