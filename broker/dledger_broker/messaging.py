@@ -243,18 +243,21 @@ class Messaging:
 
     async def lookup_key(
         self, topic_id: bytes, key: bytes, begin_ms: int, end_ms: int, limit: int
-    ) -> list[Found]:
+    ) -> tuple[list[Found], bool]:
         """Return records of a topic with this key, stored in a time range, newest batch first.
 
+        Also whether these are all that there are.
         The index knows hashes of keys; the key itself is compared in the batches found.
         """
         wanted = min(limit or LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX)
         hashed = key_hash(key)
         text = key.decode(errors="replace")
         await self.served.confirm()
-        hits = self.served.machine.lookup_key(topic_id, hashed, begin_ms, end_ms, wanted)
+        looked = self.served.machine.lookup_key(topic_id, hashed, begin_ms, end_ms, wanted)
         found: list[Found] = []
-        for hit in hits:
+        for hit in looked.hits:
+            if len(found) >= wanted:
+                return found[:wanted], False
             batch = await self._read(hit.span)
             view = BatchView(batch)
             queue = Queue(topic_id, hit.queue)
@@ -265,9 +268,7 @@ class Messaging:
                 if hashed in view.key_hashes(record) and text in view.record(record).keys:
                     offset = hit.span.base_offset + record - hit.span.first_record
                     found.append(Found(queue, offset, record, hit.span.store_time_ms, batch))
-            if len(found) >= wanted:
-                break
-        return found[:wanted]
+        return found[:wanted], looked.is_whole and len(found) <= wanted
 
     async def lookup_message(self, message_id: bytes) -> Found | None:
         """Return the record of a message id, None when none is stored here."""

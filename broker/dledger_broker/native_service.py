@@ -276,14 +276,16 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         async def run(call: Call) -> pb.LookupReply:
             messaging = self._calls.group_of(call)
             queue = await messaging.resolve(request.queue.topic, request.queue.topic_id, 0)
-            found = await messaging.lookup_key(
+            found, is_whole = await messaging.lookup_key(
                 queue.topic_id,
                 request.key,
                 request.begin_time_ms,
                 request.end_time_ms,
                 request.limit,
             )
-            return _lookup_reply(found)
+            reply = _lookup_reply(found)
+            reply.more = not is_whole
+            return reply
 
         return await self._calls.answer(context, self._calls.admission.queries, run)
 

@@ -16,6 +16,7 @@ from dledger.state.topics import TopicTable
 from dledger.state.values import (
     IdHit,
     KeyHit,
+    KeyHits,
     ProducerInfo,
     QueueSpan,
     StoredOffset,
@@ -125,7 +126,7 @@ class Queries:
 
     def lookup_key(
         self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
-    ) -> list[KeyHit]:
+    ) -> KeyHits:
         """Return up to `limit` batches of a topic that hold a key's hash, newest first.
 
         All queues that this group holds. Store times from `begin_ms` to `end_ms`, inclusive; 0:
@@ -137,16 +138,16 @@ class Queries:
         hits: list[KeyHit] = []
         wanted = min(limit, KEY_HITS_MAX)
         places = self._keys.find(topic_id, key_hash, begin_ms, end_ms)
-        for place, _ in zip(places, range(KEY_PLACES_MAX), strict=False):
-            if len(hits) >= wanted:
-                break
+        for looked_at, place in enumerate(places):
+            if len(hits) >= wanted or looked_at == KEY_PLACES_MAX:
+                return KeyHits(hits, is_whole=False)
             queue = self._queues.find((topic_id, place.queue))
             if place.position < queue.first_position:
                 continue  # trimmed as a whole
             span = self._queues.row_at(queue, max(place.base_offset, queue.minimum))
             if begin_ms <= span.store_time_ms <= end_ms:
                 hits.append(KeyHit(place.queue, span))
-        return hits
+        return KeyHits(hits, is_whole=True)
 
     def lookup_message_id(self, producer_id: bytes, number: int) -> IdHit | None:
         """Return where the record of a message id lies, or None."""

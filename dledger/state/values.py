@@ -71,6 +71,14 @@ class QueueSpan(NamedTuple):
     store_time_ms: int
 
 
+class KeyHits(NamedTuple):
+    """What a lookup by key found, newest first."""
+
+    hits: "list[KeyHit]"
+    is_whole: bool
+    """There are no others; else the limit, or the patience, was reached before all was seen."""
+
+
 class KeyHit(NamedTuple):
     """A batch that holds a record whose key has the hash. Its keys decide (collisions)."""
 

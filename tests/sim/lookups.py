@@ -86,8 +86,8 @@ def look_up(process: "Process", request: Lookup) -> Looked:
     offset = -1
     match request:
         case LookupKey(key, begin_ms, end_ms, limit):
-            hits = machine.lookup_key(topic_id, key_hash(key.encode()), begin_ms, end_ms, limit)
-            found = [((topic_id, hit.queue), hit.span) for hit in hits]
+            looked = machine.lookup_key(topic_id, key_hash(key.encode()), begin_ms, end_ms, limit)
+            found = [((topic_id, hit.queue), hit.span) for hit in looked.hits]
         case LookupId(producer_id, number):
             hit = machine.lookup_message_id(producer_id, number)
             if hit is not None:

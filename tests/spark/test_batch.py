@@ -10,12 +10,14 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer
 from dledger_client.errors import Held
 from dledger_client.spark import DledgerSource
+from dledger_client.spark.batch import LogPartition, PushingReader, reader_for
 from tests.integration.test_reading import addresses, fill, leader_of, until
 
 
@@ -149,6 +151,33 @@ def test_filters_are_pushed_down(spark: SparkSession, group: LocalCluster) -> No
     for condition in conditions:
         pushed = frame(spark, group, "sifted", pushdown="true")
         assert bodies(pushed.where(condition)) == bodies(plain.where(condition)), condition
+
+
+def test_few_records_of_a_key_are_read_alone(spark: SparkSession, group: LocalCluster) -> None:
+    """What is near to them is read, and the rest is not; a key that many have narrows nothing."""
+    where = addresses(group)
+    with Admin(where) as admin:
+        admin.create_topic("keyed", queues_per_group=2)
+    with Producer(where) as producer:
+        for number in range(1_000):
+            keys = (f"k{number % 500}", "tab\there", "even" if number % 2 == 0 else "odd")
+            producer.send_async("keyed", b"%d" % number, queue=number % 2, keys=keys)
+        producer.flush()
+    options = {"endpoints": where, "topic": "keyed", "pushdown": "true", "columns": "queue_offset"}
+
+    def planned(key: str) -> int:
+        reader = reader_for(options, StructType().add("queue_offset", LongType()))
+        assert isinstance(reader, PushingReader)
+        filters: list[Filter] = [EqualTo(("key",), key)]
+        assert list(reader.pushFilters(filters)) == filters
+        parts = [part for part in reader.partitions() if isinstance(part, LogPartition)]
+        return sum(each.records for part in parts for each in part.ranges)
+
+    assert [planned(key) for key in ("k7", "k7 odd", "no", "tab\there k7", "even")] == [
+        251, 251, 0, 1_000, 1_000
+    ]  # fmt: skip
+    found = frame(spark, group, "keyed", pushdown="true").where("key = 'k7 tab\there odd'")
+    assert sorted(bytes(row.body) for row in found.collect()) == [b"507", b"7"]
 
 
 WRONG = [

@@ -41,6 +41,8 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 SAMPLES: Final = 64
 """Of each queue; members give fewer of many queues."""
+KEY_PLACES: Final = 64
+"""Of one key in one topic, that are worth being read one by one."""
 TRIES: Final = 5
 """How often a plan is made anew because queues were trimmed meanwhile."""
 
@@ -149,6 +151,16 @@ class Planner:
         """Return what a quorum confirms about all queues of topics, in order."""
         question = Question(tuple(times_ms), group=group)
         return self._runner.run(self._states(topics, question, None))
+
+    def offsets_of_key(self, topic: str, key: str) -> dict[int, list[int]] | None:
+        """Return by queue the offsets of all records with a key; None when they are many."""
+        places = self._runner.run(self._administration.every_place_of_key(topic, key, KEY_PLACES))
+        if places is None:
+            return None
+        found: dict[int, list[int]] = {}
+        for queue, offset in sorted(places):
+            found.setdefault(queue, []).append(offset)
+        return found
 
     def renew(self, plan: ReadPlan) -> None:
         """Hold what a plan reads for another while; of no effect for a plan without a hold."""

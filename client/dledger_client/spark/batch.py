@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
     AnyPlanner = Planner | FolderPlanner
 
+NEAR: Final = 256
+"""Records between two that are wanted, which are rather read than left out."""
 _LOG: Final = logging.getLogger("dledger_client")
 
 
@@ -218,7 +220,7 @@ def cut_plan(
 
 
 class PushingReader(LogReader):
-    """Reads less where a query filters queues, offsets or store times.
+    """Reads less where a query filters queues, offsets, store times or keys.
 
     Needs `spark.sql.python.filterPushdown.enabled`; without it Spark refuses every query of a
     reader that has `pushFilters`. Hence the option `pushdown`, and hence two classes.
@@ -233,6 +235,7 @@ class PushingReader(LogReader):
         self._queues: set[int] | None = None
         self._from_offset = 0
         self._to_offset = 1 << 63
+        self._keys: set[str] = set()
         self._from_ms: int | None = None
         self._to_ms: int | None = None
 
@@ -252,6 +255,10 @@ class PushingReader(LogReader):
                 wanted: Sequence[object] = given.value
                 self._keep_queues({each for each in wanted if isinstance(each, int)})
                 return True
+            case (EqualTo(), "key") if isinstance(value, str) and value.strip(" "):
+                # The column holds all keys of a record, by spaces; the index knows each of them.
+                self._keys.add(value.strip(" ").partition(" ")[0])
+                return False
             case (_, "queue_offset") if isinstance(value, int):
                 return self._take_offset(given, value)
             case (_, "store_timestamp") if isinstance(value, dt.datetime):
@@ -307,4 +314,36 @@ class PushingReader(LogReader):
                 end = min(end, at[self._to_ms])
             if start < end:
                 narrowed.append(replace(each, start=start, end=end))
+        for key in sorted(self._keys):
+            narrowed = _of_key(planner, key, narrowed)
         return narrowed
+
+
+def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[Frozen]) -> list[Frozen]:
+    """Return what of some ranges is near to the records with a key, if they are few."""
+    found = {
+        topic: planner.offsets_of_key(topic, key) for topic in {each.state.topic for each in queues}
+    }
+    near: list[Frozen] = []
+    for each in queues:
+        by_queue = found[each.state.topic]
+        if by_queue is None:
+            near.append(each)
+            continue
+        offsets = [
+            offset for offset in by_queue.get(each.state.queue, ())
+            if each.start <= offset < each.end
+        ]  # fmt: skip
+        near += [replace(each, start=low, end=high + 1) for low, high in runs_of(offsets)]
+    return near
+
+
+def runs_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of growing offsets that are near to another."""
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if runs and offset - runs[-1][1] <= NEAR:
+            runs[-1] = runs[-1][0], offset
+        else:
+            runs.append((offset, offset))
+    return runs

@@ -11,7 +11,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.state.command import Command, Hold
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
-from dledger.state.values import KeyHit, Topic
+from dledger.state.values import KeyHit, KeyHits, Topic
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
@@ -50,8 +50,8 @@ class KeyedMachine(Machine):
 
     def lookup_key(
         self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
-    ) -> list[KeyHit]:
-        return [KeyHit(0, self.span)]
+    ) -> KeyHits:
+        return KeyHits([KeyHit(0, self.span)], is_whole=True)
 
     def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
         return self.span.base_offset + 1, self.span.base_offset + self.span.record_count
@@ -125,7 +125,8 @@ def test_a_lookup_by_key_leaves_out_the_records_that_are_trimmed() -> None:
     async def run() -> None:
         machine = KeyedMachine(QueueSpan(7, 0, 0, 3, len(stored), 1))
         core = messaging(Host(), stored, len(stored), machine)
-        found = await core.lookup_key(TOPIC, b"k", 0, 0, 10)
+        found, is_whole = await core.lookup_key(TOPIC, b"k", 0, 0, 10)
+        assert is_whole
         assert [(each.offset, each.record) for each in found] == [(8, 1)]
 
     asyncio.run(run())
