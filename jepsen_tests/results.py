@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dledger_proto.names import printable
 from jepsen_tests.checkers import CheckerCrashed, judge
-from jepsen_tests.checkers.availability import recoveries
+from jepsen_tests.checkers.availability import Recovery, recoveries
 from jepsen_tests.checkers.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.history import BadHistory, read_history
@@ -40,8 +40,9 @@ class Outcome:
 
     results: Mapping[str, Any]
     fault_seconds: float
-    gaps: Sequence[tuple[str, float]]
-    """Of each fault: its name, and how long one waited for a write then, at most, in seconds."""
+    gaps: Sequence[tuple[str, float, bool]]
+    """Of each fault: its name, how long one waited for a write then, at most, in seconds, and
+    whether it was alone all the while."""
     verdict_then: str
     """What was said of it when it was made; empty: nothing."""
 
@@ -103,9 +104,26 @@ def _read(run: Path) -> "Outcome | Unjudged":
     return Outcome(
         results=results_of(history, judgements),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in real_faults(history)),
-        gaps=[(each.fault.name, each.took) for each in recoveries(View(history))],
+        gaps=_gaps(recoveries(View(history))),
         verdict_then=verdict_when_made(run / RESULTS),
     )
+
+
+def _gaps(found: Sequence[Recovery]) -> list[tuple[str, float, bool]]:
+    """Return each wait; a fault is alone when none is in force, or not recovered from, with it."""
+    until = [max(each.fault.end, each.ended) for each in found]
+    return [
+        (
+            each.fault.name,
+            each.took,
+            not any(
+                other.fault.start < until[at] and end > each.fault.start
+                for other, end in zip(found, until, strict=True)
+                if other is not each
+            ),
+        )
+        for at, each in enumerate(found)
+    ]
 
 
 def _unjudged(runs: Iterable[Unjudged]) -> list[str]:
@@ -165,12 +183,19 @@ def _totals(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _unavailability(outcomes: Sequence[Outcome]) -> list[str]:
-    by_name: defaultdict[str, list[float]] = defaultdict(list)
+    by_name: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for each in outcomes:
-        for name, gap in each.gaps:
-            by_name[name].append(gap)
+        for name, gap, is_alone in each.gaps:
+            by_name[name][not is_alone].append(gap)
     rows = [
-        (name, len(gaps), f"{statistics.median(gaps):.2f}", f"{max(gaps):.2f}")
-        for name, gaps in sorted(by_name.items())
+        (name, *(figure for gaps in by_name[name] for figure in _figures(gaps)))
+        for name in sorted(by_name)
     ]
-    return markdown_table(("fault", "times", "median s", "worst s"), rows)
+    heads = ("fault", "alone", "median s", "worst s", "with others", "median s", "worst s")
+    return markdown_table(heads, rows)
+
+
+def _figures(gaps: Sequence[float]) -> tuple[str, ...]:
+    if not gaps:
+        return ("0", "", "")
+    return (str(len(gaps)), f"{statistics.median(gaps):.2f}", f"{max(gaps):.2f}")

@@ -128,7 +128,7 @@ def test_many_runs_are_summed_up(tmp_path: Path) -> None:
     assert "| log | process, 1 | 2 | 0.0 | 1 | 0.00 | 1 | 100.0% | 0.0% | 0.0% |" in said
     assert "2 runs, 0.00 hours: 2 faults, 0.00 fault-hours, 2 operations (ok 100.0%," in said
     assert "- duplicates (C5): 0" in said
-    assert "| kill | 2 | 0.00 | 0.00 |" in said
+    assert "| kill | 2 | 0.00 | 0.00 | 0 |  |  |" in said
     assert cli.main(["results", str(tmp_path / "none")]) == 3
 
 

@@ -91,3 +91,15 @@ def test_results_that_make_no_sense_are_not_believed(tmp_path: Path) -> None:
     page, unjudged = summary([tmp_path])
     assert unjudged == 0
     assert page.count("| story |") == 4
+
+
+def test_who_waited_for_several_faults_is_counted_apart(tmp_path: Path) -> None:
+    """A fault in force with another, or before another was recovered from, tells nothing alone."""
+    story = Story()
+    story.fault("kill").fault("heal", "").wait(1_000).send(1, "1-1", 0)
+    story.fault("pause").fault("isolate").fault("heal", "").wait(2_000).send(1, "1-2", 1)
+    run_in(tmp_path / "one", story.final("1-1 1-2"))
+    page, _ = summary([tmp_path])
+    assert "| kill | 1 | 1.00 | 1.00 | 0 |  |  |" in page
+    assert "| pause | 0 |  |  | 1 | 2.01 | 2.01 |" in page
+    assert "| isolate | 0 |  |  | 1 | 2.00 | 2.00 |" in page
