@@ -13,7 +13,7 @@ from jepsen_tests.history import Kind, Op
 
 MIB: Final = 1 << 20
 UNKNOWN_SHARE: Final = 0.5
-"""Of the operations of a function, whose outcomes may be unknown."""
+"""Of all operations, whose outcomes may be unknown."""
 
 
 def errors(view: View) -> Judgement:
@@ -36,13 +36,13 @@ def errors(view: View) -> Judgement:
     for f, (count, share) in view.header.notes.get("least_ok", {}).items():
         asked = view.ops(f)
         ok = sum(op.is_ok for op in asked)
-        unknown = sum(op.outcome is Kind.INFO for op in asked)
         if ok < count or ok < share * len(asked):
             judgement.unknown(
                 f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
             )
-        elif unknown > UNKNOWN_SHARE * len(asked):
-            judgement.unknown(f"the outcomes of {unknown} of {len(asked)} {f} are unknown")
+    unknown = sum(op.outcome is Kind.INFO for op in ops)
+    if unknown > UNKNOWN_SHARE * len(ops):
+        judgement.unknown(f"the outcomes of {unknown} of {len(ops)} operations are unknown")
     if view.header.nemeses and not view.faults:
         judgement.unknown("none of the faults that were asked for was done")
     if view.interrupted:

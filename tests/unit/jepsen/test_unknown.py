@@ -114,7 +114,7 @@ def test_a_log_that_no_member_can_tell_is_no_flaw_of_the_run() -> None:
         ("C17", three_sent(), "there was nothing to look at"),
         ("C19", Story(least_ok={"send": [5, 0.1]}).send(1, "1-1", 0), "only 1 of 1 send are ok"),
         ("C19", Story(least_ok={"send": [0, 0.9]}).lose(1, "1-1").send(2, "2-1", 0), "1 of 2 send"),
-        ("C19", guessing(5, 4), "the outcomes of 5 of 9 send are unknown"),
+        ("C19", guessing(5, 4), "the outcomes of 5 of 9 operations are unknown"),
         ("C19", faultless(), "none of the faults that were asked for was done"),
         ("C19", nothing_at_all(), "no operation succeeded"),
         ("C19", Story().lose(1, "1-1"), "no operation succeeded"),
