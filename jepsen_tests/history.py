@@ -78,6 +78,8 @@ INTERRUPTED: Final = "interrupted"
 HEAL: Final = "heal"
 EXAMINE: Final = "examine"
 """A fault that is none: a damaged member was ended, its files read, and mended if need be."""
+WHOLE: Final = ("leader", "follower")
+"""Roles of a member that is trusted and complete enough to take part."""
 STOOD_STILL: Final = shapes.STOOD_STILL
 NO_FAULTS: Final = ("phase", "died", INTERRUPTED, STOOD_STILL)
 """What the nemesis writes down and does not do."""

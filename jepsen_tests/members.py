@@ -8,8 +8,6 @@ from dledger_client import AsyncAdmin, MemberStatus
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
 
-WHOLE: Final = ("leader", "follower")
-"""Roles of a member that is trusted and complete enough to take part."""
 ANSWER_SECONDS: Final = 2.0
 
 

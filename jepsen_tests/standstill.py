@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from jepsen_tests.members import WHOLE
+from jepsen_tests.history import WHOLE
 
 STILL_SECONDS: Final = 15.0
 """Longer than a new connection, an election and a look take."""

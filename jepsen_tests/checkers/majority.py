@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.deaths import DAMAGES
 from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Fault, Op
-from jepsen_tests.members import WHOLE
+from jepsen_tests.history import WHOLE, Fault, Op
 
 TAKES_AWAY: Final = (
     "kill", "pause", "isolate", "partition", "power-cut", "hung-sync", "cut-while-slow",

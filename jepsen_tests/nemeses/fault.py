@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from dledger_client import AsyncAdmin, MemberStatus
 from jepsen_tests import members
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import Kind
+from jepsen_tests.history import WHOLE, Kind
 from jepsen_tests.schedule import FaultKind
 
 LEADER_SHARE: Final = 0.5
@@ -144,8 +144,7 @@ class Scene:
         """Wait until all members lead or follow; Skipped when they don't in time."""
         await self.wait_until(
             lambda found: (
-                sum(each.role in members.WHOLE for each in found.values())
-                == len(self.backend.nodes)
+                sum(each.role in WHOLE for each in found.values()) == len(self.backend.nodes)
             ),
             "all members to be whole",
         )

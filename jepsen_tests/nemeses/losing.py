@@ -8,8 +8,7 @@ any fault of the product. So who was damaged is remembered, and examined first.
 from typing import Final
 
 from jepsen_tests.backends.surface import CannotRepair
-from jepsen_tests.history import EXAMINE, Kind
-from jepsen_tests.members import WHOLE
+from jepsen_tests.history import EXAMINE, WHOLE, Kind
 from jepsen_tests.nemeses.fault import Scene, Skipped
 
 EXIT_DAMAGED: Final = 65
