@@ -23,7 +23,7 @@ from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
 from tests.unit.export.killed import SPARK, check, kill_some
 
 OPTIONS = Options("orders", file_bytes=MIB)
-KILLS = 4
+KILLS = 2
 
 
 def now() -> int:

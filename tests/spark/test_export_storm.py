@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin
-from dledger_client.errors import Held
+from dledger_client.errors import Held, UnknownOutcome
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engine_spark import SparkEngine
 from dledger_client.export.planning import MIB, Options
@@ -66,7 +66,8 @@ def test_members_die_and_heads_are_trimmed_while_tasks_export(
     run.reaches(1)
     leader = leader_of(group)
     group.kill(leader)
-    with Admin(where) as admin, pytest.raises(Held, match="export-"):
+    # Its first try may have reached who was just killed: then that is told with it.
+    with Admin(where) as admin, pytest.raises((Held, UnknownOutcome), match="HELD: export-"):
         admin.trim(TOPIC, 0, MESSAGES // 4)
     run.reaches(4)
     group.start(leader)
