@@ -5,12 +5,13 @@ of it is never to serve what is wrong. Healing sets such a folder aside, as an o
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from jepsen_tests.backends.surface import Folders, Processes
+from jepsen_tests.history import WHOLE
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.processes import bring_back
@@ -18,9 +19,11 @@ from jepsen_tests.nemeses.processes import bring_back
 BLOCK_SIZE: Final = 4096
 FLIPS_MAX: Final = 8
 CHANGING_SECONDS: Final = 2.0
-"""How long a member runs between the copy of its blocks and their being put back."""
+"""How long a member takes part between the copy of its blocks and their being put back."""
 CHANGING: Final = (".log", ".mdb")
 """Files that a member writes to all the time: the newest segment, the state."""
+LOCK: Final = "lock.mdb"
+"""LMDB's readers, who are gone with the process."""
 RESERVE: Final = "reserve"
 """A file that only takes up room: nothing is ever read from it."""
 
@@ -31,12 +34,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
-def _choose(node: str, folder: Path, random: Random, suffixes: Collection[str] = ()) -> Path:
+def _choose(node: str, folder: Path, random: Random) -> Path:
     """Return a file; each class (its suffix or name) is as likely as another."""
     classes: dict[str, list[Path]] = {}
     for path in _files(folder):
-        if suffixes and path.suffix not in suffixes:
-            continue
         classes.setdefault(path.suffix or path.name, []).append(path)
     if not classes:
         raise Skipped(f"nothing is stored in {folder}", node)
@@ -117,27 +118,43 @@ async def stale_blocks(scene: Scene) -> str:
     processes, folders = _repairing(scene, node)
     folder = folders.folder(node)
     await processes.kill(node)
-    path = await asyncio.to_thread(_choose, node, folder, scene.random, CHANGING)
-    before = await asyncio.to_thread(path.read_bytes)
+    before = await asyncio.to_thread(_contents, folder)
     await processes.start(node)
+    await scene.wait_until(
+        lambda found: node in found and found[node].role in WHOLE, f"{node} to take part again"
+    )
     await asyncio.sleep(CHANGING_SECONDS)
     if processes.is_running(node):
         await processes.kill(node)
-    if not path.exists():
+    now = await asyncio.to_thread(_contents, folder)
+    changed = {path: _changed(old, now.get(path, b"")) for path, old in before.items()}
+    paths = sorted(path for path, starts in changed.items() if starts)
+    if not paths:
         await processes.start(node)
-        raise Skipped(f"{path.name} is gone meanwhile", node)
-    now = await asyncio.to_thread(path.read_bytes)
-    starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
-    changed = [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
-    if not changed:
-        await processes.start(node)
-        raise Skipped(f"{path.name} did not change", node)
-    start = scene.random.choice(changed)
+        raise Skipped("no file changed", node)
+    path = scene.random.choice(paths)
+    start = scene.random.choice(changed[path])
     end = start + BLOCK_SIZE
+    data = now[path][:start] + before[path][start:end] + now[path][end:]
     scene.hurt.add(node)
-    await asyncio.to_thread(path.write_bytes, now[:start] + before[start:end] + now[end:])
+    await asyncio.to_thread(path.write_bytes, data)
     await processes.start(node)
     return f"{node}, {path.relative_to(folder)} block at {start} is old"
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    """Read the files that a member writes to all the time and reads again."""
+    return {
+        path: path.read_bytes()
+        for path in _files(folder)
+        if path.suffix in CHANGING and path.name != LOCK
+    }
+
+
+def _changed(before: bytes, now: bytes) -> list[int]:
+    """Return where the blocks begin that are others than before."""
+    starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
+    return [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
 
 
 FAULTS: Final = (
