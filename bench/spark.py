@@ -1,4 +1,4 @@
-"""Spark: our source beside tuples and Parquet; exports by its tasks beside the DataFrame path.
+"""Spark: our source, online and off, beside tuples and Parquet; exports beside the DataFrame path.
 
 One session with one slot, so that a job's time is a task's: a task costs Spark 35-50 ms whatever it
 does.
@@ -6,6 +6,7 @@ does.
 
 import asyncio
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from bench.cluster import running
 from bench.figures import Figure, Rounds, compared
 from bench.native import AppendStream, Window, append_stream, register, rich_records
 from bench.plan import Plan
+from dledger_broker.local_cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engine_spark import SparkEngine
 from dledger_client.export.layout import Piece
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 PER_BATCH: Final = 250
+STOPPED: Final = "stopped"
 DIFFERENT: Final = 50_000
 """Records in turn."""
 BODY_SIZE: Final = 100
@@ -46,7 +49,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 async def measure(plan: Plan) -> list[Figure]:
-    """Measure in turn: reads by Arrow, tuples and Parquet; exports by tasks, DataFrame and bare."""
+    """Measure in turn: reads, online and off, by tuples, of Parquet; exports three ways."""
     rounds = Rounds()
     async with running(plan.folder) as here:
         topic = await here.create_topic(TOPIC)
@@ -58,6 +61,9 @@ async def measure(plan: Plan) -> list[Figure]:
             stream = AppendStream(call, batches, Window(32))
             poured = await stream.pour(lambda: batches.sequence < wanted)
         await here.caught_up()
+        follower = next(name for name in here.cluster.member_names if name != leader)
+        await asyncio.to_thread(_copy_stopped, here.cluster, follower, plan.folder / STOPPED)
+        await here.caught_up()
         await asyncio.to_thread(_in_spark, here.cluster.name_server, poured.records, plan, rounds)
     tuples, tables, frames, bare = (
         "tuples", "spark.read.parquet", "DataFrame path", "bare read and write",
@@ -65,13 +71,22 @@ async def measure(plan: Plan) -> list[Figure]:
     return [
         compared("spark_arrow", rounds["arrow"], "records/s", tuples, rounds["tuples"], ">=", 4.0,
                  note=f"{len(COLUMNS)} columns, two times and a map among them"),
-        compared("spark_online", rounds["arrow"], "records/s", tables, rounds["parquet"],
-                 note="the same rows, as Spark wrote them"),
+        compared("spark_offline", rounds["offline"], "records/s", tables, rounds["parquet"],
+                 ">=", 0.5, note="the same rows, as Spark wrote them"),
+        compared("spark_online", rounds["arrow"], "records/s", "offline", rounds["offline"],
+                 ">=", 0.6, note="from a follower, beside a copy of its folder"),
         compared("spark_export", rounds["export"], "records/s", frames, rounds["frame"], ">=", 2.5,
                  note="the same columns and codec, one task"),
         compared("spark_export_floor", rounds["export"], "records/s", bare, rounds["bare"],
                  ">=", 0.75, note="without Spark, plan, checksums and syncs"),
     ]  # fmt: skip
+
+
+def _copy_stopped(cluster: LocalCluster, member: str, folder: Path) -> None:
+    """Copy the data of a member that was stopped in order for it."""
+    cluster.stop(member)
+    shutil.copytree(cluster.folder / member / "data", folder)
+    cluster.start(member)
 
 
 def _in_spark(name_server: str, stored: int, plan: Plan, rounds: Rounds) -> None:
@@ -118,6 +133,7 @@ class _Jobs:
         new = Path(tempfile.mkdtemp(prefix=f"round-{number}-", dir=self._folder))
         return [
             ("arrow", lambda: self._drain(self._frame("dledger"))),
+            ("offline", lambda: self._drain(self._frame("dledger", path=self._folder / STOPPED))),
             ("tuples", lambda: self._drain(self._frame("dledger_tuples"))),
             ("parquet", lambda: self._drain(self._spark.read.parquet(str(self._folder / "same")))),
             ("export", lambda: self._export(new / "export", SparkEngine(lambda: self._spark))),
@@ -125,14 +141,10 @@ class _Jobs:
             ("bare", lambda: self._export(new / "bare", _Bare(new))),
         ]
 
-    def _frame(self, form: str) -> "DataFrame":
-        options = {
-            "endpoints": self._name_server,
-            "topic": TOPIC,
-            "columns": ",".join(COLUMNS),
-            "maxBytesPerPartition": "4g",
-        }
-        return self._spark.read.format(form).options(**options).load()
+    def _frame(self, form: str, path: Path | None = None) -> "DataFrame":
+        where = {"endpoints": self._name_server} if path is None else {"path": str(path)}
+        options = {"topic": TOPIC, "columns": ",".join(COLUMNS), "maxBytesPerPartition": "4g"}
+        return self._spark.read.format(form).options(**where, **options).load()
 
     @staticmethod
     def _drain(frame: "DataFrame") -> None:
