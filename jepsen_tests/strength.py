@@ -37,9 +37,9 @@ REELECTED: Final = (*REPLACED, "two-leaders", "other-leader")
 ABSENT: Final = ("lost", "lost-write", "unseen", "un-read", "gap")
 """Anomalies that name what is missing, not the read which should have had it."""
 TRIALS: Final = (
-    Trial("ack-before-fsync", "log", "power-cut-before-sync", REPLACED),
-    Trial("entries-not-synced", "log", "power-cut-before-sync", REPLACED),
-    Trial("failed-sync-ignored", "log", "power-cut-before-sync", REPLACED),
+    Trial("ack-before-fsync", "log", "power-cut-before-sync", REPLACED, 60),
+    Trial("entries-not-synced", "log", "power-cut-before-sync", REPLACED, 60),
+    Trial("failed-sync-ignored", "log", "power-cut-before-sync", REPLACED, 60),
     Trial("ack-before-quorum", "log", "isolate-leader,kill-leader", REPLACED),
     Trial("unconditional-truncation", "log", "flap,isolate-leader,delay", REPLACED, 60),
     Trial(
