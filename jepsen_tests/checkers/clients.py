@@ -42,16 +42,19 @@ def clients_get_on(view: View) -> Judgement:
 
 
 def _hung(view: View, judgement: Judgement) -> None:
+    ended, most = view.history.ended, round(HUNG_SECONDS * NS)
     for op in view.history.ops:
-        if op.f in OF_MANY_CALLS and op.done and not op.err.startswith(CANCELLED):
-            continue
-        waited = min(op.over, view.history.ended) - op.began
-        if waited > HUNG_SECONDS * NS:
+        waited = min(op.over, ended) - op.began
+        if waited > most and not (op.f in OF_MANY_CALLS and _ended_by_itself(op)):
             judgement.add(
                 "hung",
                 f"{op.f} {op.k} of process {op.p} went on for {seconds(waited)} s",
                 (op.i, op.done) if op.done else (op.i,),
             )
+
+
+def _ended_by_itself(op: Op) -> bool:
+    return op.done > 0 and not op.err.startswith(CANCELLED)
 
 
 def clients_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
@@ -74,8 +77,8 @@ def _starved(view: View, judgement: Judgement) -> None:
     unlucky = {
         number: tried
         for number, ops in clients.items()
-        if len(tried := [op for op in ops if op.f not in NOT_TRIED]) >= STARVED_MIN
-        and not any(op.is_ok for op in tried)
+        if not any(op.is_ok and op.f not in NOT_TRIED for op in ops)
+        and len(tried := [op for op in ops if op.f not in NOT_TRIED]) >= STARVED_MIN
     }
     for number, tried in unlucky.items():
         start, end = tried[0].began, _end_of(tried[-1], final.t)

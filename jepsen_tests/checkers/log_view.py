@@ -280,8 +280,10 @@ class LogView:
         """Conclude from all sends and reads."""
         for sent in self.sent.values():
             sent.settle()
+        floors = {place.name: place.floor for place in self.places.values() if place.floor}
+        for sent in self.sent.values() if floors else ():
             place = sent.place
-            if sent.counts and sent.lowest >= place.floor > 0:
+            if sent.counts and sent.lowest >= floors.get(place.name, NEVER):
                 place.kept_from = min(place.kept_from, sent.known_row)
 
     def batch(self, op: Op) -> list[Sent]:

@@ -62,8 +62,11 @@ def offset_arithmetic(view: View) -> Judgement:
     """
     judgement = Judgement("C8")
     _growing(view, judgement)
+    known = view.log.sent
     for op in view.sends:
-        _as_replied(view, judgement, op)
+        sent = known[op.asked[0]]
+        if len(op.asked) > 1 or sent.first != sent.acked_offset:
+            _as_replied(view, judgement, op)
     for place in view.log.places.values():
         _holes(place, judgement)
     judgement.facts["looked_at"] = len(view.sends)
@@ -87,8 +90,6 @@ def _growing(view: View, judgement: Judgement) -> None:
 
 def _as_replied(view: View, judgement: Judgement, op: Op) -> None:
     batch = view.log.batch(op)
-    if len(batch) == 1 and batch[0].first == batch[0].acked_offset:
-        return
     if batch[0].op is not op or batch[0].outcome is Kind.FAIL:
         return  # another attempt at it is looked at; a refused one that is visible is C6's
     bases = {sent.first - sent.index for sent in batch if sent.first >= 0}

@@ -1,7 +1,6 @@
 """C19, C20: enough succeeded, every error is a known one, and members let go of what they took."""
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 from jepsen_tests.checkers.judgement import Judgement
 from jepsen_tests.checkers.view import View
 from jepsen_tests.errors import allowed_errors
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.history import NEVER, Kind, Op
 
 MIB: Final = 1 << 20
 UNKNOWN_SHARE: Final = 0.5
@@ -79,8 +78,12 @@ def _shares(view: View, judgement: Judgement) -> None:
     """Count outcomes between two changes of what is in force, then add these up per fault class."""
     bounds = sorted({0} | {t for fault in view.faults for t in (fault.start, fault.end)})
     counts = [Counter[Kind]() for _ in bounds]
-    for op in view.history.ops:
-        counts[bisect_right(bounds, op.began) - 1][op.outcome] += 1
+    parts = zip([*bounds[1:], NEVER], counts, strict=True)
+    end, now = next(parts)
+    for op in view.history.ops:  # in the order in which they began
+        while op.began >= end:
+            end, now = next(parts)
+        now[op.outcome] += 1
     _add_shares(judgement, "", sum(counts, Counter[Kind]()))
     for name in sorted({fault.name for fault in view.faults}):
         spans = [(fault.start, fault.end) for fault in view.faults if fault.name == name]
