@@ -284,7 +284,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 request.limit,
             )
             reply = _lookup_reply(found)
-            reply.more = not is_whole
+            reply.whole = is_whole
             return reply
 
         return await self._calls.answer(context, self._calls.admission.queries, run)

@@ -304,9 +304,11 @@ class FolderPlanner:
         """See `Planner.states`."""
         return self._states(topics, Question(tuple(times_ms), group=group), None)
 
-    def offsets_of_key(self, topic: str, key: str) -> dict[int, list[int]] | None:
+    def offsets_of_key(
+        self, topic_id: bytes, groups: Iterable[str], key: str
+    ) -> dict[int, list[int]] | None:
         """See `Planner.offsets_of_key`; not known here: a folder's index of keys is not read."""
-        del topic, key
+        del topic_id, groups, key
         return None
 
     def _topics(self) -> dict[str, Topic]:

@@ -199,35 +199,48 @@ class Administration:
         check_integer("begin_ms", begin_ms)
         check_integer("end_ms", end_ms)
         check_integer("limit", limit, UINT32_MAX)
-        found, _ = await self._by_key(topic, key, begin_ms, end_ms, limit)
+        route = await self.queries.topic(topic)
+        found, _ = await self._by_key(
+            route.id, [group for group, _ in route.parts], key, begin_ms, end_ms, limit
+        )
         return found[: limit or None]
 
     async def every_place_of_key(
-        self, topic: str, key: str, limit: int
+        self, topic_id: bytes, groups: Iterable[str], key: str, limit: int
     ) -> list[tuple[int, int]] | None:
-        """Return queue and offset of each record with a key; None when there may be others."""
-        found, more = await self._by_key(topic, key, 0, 0, limit)
-        return None if more else [(each.queue, each.offset) for each in found]
+        """Return queue and offset of each record with a key that groups hold of a topic.
+
+        None when there may be others.
+        """
+        found, is_whole = await self._by_key(topic_id, groups, key, 0, 0, limit)
+        return [(each.queue, each.offset) for each in found] if is_whole else None
 
     async def _by_key(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int
+        self,
+        topic_id: bytes,
+        groups: Iterable[str],
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
     ) -> tuple[list[FoundRecord], bool]:
-        """Return what each group that holds a part of a topic found, and whether any has more."""
-        route = await self.queries.topic(topic)
+        """Return what each group found, and whether all say that there is no more."""
         request = pb.LookupKeyRequest(
-            queue=pb.QueueRef(topic_id=route.id),
+            queue=pb.QueueRef(topic_id=topic_id),
             key=key.encode(),
             begin_time_ms=begin_ms,
             end_time_ms=end_ms,
             limit=limit,
         )
-        groups = list(dict.fromkeys(group for group, _ in route.parts))
         replies = await asyncio.gather(
-            *(self.cluster.call(calls.LOOKUP_KEY, request, group=group) for group in groups)
+            *(
+                self.cluster.call(calls.LOOKUP_KEY, request, group=group)
+                for group in dict.fromkeys(groups)
+            )
         )
         found = self._found(row for reply in replies for row in reply.records)
         same = [each for each in found if key in each.record.keys]
-        return same, any(reply.more for reply in replies)
+        return same, all(reply.whole for reply in replies)
 
     async def lookup_message(self, message_id: bytes) -> list[FoundRecord]:
         """Return the record with an id, asking every group."""

@@ -152,9 +152,16 @@ class Planner:
         question = Question(tuple(times_ms), group=group)
         return self._runner.run(self._states(topics, question, None))
 
-    def offsets_of_key(self, topic: str, key: str) -> dict[int, list[int]] | None:
-        """Return by queue the offsets of all records with a key; None when they are many."""
-        places = self._runner.run(self._administration.every_place_of_key(topic, key, KEY_PLACES))
+    def offsets_of_key(
+        self, topic_id: bytes, groups: Iterable[str], key: str
+    ) -> dict[int, list[int]] | None:
+        """Return by queue the offsets of all records with a key in a topic's groups.
+
+        None when they are many. `groups` are those of the plan: routes may be from before it.
+        """
+        places = self._runner.run(
+            self._administration.every_place_of_key(topic_id, groups, key, KEY_PLACES)
+        )
         if places is None:
             return None
         found: dict[int, list[int]] = {}

@@ -321,12 +321,16 @@ class PushingReader(LogReader):
 
 def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[Frozen]) -> list[Frozen]:
     """Return what of some ranges is near to the records with a key, if they are few."""
+    groups: dict[bytes, set[str]] = {}
+    for each in queues:
+        groups.setdefault(each.state.topic_id, set()).add(each.state.group)
     found = {
-        topic: planner.offsets_of_key(topic, key) for topic in {each.state.topic for each in queues}
+        topic_id: planner.offsets_of_key(topic_id, sorted(names), key)
+        for topic_id, names in groups.items()
     }
     near: list[Frozen] = []
     for each in queues:
-        by_queue = found[each.state.topic]
+        by_queue = found[each.state.topic_id]
         if by_queue is None:
             near.append(each)
             continue

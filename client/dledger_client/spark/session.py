@@ -32,11 +32,11 @@ def session(
     changed but what `conf` names.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not _is_running() and (home := find_java()):
-        os.environ[JAVA_HOME] = home
     builder = SparkSession.builder
     settings: dict[str, str] = {}
     if not _is_running():
+        if home := find_java():
+            os.environ[JAVA_HOME] = home
         builder = builder.appName(app)
         if master:
             builder = builder.master(master)

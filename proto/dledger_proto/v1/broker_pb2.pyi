@@ -781,20 +781,20 @@ class LookupReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RECORDS_FIELD_NUMBER: _builtins.int
-    MORE_FIELD_NUMBER: _builtins.int
-    more: _builtins.bool
-    """by key: there may be others beyond the limit"""
+    WHOLE_FIELD_NUMBER: _builtins.int
+    whole: _builtins.bool
+    """by key: there are no others; an older member does not say so"""
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundRecord]: ...
     def __init__(
         self,
         *,
         records: _abc.Iterable[Global___FoundRecord] | None = ...,
-        more: _builtins.bool = ...,
+        whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
