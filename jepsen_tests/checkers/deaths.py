@@ -91,7 +91,9 @@ class _Member:
         self._used: set[int] = set()
         """Rows of faults that explain no more."""
         self._examined = [fault.start for fault in hits if fault.name == EXAMINE]
-        self._whole_at = [fault.done for fault in hits if fault.name == EXAMINE and _found(fault)]
+        self._whole_at = [
+            fault.done for fault in hits if fault.name == EXAMINE and _left_none(fault)
+        ]
         """When an examination left nothing of the damage before it."""
         self._found_at = -1
         """When it last found damage that a fault explains; -1: never."""
@@ -160,7 +162,8 @@ def _hit(fault: Fault, node: str, view: View) -> bool:
     return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
 
 
-def _found(fault: Fault) -> bool:
+def _left_none(fault: Fault) -> bool:
+    """Say whether an examination came to its end: the folder is sound, or was repaired."""
     return _EXAMINED.search(fault.targets) is not None
 
 

@@ -85,12 +85,12 @@ def _of_fault(fault: Fault, nodes: Sequence[str]) -> _Away:
 def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) -> bool:
     """Say whether a fault may have taken the data, before, of a member that is in quarantine.
 
-    `wholes` is when members were last known not to be.
+    `wholes` is when each was not: who was wiped, and then whole, is there by its own doing.
     """
     (node,) = away.nodes
     whole = max((t for t in wholes[node] if t < away.start), default=0)
     return any(
-        fault.name.startswith(DAMAGES) or (fault.name.startswith(WIPES) and whole < fault.end)
+        fault.name.startswith(DAMAGES) or (fault.name.startswith(WIPES) and whole <= fault.done)
         for fault in view.faults
         if fault.start < away.start and fault.hits(node, view.header.nodes)
     )

@@ -54,6 +54,8 @@ class Nemesis:
         watching = asyncio.ensure_future(self._watch())
         try:
             await self._carry_out(schedule)
+            if watching.done():
+                watching.result()  # it ends by failing alone, and deaths were missed
         finally:
             watching.cancel()
 
