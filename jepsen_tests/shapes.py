@@ -96,14 +96,18 @@ class What:
     def __init__(self, type_: Any, said: str) -> None:
         self.said = said
         # A class remembers how its fields are converted; of a bare type it is found anew each time.
-        self._holder = None if type_ is None else defstruct("Holder", [("v", type_)])
+        self._holder = (
+            None
+            if type_ is None
+            else defstruct("Holder", [("v", type_)], array_like=True, gc=False)
+        )
 
     def fits(self, value: Any) -> bool:
         """Say whether a value is of it."""
         if self._holder is None:
             return value is None
         try:
-            msgspec.convert({"v": value}, self._holder)
+            msgspec.convert((value,), self._holder)
         except msgspec.ValidationError:
             return False
         return True
@@ -208,8 +212,9 @@ class Shapes:
 
     def wrong(self, row: Row) -> str:
         """Return what is wrong with the next row, empty if nothing is."""
-        if wrong := self.wrong_time(row.t):
-            return wrong
+        if not self._t <= row.t <= T_MAX:
+            return self.wrong_time(row.t)
+        self._t = row.t
         if row.p == NEMESIS:
             return self._wrong_of_nemesis(row)
         if row.p < NEMESIS:
@@ -227,9 +232,10 @@ class Shapes:
             for field, said, asked in (("k", row.k, k), ("node", row.node, node)):
                 if said not in ("", asked):
                     return f"{field} of {row.f} ({row.type}) is {_shown(said)}, it began as {asked}"
-        if row.type != "ok":
-            return _unlike("v", row.v, NOTHING, row)
-        return _unlike("v", row.v, shape.found, row) or self._wrong_of_result(row)
+        allowed = shape.found if row.type == "ok" else NOTHING
+        if not allowed.fits(row.v):
+            return _unlike("v", row.v, allowed, row)
+        return self._wrong_of_result(row) if row.v is not None else ""
 
     def wrong_time(self, t: int) -> str:
         """Return what is wrong with the time of what comes next."""
@@ -283,11 +289,12 @@ class Shapes:
         if (row.node or shape.of_member) and row.node not in self._nodes:
             return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
         if (row.f, row.k) not in self._keys:
-            if wrong := _unlike("k", row.k, shape.k, row):
-                return wrong
+            if not shape.k.fits(row.k):
+                return _unlike("k", row.k, shape.k, row)
             self._keys.add((row.f, row.k))
-        wrong = _unlike("v", row.v, shape.asked, row)
-        return self._wrong_of_values(row) if not wrong and shape.asked is SENT else wrong
+        if not shape.asked.fits(row.v):
+            return _unlike("v", row.v, shape.asked, row)
+        return self._wrong_of_values(row) if shape.asked is SENT else ""
 
     def _wrong_of_nemesis(self, row: Row) -> str:
         if row.f == "phase" and row.k not in PHASES:
@@ -300,15 +307,15 @@ class Shapes:
             return f"k of died is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
         if row.f == STOOD_STILL:
             return self._wrong_of_standstill(row)
-        return _unlike("v", row.v, NOTHING, row)
+        return "" if row.v is None else _unlike("v", row.v, NOTHING, row)
 
     def _wrong_of_standstill(self, row: Row) -> str:
         if row.k not in self._nodes:
             return f"k of {row.f} is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
         if not re.fullmatch(r"\d{1,9}(\.\d{1,3})? s", row.err, re.ASCII):
             return f"err of {row.f} is {_shown(row.err)}, allowed are seconds: 12.345 s"
-        if wrong := _unlike("v", row.v, COMPARED, row):
-            return wrong
+        if not COMPARED.fits(row.v):
+            return _unlike("v", row.v, COMPARED, row)
         strange = next((other for other in row.v["others"] if other not in self._nodes), row.k)
         if strange != row.k or row.k in row.v["others"]:
             others = ", ".join(node for node in self._nodes if node != row.k)
@@ -326,8 +333,6 @@ def wrong_notes(notes: Mapping[str, Any]) -> str:
 
 
 def _unlike(field: str, value: Any, what: What, row: Row) -> str:
-    if what.fits(value):
-        return ""
     return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
 
 

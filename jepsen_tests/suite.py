@@ -42,7 +42,12 @@ SMOKE: Final = (
     Entry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
     Entry("fifo", ("wipe-cut-off", "starve", "next-quorum-wiped"), 40),
     Entry("log", ("ring", "split-vote"), 22, nodes=5),
-    Entry("offsets", ("kill-while-slow", "cut-while-slow", "late-first", "leader-unheard"), 50),
+    Entry(
+        "offsets",
+        ("kill-while-slow", "cut-while-slow", "cut-while-slow-itself", "late-first",
+         "leader-unheard"),
+        55,
+    ),
     Entry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
 )  # fmt: skip
 ROUNDS: Final = 3

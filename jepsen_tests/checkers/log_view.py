@@ -146,6 +146,8 @@ class PlaceLog:
         self.kept_from = NEVER
         """The row from which on something was known to stand where nothing was ever trimmed."""
         self._known: list[int] | None = None
+        self._shown: dict[int, tuple[int, list[str]]] = {}
+        """By means: values at consecutive offsets from one on, as they were read last."""
 
     def trim(self, row: int, offset: int) -> None:
         """Note that from a row on values below an offset may be gone; rows in their order."""
@@ -173,6 +175,20 @@ class PlaceLog:
             self.finally_read.add(start, end)
             self.final_end = max(self.final_end, end)
             self.finally_over = max(self.finally_over, row)
+
+    def was_shown(self, start: int, values: list[str], means: int) -> bool:
+        """Say whether all of a run was taken in before by the same means; remember it, else.
+
+        Every value is read many times, mostly as it was: to look at each again would take longest.
+        """
+        base, shown = self._shown.setdefault(means, (start, []))
+        at = start - base
+        if not 0 <= at <= len(shown) or self.corrupt:
+            return False  # every read of damaged bytes counts
+        if shown[at : at + len(values)] == values:
+            return True
+        shown[at : at + len(values)] = values
+        return False
 
     def known(self) -> list[int]:
         """Return all offsets that hold something, in order."""
@@ -209,11 +225,11 @@ class LogView:
 
     def take_send(self, op: Op) -> None:
         """Take in a send, or another attempt at one."""
-        place, is_ok = self.places[op.k], op.is_ok
+        place, is_ok, known, outcome = self.places[op.k], op.is_ok, self.sent.get, op.outcome
         for index, value in enumerate(op.asked):
-            sent = self.sent.get(value)
+            sent = known(value)
             if sent is None:
-                sent = self.sent[value] = Sent(place, op, index, op.outcome)
+                sent = self.sent[value] = Sent(place, op, index, outcome)
             else:
                 assert place is sent.place, f"{value} was sent to {sent.place.name}, and to {op.k}"
                 _attempted_again(sent, op)
@@ -233,35 +249,38 @@ class LogView:
         """Take in values that were read at consecutive offsets; `means` is POLLED or so."""
         name, start, values = run
         place = self.places[name]
+        if place.was_shown(start, values, means):
+            return
         known = place.spots.get
         for offset, value in enumerate(values, start):  # most of the time of judging is spent here
             spot = known(offset)
-            if spot is None or spot.value != value or not spot.read_row:
-                self._read(place, offset, value, row, means)
+            if spot is None or spot.value != value:
+                if value.startswith(CORRUPT):
+                    place.corrupt.setdefault(offset, row)
+                    self.corrupt.append(Stray(name, offset, value, row, None))
+                    continue
+                spot = self._spot(place, offset, value, row, 0)
+            if not spot.read_row:
+                self._first_read(place, offset, spot, row, means)
             elif spot.seen & means != means:
                 spot.seen |= means
                 if spot.sent is not None:
                     spot.sent.seen |= means
 
-    def _read(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> None:
-        if value.startswith(CORRUPT):
-            place.corrupt.setdefault(offset, row)
-            self.corrupt.append(Stray(place.name, offset, value, row, None))
-            return
-        spot = self._spot(place, offset, value, row, means)
-        first_read = not spot.read_row
-        spot.read_row = spot.read_row or row
-        sent = self.sent.get(value)
+    def _first_read(self, place: PlaceLog, offset: int, spot: Spot, row: int, means: int) -> None:
+        spot.read_row = row
+        spot.seen |= means
+        sent = self.sent.get(spot.value)
         if sent is None or sent.place is not place:
-            if first_read:
-                self.strays.append(Stray(place.name, offset, value, row, sent))
+            self.strays.append(Stray(place.name, offset, spot.value, row, sent))
             return
         spot.sent = sent
         sent.seen |= means
         sent.read_row = sent.read_row or row
         if sent.first < 0 or offset < sent.first:
             sent.first = offset
-        sent.last = max(sent.last, offset)
+        if offset > sent.last:
+            sent.last = offset
 
     def _spot(self, place: PlaceLog, offset: int, value: str, row: int, means: int) -> Spot:
         spot = place.spots.get(offset)

@@ -107,23 +107,28 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
     """
     drains = _drains(view)
     judgement.facts["drains"] = sum(map(len, drains.values()))
-    held = sorted({sent.place.name for sent in view.log.sent.values() if sent.seen & FINAL})
+    held: defaultdict[str, list[str]] = defaultdict(list)
+    for value, sent in view.log.sent.items():
+        if sent.seen & FINAL:
+            held[sent.op.k].append(value)
     undrained = {node for node in view.header.nodes for k in held if node not in drains[k]}
     if undrained and not view.cut_short:
         judgement.unknown(f"not all was drained from {', '.join(sorted(undrained))}")
-    if not drains or view.final_row is None:
+    if view.final_row is None:
         return
-    for value, sent in view.log.sent.items():
-        if not sent.seen & FINAL:
-            continue
-        for drain in drains[sent.op.k].values():
-            if value not in drain.values and _is_demanded(sent, drain, view.final_row):
-                judgement.add(
-                    "lost-on-node",
-                    f"{sent.op.k}: {value} at offset {sent.lowest} is missing on {drain.node}, "
-                    f"whose drain reaches {drain.end}, and was read elsewhere",
-                    (*sent.rows(), drain.op.done),
-                )
+    for k, values in held.items():
+        for drain in drains[k].values():
+            if drain.values.issuperset(values):
+                continue
+            for value in values:
+                sent = view.log.sent[value]
+                if value not in drain.values and _is_demanded(sent, drain, view.final_row):
+                    judgement.add(
+                        "lost-on-node",
+                        f"{k}: {value} at offset {sent.lowest} is missing on {drain.node}, "
+                        f"whose drain reaches {drain.end}, and was read elsewhere",
+                        (*sent.rows(), drain.op.done),
+                    )
 
 
 def _drains(view: View) -> defaultdict[str, dict[str, _Drain]]:

@@ -42,8 +42,6 @@ def key_order(view: View) -> Judgement:
     judgement = Judgement("C12")
     looked_at = 0
     for key, ops in _by(view, lambda op: op.key):
-        if not key:
-            continue
         looked_at += len(ops)
         moved = next((op for op in ops if op.k != ops[0].k), None)
         if moved is not None:
@@ -82,12 +80,14 @@ def _shown(op: Op) -> str:
 
 
 def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]:
-    """Group sends; of several attempts at one the first that was not refused stands for all."""
+    """Group sends that have a name; of several attempts the first not refused stands for all."""
     groups: defaultdict[str, list[Op]] = defaultdict(list)
+    known = view.log.sent
     for op in view.sends:
-        first = view.log.sent[op.asked[0]]
-        if first.op is op and first.outcome is not Kind.FAIL:
-            groups[name(op)].append(op)
+        if called := name(op):
+            first = known[op.asked[0]]
+            if first.op is op and first.outcome is not Kind.FAIL:
+                groups[called].append(op)
     return groups.items()
 
 

@@ -16,12 +16,17 @@ CANDIDATES_SECONDS: Final = 1.6
 """Longer than the longest election timeout: whoever is cut off wants an election by then."""
 
 
+async def _slow(scene: Scene, node: str) -> None:
+    """Let a member's disk be slow for a while."""
+    await slow_one(scene, node, scene.random.choice(SLOW_SECONDS))
+    await asyncio.sleep(scene.random.uniform(0.5, 1.5))
+
+
 async def _slow_follower(scene: Scene) -> tuple[str, str]:
     """Let a follower's disk be slow for a while; return the leader and it."""
     leader = await scene.leader()
     follower = scene.random.choice(scene.running_but(leader))
-    await slow_one(scene, follower, scene.random.choice(SLOW_SECONDS))
-    await asyncio.sleep(scene.random.uniform(0.5, 1.5))
+    await _slow(scene, follower)
     return leader, follower
 
 
@@ -39,6 +44,14 @@ async def cut_while_slow(scene: Scene) -> str:
     leader, follower = await _slow_follower(scene)
     await cut(scene, [leader], [node for node in scene.backend.nodes if node != leader])
     return f"{leader} cut off, {follower} slow"
+
+
+async def cut_while_slow_itself(scene: Scene) -> str:
+    """The leader is cut off before it synced what the others have: it cannot know its fate."""
+    leader = await scene.leader()
+    await _slow(scene, leader)
+    await cut(scene, [leader], [node for node in scene.backend.nodes if node != leader])
+    return f"{leader} cut off, and slow"
 
 
 async def power_cut_but_one(scene: Scene) -> str:
@@ -83,6 +96,8 @@ FAULTS: Final = (
           kill_while_slow, is_borne=False),
     Fault("cut-while-slow", "the leader cut off, a follower's syncs slow", ["network", "syncs"],
           cut_while_slow, is_borne=False),
+    Fault("cut-while-slow-itself", "the leader cut off, its own syncs slow",
+          ["network", "syncs"], cut_while_slow_itself, is_borne=False),
     Fault("power-cut-but-one", "all but one lose unsynced writes", ["disks", "processes"],
           power_cut_but_one, (1.0, 3.0), is_borne=False),
     Fault("split-vote", "two candidates, as many votes each", ["network"], split_vote, (1.0, 3.0),

@@ -20,10 +20,10 @@ def test_long_histories_are_judged_in_time() -> None:
 
 
 def test_what_is_too_slow_or_too_large_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = bench_checkers.Measured(10, 20, 1.0, "valid", 1.0, 11.0, 2.0, 100.0, [])
-    large = slow._replace(judged_seconds=2.0, peak_mib=PEAK_MIB_MAX + 1)
+    slow = bench_checkers.Measured(10, 20, 1.0, "valid", 1.0, 11.0, 2.0, [0.09], 100.0, [])
+    large = slow._replace(ratios=[0.5], peak_mib=PEAK_MIB_MAX + 1)
     assert not slow.is_enough
     assert not large.is_enough
-    assert slow._replace(judged_seconds=9.0).is_enough
-    assert not slow._replace(judged_seconds=9.0, verdict="invalid").is_enough
-    assert "speed of parsing 0.09 (at least 0.1)" in slow.describe()
+    assert slow._replace(ratios=[0.09, 0.2, 0.1]).is_enough  # the median counts
+    assert not slow._replace(ratios=[0.2], verdict="invalid").is_enough
+    assert "speed of parsing 0.090 (at least 0.1), by rounds 0.090" in slow.describe()
