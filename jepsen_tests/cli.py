@@ -139,7 +139,9 @@ def run(
         wanted = Wanted(
             folder, nodes or 3, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip
-        history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
+        made = BACKENDS[backend](wanted)
+        _check_possible(names, made)
+        history = uvloop.run(_watched(plan, made, console))
     except asyncio.CancelledError:
         console.print("ended at once: the history is not complete")
         raise typer.Exit(EXIT_FAILED) from None
@@ -164,6 +166,18 @@ def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: obje
     for option, value in of_own.items():
         if value and backend != OwnBackend.name:
             raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")
+
+
+def _check_possible(names: Collection[str], backend: Backend) -> None:
+    """Refuse faults of which the backend can do none; one that can is enough, others are told."""
+    reasons: dict[str, str] = {}
+    for name in names:
+        lacking = [handle for handle in FAULTS[name].handles if handle in backend.missing]
+        if not lacking:
+            return
+        reasons[name] = f"{name} ({lacking[0]}: {backend.missing[lacking[0]]})"
+    if reasons:
+        raise BadRequest(f"backend {backend.name} cannot do {', '.join(reasons.values())}")
 
 
 async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | None:

@@ -36,6 +36,8 @@ REELECTED: Final = (*REPLACED, "two-leaders", "other-leader")
 """Two lead in one term, with what comes of it."""
 ENDED: Final = ("died", "not-converged")
 """A member ends rather than do what the bug asks of it (I7: what is committed is never cut off)."""
+SHUT: Final = ("not-live", "shut-out")
+"""Whoever has data refuses a member that forgot its own: the group never gets a leader again."""
 ABSENT: Final = ("lost", "lost-write", "unseen", "un-read", "gap")
 """Anomalies that name what is missing, not the read which should have had it."""
 TRIALS: Final = (
@@ -133,10 +135,19 @@ TRIALS: Final = (
         "bit-flips,kill",
         (*REPLACED, "corrupt", "not-converged"),
         60,
+        "whoever is sent them checks them, too: the damage only stays with the leader",
     ),
-    Trial("no-quarantine", "log", "next-quorum-wiped", REPLACED, 40),
-    Trial("quarantine-ends-with-a-majority", "log", "next-quorum-wiped", REPLACED, 40),
-    Trial("double-vote", "log", "heal-at-timeout,pause-leaders,kill-leader", REELECTED, 60),
+    Trial("no-quarantine", "log", "next-quorum-wiped", (*REPLACED, *SHUT), 40),
+    Trial(
+        "quarantine-ends-with-a-majority",
+        "log",
+        "next-quorum-wiped",
+        REPLACED,
+        40,
+        "a leader confirms by two others that its log is whole: the one of them that has not heard "
+        "of the new life must lead next, and count an answer of the old one",
+    ),
+    Trial("double-vote", "log", "split-vote,slow-sync", REELECTED, 60),
     Trial("vote-forgotten-at-restart", "log", "crash-loop,kill-all", REELECTED, 60),
     Trial("trim-above-the-slowest", "retention", "pause,isolate", (*REPLACED, "not-converged"), 60),
 )

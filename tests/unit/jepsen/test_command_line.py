@@ -40,11 +40,22 @@ from jepsen_tests.suite import Entry
         (["--sed", "1"], "--sed"),
         (["--backend", "compose", "--mutant", "dedup-off"], "ordinary brokers without it"),
         (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
+        (
+            ["--backend", "compose", "--nemesis", "clock,bit-flips"],
+            "backend compose cannot do clock (clocks: the members are ordinary containers",
+        ),
+        (["--backend", "own", "--bootstrap", "h:1"], "kill (processes: --commands has no kill"),
         (["--bootstrap", "h:1"], "--bootstrap h:1: only of backend own"),
         (["--backend", "own"], "backend own needs --bootstrap"),
-        (["--backend", "own", "--bootstrap", "nonsense"], "--bootstrap nonsense: "),
+        (
+            ["--backend", "own", "--bootstrap", "nonsense", "--nemesis", "transfer"],
+            "--bootstrap nonsense: ",
+        ),
         (["--backend", "own", "--bootstrap", "h:1", "--nodes", "5"], "--nodes 5: of backend own"),
-        (["--backend", "own", "--bootstrap", "127.0.0.1:1"], "no routes from 127.0.0.1:1"),
+        (
+            ["--backend", "own", "--bootstrap", "127.0.0.1:1", "--nemesis", "transfer"],
+            "no routes from 127.0.0.1:1",
+        ),
         (["--backend", "own", "--bootstrap", "h:1", "--commands", "none"], "--commands none: "),
     ],
 )
