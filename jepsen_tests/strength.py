@@ -118,9 +118,17 @@ TRIALS: Final = (
     ),
     Trial("offset-commit-lost", "offsets", "kill-leader", ("not-linearizable",)),
     Trial("offset-goes-back", "offsets", "kill-leader", ("not-linearizable",)),
-    Trial("unknown-told-as-failed", "log", "cut-while-slow-itself", ("aborted-read",), 60),
+    Trial(
+        "unknown-told-as-failed",
+        "log",
+        "cut-while-slow-itself",
+        ("aborted-read",),
+        60,
+        "a member tells it two seconds after it lost the others: who asked has repeated it "
+        "elsewhere by then, with its sequence, and knows",
+    ),
     Trial("append-forgets-the-frozen-rows", "log", "kill", (*REPLACED, "gap"), 20),
-    Trial("incomplete-candidate-elected", "log", "late-first", REPLACED, 60),
+    Trial("incomplete-candidate-elected", "log", "late-first", (*REPLACED, *ENDED), 60),
     Trial(
         "proposals-never-settled",
         "log",
@@ -147,7 +155,28 @@ TRIALS: Final = (
         "a leader confirms by two others that its log is whole: the one of them that has not heard "
         "of the new life must lead next, and count an answer of the old one",
     ),
-    Trial("double-vote", "log", "split-vote,slow-sync", REELECTED, 60),
-    Trial("vote-forgotten-at-restart", "log", "crash-loop,kill-all", REELECTED, 60),
-    Trial("trim-above-the-slowest", "retention", "pause,isolate", (*REPLACED, "not-converged"), 60),
+    Trial(
+        "double-vote",
+        "log",
+        "split-vote,slow-sync",
+        REELECTED,
+        60,
+        "two must ask within the milliseconds in which neither has heard of the other",
+    ),
+    Trial(
+        "vote-forgotten-at-restart",
+        "log",
+        "crash-loop,kill-all",
+        REELECTED,
+        60,
+        "a member must vote, die, start and be asked again within one election",
+    ),
+    Trial(
+        "trim-above-the-slowest",
+        "retention",
+        "pause,isolate",
+        (*REPLACED, "not-converged"),
+        60,
+        "a head goes by whole segments, and a late member is back before one is full",
+    ),
 )
