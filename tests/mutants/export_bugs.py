@@ -244,4 +244,16 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{SCRIPTS}.test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction"],
     ),
+    Mutant(
+        "export-believes-any-digit",
+        "plans and manifests are not held against their sums",
+        [Edit(f"{EXPORT}.records:_said", "if crc != crc32c(_text(fields_of)):", "if False:")],
+        [f"{SCRIPTS}.test_an_end_that_is_not_what_was_written_is_believed_by_nobody"],
+    ),
+    Mutant(
+        "export-mixes-versions",
+        "a version need not begin where the one before ends",
+        [Edit(f"{EXPORT}.history:load", "_check_goes_on(before, manifest)", "pass")],
+        [f"{SCRIPTS}.test_versions_of_two_exports_are_not_mixed"],
+    ),
 )

@@ -27,7 +27,7 @@ from dledger_client.export import (
 from dledger_client.export import run as protocol
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import Gap, Identity
+from dledger_client.export.records import Gap, Identity, manifest_name
 from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Disk, Storage
 from dledger_client.export.task import Made, Work
@@ -451,3 +451,24 @@ def test_a_queue_that_came_later_is_wanted_from_its_first_record() -> None:
         assert outcome.manifest.gaps == (Gap(1, 0, 4),)
         assert dict(outcome.manifest.start) == {0: 10, 1: 0}
         assert upkeep.verify(Storage(root)).problems == ()
+
+
+def test_an_end_that_is_not_what_was_written_is_believed_by_nobody() -> None:
+    """A digit of it lost or repeated records in silence, if it were."""
+    with folder() as root:
+        run(root, FakeLog({0: 25}))
+        path = Storage(root).path(manifest_name(0))
+        path.write_text(path.read_text().replace('"0": 25', '"0": 27'))
+        refused(lambda: run(root, FakeLog({0: 40})), ExportCode.DAMAGED)
+        refused(lambda: read_export(root), ExportCode.DAMAGED)
+
+
+def test_versions_of_two_exports_are_not_mixed() -> None:
+    """A manifest that was copied from another folder, whole in itself."""
+    with folder() as root, folder() as other:
+        for each, first in ((root, 25), (other, 20)):
+            run(each, FakeLog({0: first}))
+            run(each, FakeLog({0: 40}))
+        name = manifest_name(1)
+        Storage(root).path(name).write_bytes(Storage(other).path(name).read_bytes())
+        refused(lambda: read_export(root), ExportCode.DAMAGED)

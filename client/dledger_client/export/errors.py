@@ -18,6 +18,8 @@ class ExportCode(enum.StrEnum):
     """The folder was begun with another layout."""
     NEWER_FORMAT = "NEWER_FORMAT"
     """A later program wrote it."""
+    OLDER_FORMAT = "OLDER_FORMAT"
+    """A program from before the first release wrote it."""
     DAMAGED = "DAMAGED"
     """A file contradicts itself or what a manifest says of it."""
     DATA_LOSS = "DATA_LOSS"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Layout
 from dledger_client.export.records import (
+    EXPORT,
     NUMBER_DIGITS,
     FileEntry,
     Identity,
@@ -19,6 +20,7 @@ from dledger_client.export.records import (
     load_plan,
     manifest_name,
     plan_name,
+    untiled,
 )
 from dledger_client.export.storage import Storage
 
@@ -104,9 +106,28 @@ def load(storage: Storage, number: int | None = None) -> Version:
         )
     manifests = tuple(manifest_of(storage, each) for each in range(wanted + 1))
     version = Version(manifests[-1], manifests=manifests)
-    for manifest in manifests:
+    for before, manifest in zip((None, *manifests), manifests, strict=False):
+        _check_goes_on(before, manifest)
         _apply(version, manifest)
     return version
+
+
+def _check_goes_on(before: Manifest | None, manifest: Manifest) -> None:
+    """Raise DAMAGED unless a version begins where the one before ends, and is whole."""
+    name = manifest_name(manifest.number)
+    for queue, offset in position_of(before).items():
+        if manifest.start.get(queue) != offset:
+            raise damaged(
+                name,
+                f"begins queue {queue} at {manifest.start.get(queue)}, the version before ends at "
+                f"{offset}",
+            )
+    if manifest.start.keys() != manifest.end.keys():
+        raise damaged(name, "start and end name other queues")
+    if manifest.kind == EXPORT:
+        wanted = [(queue, manifest.start[queue], end) for queue, end in manifest.end.items()]
+        if wrong := untiled(wanted, manifest.added, manifest.gaps):
+            raise damaged(name, wrong)
 
 
 def _apply(version: Version, manifest: Manifest) -> None:

@@ -21,7 +21,7 @@ from dledger_client.arrow import schema_of
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Piece, name_of
-from dledger_client.export.records import FileEntry, Identity, known, newer
+from dledger_client.export.records import FileEntry, Identity, known, other_format
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -196,7 +196,7 @@ def read_footer(path: Path) -> Footer:
         found = pq.read_metadata(path).metadata or {}
         said = json.loads(found[FOOTER.encode()])
         if said["schema"] > SCHEMA_VERSION:
-            raise newer(f"{path} has schema", said["schema"], SCHEMA_VERSION)
+            raise other_format(f"{path} has schema", said["schema"], SCHEMA_VERSION)
         said["columns"] = tuple(said["columns"])
         return known(Footer, said)
     except DAMAGE as error:
@@ -266,12 +266,8 @@ def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator
         raise damaged(entry.path, f"its rows sum to {crc:08x}, the manifest says {entry.crc:08x}")
 
 
-def check_written(path: Path, entry: FileEntry, columns: Sequence[str]) -> None:
-    """Raise DAMAGED unless a file is what its writer wrote: by its bytes where they were summed."""
-    if entry.file_crc is None:
-        for _ in read_entry(path, entry, columns):
-            pass
-        return
+def check_written(path: Path, entry: FileEntry) -> None:
+    """Raise DAMAGED unless a file has the bytes that its writer wrote."""
     try:
         written = size_and_sum(path)
     except FileNotFoundError:

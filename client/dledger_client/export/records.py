@@ -1,21 +1,32 @@
 """What plans and manifests say, and their JSON. Pure.
 
-Owns: the fields, what makes a file of ours one of ours, the format number and what is refused.
-A reader takes unknown fields of its own format; a higher format number it refuses.
+Owns: the fields, what makes a file of ours one of ours, format number and sum, what is refused.
+A reader takes unknown fields of its own format; another format number it refuses.
+
+```
+{"format": 2, "crc": CRC-32C of this JSON without the field, "number": 0, "kind": "export", ...}
+```
+
+These files alone say what is exported: a digit that is not what was written would lose or repeat
+rows. So each is summed, and the types and limits of its values are checked as well.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_origin
 
+from crc32c import crc32c
+
+from dledger_client.arrow.schema import COLUMNS, unknown
 from dledger_client.export.errors import ExportCode, ExportError, damaged
-from dledger_client.export.layout import Layout, Piece
+from dledger_client.export.layout import FILE_NAME, Layout, Piece, name_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1 was that of programs before the first release, which did not sum them."""
 EXPORT: Final = "export"
 COMPACT: Final = "compact"
 NUMBER_DIGITS: Final = 10
@@ -58,9 +69,9 @@ class FileEntry:
     time_min_ms: int
     """Store time, ms since 1970."""
     time_max_ms: int
-    file_crc: int | None = None
+    file_crc: int
     """CRC-32C of the file's bytes, which are more than its rows: statistics and indexes, that
-    readers go by. None: written by a version that did not sum them."""
+    readers go by."""
 
     @property
     def piece(self) -> Piece:
@@ -132,7 +143,16 @@ def manifest_name(number: int) -> str:
 
 def dump(record: Plan | Manifest) -> bytes:
     """Return the JSON of a plan or a manifest: sorted, so equal records are equal bytes."""
-    said = {"format": FORMAT, **asdict(record)}
+    return summed({"format": FORMAT, **asdict(record)})
+
+
+def summed(said: Mapping[str, Any]) -> bytes:
+    """Return the JSON of fields, with their sum."""
+    plain = json.loads(json.dumps(said))  # JSON's keys are text, and are sorted as text
+    return _text({**plain, "crc": crc32c(_text(plain))})
+
+
+def _text(said: Mapping[str, Any]) -> bytes:
     return (json.dumps(said, sort_keys=True, indent=1) + "\n").encode()
 
 
@@ -140,17 +160,17 @@ def load_plan(name: str, data: bytes) -> Plan:
     """Return a plan; ExportError NEWER_FORMAT or DAMAGED."""
     said = _said(name, data)
     try:
+        common = _common(said)
+        topic = common["identity"].topic
         merges = tuple(
             Merge(
-                known(Piece, each["piece"]),
-                tuple(known(FileEntry, file) for file in each["inputs"]),
+                _piece(topic, each["piece"]),
+                tuple(_file(topic, file) for file in each["inputs"]),
             )
             for each in said["merges"]
         )
         return Plan(
-            pieces=tuple(known(Piece, each) for each in said["pieces"]),
-            merges=merges,
-            **_common(said),
+            pieces=tuple(_piece(topic, each) for each in said["pieces"]), merges=merges, **common
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(name, f"no plan of ours: {type(error).__name__} {error}") from error
@@ -160,85 +180,134 @@ def load_manifest(name: str, data: bytes) -> Manifest:
     """Return a manifest; ExportError NEWER_FORMAT or DAMAGED."""
     said = _said(name, data)
     try:
+        common = _common(said)
+        topic = common["identity"].topic
         return Manifest(
-            added=tuple(known(FileEntry, each) for each in said["added"]),
-            removed=tuple(said["removed"]),
-            writer=said["writer"],
-            time_ms=int(said["time_ms"]),
-            **_common(said),
+            added=tuple(_file(topic, each) for each in said["added"]),
+            removed=tuple(_typed("removed", str, each) for each in said["removed"]),
+            writer=_typed("writer", str, said["writer"]),
+            time_ms=_typed("time_ms", int, said["time_ms"]),
+            **common,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(name, f"no manifest of ours: {type(error).__name__} {error}") from error
 
 
 def known(kind: type[Value], said: Mapping[str, Any]) -> Value:
-    """Return a value of the fields that this program knows; TypeError when it lacks one."""
-    names = {each.name for each in fields(kind)}
-    return kind(**{name: value for name, value in said.items() if name in names})
+    """Return a value of the fields that this program knows; TypeError for lacking, other types."""
+    return kind(**{
+        each.name: _typed(each.name, cast("type[Any]", get_origin(each.type) or each.type),
+                          said[each.name])
+        for each in fields(kind) if each.name in said
+    })  # fmt: skip
 
 
-def newer(what: str, version: object, mine: int) -> ExportError:
-    """Return the error for what a later program wrote."""
+def _typed(name: str, kind: type[Any], value: object) -> Any:
+    """Return a value of a JSON field; TypeError for one of another type."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} is {value!r}, must be of type {kind.__name__}")
+    return value
+
+
+def _piece(topic: str, said: Mapping[str, Any]) -> Piece:
+    """Return a range; ValueError for one that is none: names of files are made of it."""
+    piece = known(Piece, said)
+    if not (0 <= piece.start < piece.end and FILE_NAME.fullmatch(name_of(topic, piece))):
+        raise ValueError(f"{piece.describe()} of {piece.date!r} in topic {topic!r} is no range")
+    return piece
+
+
+def _file(topic: str, said: Mapping[str, Any]) -> FileEntry:
+    """Return a file; ValueError for a name that is not that of its range: it may lie anywhere."""
+    entry = known(FileEntry, said)
+    wanted = name_of(topic, _piece(topic, asdict(entry.piece)))
+    if entry.path != wanted:
+        raise ValueError(f"path is {entry.path!r}, must be {wanted!r}")
+    return entry
+
+
+def other_format(what: str, version: int, mine: int) -> ExportError:
+    """Return the error for what a later program wrote, or one from before the first release."""
+    is_newer = version > mine
     return ExportError(
-        ExportCode.NEWER_FORMAT,
+        ExportCode.NEWER_FORMAT if is_newer else ExportCode.OLDER_FORMAT,
         f"{what} {version}, this program knows {mine}",
-        "use the version of dledger that wrote it, or a later one",
+        "use the version of dledger that wrote it, or a later one"
+        if is_newer
+        else "it was written before the first release: export into a new folder",
     )
 
 
 def _said(name: str, data: bytes) -> dict[str, Any]:
     try:
         said = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(name, f"no JSON: {error}") from error
     version = cast("dict[str, object]", said).get("format") if isinstance(said, dict) else None
     if not isinstance(version, int):
         raise damaged(name, "has no format number")
-    if version > FORMAT:
-        raise newer(f"{name} has format", version, FORMAT)
-    return cast("dict[str, Any]", said)
+    if version != FORMAT:
+        raise other_format(f"{name} has format", version, FORMAT)
+    fields_of = cast("dict[str, Any]", said)
+    crc = fields_of.pop("crc", None)
+    if crc != crc32c(_text(fields_of)):
+        raise damaged(name, "does not match its own sum: it was damaged, or edited")
+    return fields_of
 
 
 def _common(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "number": int(said["number"]),
+        "number": _typed("number", int, said["number"]),
         "kind": {EXPORT: EXPORT, COMPACT: COMPACT}[said["kind"]],
         "identity": known(Identity, said["identity"]),
         "layout": Layout(said["layout"]),
-        "columns": tuple(said["columns"]),
+        "columns": tuple(_column(each) for each in said["columns"]),
         "start": _by_queue(said["start"]),
         "end": _by_queue(said["end"]),
         "gaps": tuple(known(Gap, each) for each in said["gaps"]),
-        "absent": tuple(said.get("absent", ())),
+        "absent": tuple(_typed("absent", int, each) for each in said.get("absent", ())),
     }
 
 
+def _column(name: str) -> str:
+    if name not in COLUMNS:
+        raise ValueError(f"columns: {unknown(name, COLUMNS)}")
+    return name
+
+
 def _by_queue(offsets: Mapping[str, int]) -> dict[int, int]:
-    return {int(queue): int(offset) for queue, offset in offsets.items()}
+    return {int(queue): _typed(queue, int, offset) for queue, offset in offsets.items()}
+
+
+Span = tuple[int, int, int]
+"""Queue, first offset, one above the last."""
 
 
 def check_tiles(plan: Plan, files: Sequence[FileEntry], gaps: Sequence[Gap]) -> None:
     """Raise CONFLICT unless files and gaps are exactly the plan's ranges, each offset once."""
-    spans = [(each.queue, each.start, each.end) for each in files]
-    spans = sorted(spans + [(each.queue, each.start, each.end) for each in gaps])
     wanted = (
         [(each.piece.queue, each.piece.start, each.piece.end) for each in plan.merges]
         if plan.kind == COMPACT
         else [(queue, plan.start[queue], end) for queue, end in plan.end.items()]
     )
-    for queue, start, end in sorted(wanted):
-        at = start
-        while at < end and spans and spans[0][:2] == (queue, at):
-            at = spans.pop(0)[2]
-        if at != end:
-            raise ExportError(
-                ExportCode.CONFLICT,
-                f"plan {plan.number}: queue {queue} is made up to offset {at}, planned to {end}",
-                "this is a bug of ours; nothing was published",
-            )
-    if spans:
+    if wrong := untiled(wanted, files, gaps):
         raise ExportError(
             ExportCode.CONFLICT,
-            f"plan {plan.number}: range {spans[0]} was made and not planned",
+            f"plan {plan.number}: {wrong}",
             "this is a bug of ours; nothing was published",
         )
+
+
+def untiled(wanted: Sequence[Span], files: Sequence[FileEntry], gaps: Sequence[Gap]) -> str:
+    """Say where files and gaps are not exactly the spans that are wanted; empty: they are."""
+    spans = [(each.queue, each.start, each.end) for each in files]
+    spans = sorted(spans + [(each.queue, each.start, each.end) for each in gaps])
+    at_span = 0
+    for queue, start, end in sorted(wanted):
+        at = start
+        while at < end and at_span < len(spans) and spans[at_span][:2] == (queue, at):
+            at = spans[at_span][2]
+            at_span += 1
+        if at != end:
+            return f"queue {queue} is made up to offset {at}, planned to {end}"
+    return "" if at_span == len(spans) else f"range {spans[at_span]} was made and not planned"

@@ -41,7 +41,7 @@ def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Ou
         # A plan that is there has to be finished before anything else is: exports would wait for a
         # file that nobody can read.
         for entry in (entry for merge in plan.merges for entry in merge.inputs):
-            check_written(storage.path(entry.path), entry, plan.columns)
+            check_written(storage.path(entry.path), entry)
         if not storage.put_if_absent(plan_name(number), dump(plan)):
             plan = history.open_plan(storage, number)
             assert plan is not None, "a plan is never deleted"
@@ -124,7 +124,7 @@ def _check_entry(storage: Storage, last: Manifest, entry: FileEntry) -> None:
         raise damaged(entry.path, "is not whole, or its rows do not sum to what its footer says")
     if replace(found, file_crc=entry.file_crc) != entry:
         raise damaged(entry.path, "is whole, and not what the manifest names")
-    if entry.file_crc not in (None, found.file_crc):
+    if entry.file_crc != found.file_crc:
         raise damaged(
             entry.path, "its rows are whole, statistics or indexes are not: others may misread it"
         )

@@ -24,7 +24,17 @@ from dledger_client.export import (
     read_export,
     upkeep,
 )
-from dledger_client.export.records import dump, manifest_name, plan_name
+from dledger_client.export.layout import FILE_NAME, name_of
+from dledger_client.export.records import (
+    Manifest,
+    Plan,
+    dump,
+    load_manifest,
+    load_plan,
+    manifest_name,
+    plan_name,
+    summed,
+)
 from dledger_client.export.run import plan_only
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
@@ -71,18 +81,89 @@ def test_a_file_that_others_may_misread_is_found(tmp_path: Path) -> None:
     assert upkeep.verify(storage).problems == ()
 
 
-def test_files_that_were_not_summed_are_believed_by_their_rows(tmp_path: Path) -> None:
-    """A manifest of an earlier version says nothing of a file's bytes."""
-    storage, log = storage_in(tmp_path), FakeLog({0: 25})
+@pytest.mark.parametrize("name", [manifest_name(0), plan_name(0)])
+def test_no_other_digit_is_believed(tmp_path: Path, name: str) -> None:
+    """An end, a date, a path: any of them would lose rows, or repeat them, in silence."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 25, 1: 7})
     run(storage, log)
+    path = storage.path(name)
+    whole = path.read_text()
+    digits = [at for at, character in enumerate(whole) if character.isdigit()]
+    for at in digits:
+        path.write_text(whole[:at] + str((int(whole[at]) + 1) % 10) + whole[at + 1 :])
+        with pytest.raises(ExportError, match=r"DAMAGED|NEWER_FORMAT"):
+            _load(name, path.read_bytes())
+    assert len(digits) > 50
+
+
+def _load(name: str, data: bytes) -> Plan | Manifest:
+    return load_plan(name, data) if "plans" in name else load_manifest(name, data)
+
+
+def _names(record: Plan | Manifest) -> list[str]:
+    """Return all files that somebody may write, or read, by a record."""
+    if isinstance(record, Manifest):
+        return [each.path for each in record.added]
+    pieces = [*record.pieces, *(each.piece for each in record.merges)]
+    inputs = [each.path for merge in record.merges for each in merge.inputs]
+    return [*(name_of(record.identity.topic, each) for each in pieces), *inputs]
+
+
+WRONG: Sequence[Any] = (None, True, -1, 1.5, "", "../../x", [], [1], {}, {"x": "y"}, "\ud800")
+
+
+def _changed(value: Any) -> Iterator[Any]:
+    """Yield a JSON value with one thing in it changed, or gone, at any depth."""
+    if isinstance(value, dict):
+        for name in value:
+            yield {key: each for key, each in value.items() if key != name}
+            yield from ({**value, name: other} for other in _changed(value[name]))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in _changed(each))
+    yield from (other for other in WRONG if other != value)
+
+
+@pytest.mark.parametrize("name", [manifest_name(1), plan_name(1), plan_name(2)])
+def test_whoever_sums_nonsense_is_told_what_it_is(tmp_path: Path, name: str) -> None:
+    """No library's error comes through, and no name leads out of the folder.
+
+    Version 2 is a compaction.
+    """
+    storage, log = storage_in(tmp_path), FakeLog({0: 25, 1: 7})
+    run(storage, log)
+    log.ends = {0: 40, 1: 7}
+    run(storage, log)
+    upkeep.compact(storage, HereEngine(), 1 << 30, now)
+    whole = storage.path(name).read_bytes()
+    said = json.loads(whole)
+    del said["crc"]
+    assert summed(said) == whole
+    tried, codes = 0, set[ExportCode]()
+    for each in _changed(said):
+        tried += 1
+        if not isinstance(each, dict):
+            continue
+        try:
+            record = _load(name, summed(each))
+        except ExportError as error:
+            codes.add(error.code)
+        else:
+            assert all(map(FILE_NAME.fullmatch, _names(record))), each
+    assert codes == {ExportCode.DAMAGED, ExportCode.OLDER_FORMAT}
+    assert tried > 100
+
+
+def test_a_version_names_all_that_lies_between_its_ends(tmp_path: Path) -> None:
+    """A file that is left out, by whatever bug of a writer, is no smaller export."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 100}))
     path = storage.path(manifest_name(0))
-    said = json.loads(path.read_text())
-    for entry in said["added"]:
-        del entry["file_crc"]
-    path.write_text(json.dumps(said))
-    assert upkeep.verify(storage, log).problems == ()
-    assert upkeep.compact(storage, HereEngine(), 1 << 30, now).manifest is not None
-    assert upkeep.verify(storage, log).problems == ()
+    said = json.loads(path.read_bytes())
+    del said["crc"], said["added"][1]
+    path.write_bytes(summed(said))
+    with pytest.raises(ExportError, match=r"DAMAGED.*queue 0 is made up to offset"):
+        read_export(storage.root)
 
 
 def _with_more(value: Any) -> Any:
@@ -103,7 +184,9 @@ def test_fields_of_a_later_program_are_passed_over(tmp_path: Path) -> None:
     storage.put_if_absent(plan_name(1), dump(plan))
     for name in (manifest_name(0), plan_name(1)):
         path = storage.path(name)
-        path.write_text(json.dumps(_with_more(json.loads(path.read_text()))))
+        said = json.loads(path.read_text())
+        del said["crc"]
+        path.write_bytes(summed(_with_more(said)))
     outcome = run(storage, log)
     assert outcome.plan == plan
     assert read_export(storage.root).rows == 25

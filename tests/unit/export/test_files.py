@@ -266,7 +266,9 @@ def test_a_newer_format_is_refused_and_a_damaged_record_named(tmp_path: Path) ->
     path = storage.path(manifest_name(0))
     good = path.read_text()
     for text, code in (
-        (good.replace('"format": 1', '"format": 2'), ExportCode.NEWER_FORMAT),
+        (good.replace('"format": 2', '"format": 3'), ExportCode.NEWER_FORMAT),
+        (good.replace('"format": 2', '"format": 1'), ExportCode.OLDER_FORMAT),
+        ("[" * 100_000, ExportCode.DAMAGED),
         (good[: len(good) // 2], ExportCode.DAMAGED),
         (good.replace('"number": 0', '"number": 3'), ExportCode.DAMAGED),
         ("[]", ExportCode.DAMAGED),
