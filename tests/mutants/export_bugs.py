@@ -194,6 +194,18 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         [f"{HOLDS}.test_a_failed_run_keeps_its_hold"],
     ),
     Mutant(
+        "export-holds-by-one-name",
+        "two exporters of one folder have one hold, and who is done ends it",
+        [Edit(f"{EXPORT}.holder:Holder._locked", "fcntl.LOCK_EX", "fcntl.LOCK_SH")],
+        [f"{HOLDS}.test_two_at_once_end_their_own_hold"],
+    ),
+    Mutant(
+        "export-holds-by-a-name-for-each-start",
+        "an exporter that is restarted in a loop uses up the holds of its queues",
+        [Edit(f"{EXPORT}.holder:Holder.__init__", "self._taken(storage) or ", "")],
+        [f"{HOLDS}.test_who_is_restarted_in_a_loop_has_one_hold"],
+    ),
+    Mutant(
         "export-holds-no-queue-that-waits",
         "only the queue that is read is held on: the others end when their time is over",
         [

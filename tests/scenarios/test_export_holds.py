@@ -13,6 +13,7 @@ from unittest.mock import patch
 from dledger_client.export import ExportCode, cluster_source
 from dledger_client.export import run as protocol
 from dledger_client.export.cluster_source import HOLD_MS, ClusterSource
+from dledger_client.export.holder import HOLDERS, Holder
 from dledger_client.export.layout import Piece
 from dledger_client.export.records import Identity
 from dledger_client.export.source import FreezeRequest
@@ -151,3 +152,46 @@ def test_a_refused_run_keeps_no_hold() -> None:
 
         refused(run_again, ExportCode.DATA_LOSS)
         assert planner.holds == {(TOPIC, 0): []}
+
+
+def test_who_is_restarted_in_a_loop_has_one_hold() -> None:
+    """A queue has 64 at most, and each lasts for minutes: others would be refused theirs."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        for _ in range(5):
+            with suppress(Died), source_of(planner, root) as source:
+                protocol.export_once(storage, source, DyingEngine(), OPTIONS, now)
+        # The first had no export yet to leave a name in.
+        assert len({held.owner for held in planner.holds[TOPIC, 0]}) == 2
+
+
+def test_two_at_once_end_their_own_hold() -> None:
+    """Who is done lets go of nothing that the other one reads."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        protocol.export_once(storage, FakeLog({0: 2}), HereEngine(), OPTIONS, now)
+        with source_of(planner, root) as source:
+            source.freeze(REQUEST)
+            with source_of(planner, root) as rival:
+                rival.freeze(REQUEST)
+                assert len({held.owner for held in planner.holds[TOPIC, 0]}) == 2
+            assert len(planner.holds[TOPIC, 0]) == 1
+            assert source.ranges().holds[0] in planner.holds[TOPIC, 0]
+
+
+def test_a_name_that_is_none_is_passed_over() -> None:
+    """Whatever lies there, and a folder that cannot be written to: the name is drawn."""
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        storage.put_if_absent(f"{HOLDERS}/0", b"nonsense")
+        first = Holder(storage)
+        assert storage.names(HOLDERS) == ["0", "1"]
+        first.close()
+        again = Holder(storage)
+        assert again.name == first.name
+        again.close()
+        storage.delete(f"{HOLDERS}/1")
+        storage.path(f"{HOLDERS}/1").mkdir()
+        assert Holder(storage).name != first.name

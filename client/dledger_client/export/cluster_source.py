@@ -4,9 +4,7 @@ Everything else is `dledger_client.reading`: bounds that a quorum confirms, and 
 from one member after the other.
 """
 
-import hashlib
 import logging
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_client.export import history
 from dledger_client.export.errors import ExportError
+from dledger_client.export.holder import Holder
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen
@@ -62,14 +61,12 @@ class ClusterSource:
         config: ConnectionConfig | None = None,
         read_from: str = "follower",
     ) -> None:
-        """`root` is the export's folder; its hold is named for it."""
+        """`root` is the export's folder; names of holds lie in it (`holder.py`)."""
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
         self._read_from = read_from
         self._storage = Storage(root)
-        digest = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:16]
-        # One for each exporter: who is done ends its own, and nobody else's.
-        self._hold = HoldRequest(f"export-{digest}-{os.urandom(4).hex()}", HOLD_MS)
+        self._holder: Holder | None = None
         self._planner = Planner(self._bootstrap, self._config)
         # A plan takes as long as it takes, and --watch may look but once an hour.
         self._keeper = Keeper(self._planner.renew, HOLD_MS)
@@ -78,6 +75,7 @@ class ClusterSource:
 
     def __enter__(self) -> Self:
         self._planner.__enter__()
+        self._holder = Holder(self._storage)
         return self
 
     def __exit__(
@@ -94,6 +92,8 @@ class ClusterSource:
         except ClientError as failed:
             _LOG.debug("hold not released, it ends by itself: %s", failed)
         finally:
+            if self._holder is not None:
+                self._holder.close()
             self._planner.__exit__(kind, error, traceback)
 
     def _is_plan_open(self) -> bool:
@@ -105,6 +105,8 @@ class ClusterSource:
 
     def freeze(self, request: FreezeRequest) -> Frozen:
         """Return what is committed, and hold it; ClientError when nobody can say."""
+        assert self._holder is not None, "used in a `with`"
+        hold = HoldRequest(f"export-{self._holder.name}", HOLD_MS)
         topic = request.topic
         asked = (request.since_ms, request.until_ms, request.older_than_ms)
         times = sorted({each for each in asked if each is not None})
@@ -117,7 +119,7 @@ class ClusterSource:
         # A queue that has come since is the next run's.
         plan = self._keeper.keep(
             lambda: self._planner.freeze(
-                [topic], Edge(offsets={topic: held}), Edge(), hold=self._hold,
+                [topic], Edge(offsets={topic: held}), Edge(), hold=hold,
                 fail_on_data_loss=False, only=[(topic, queue) for queue in held],
             )
         )  # fmt: skip
