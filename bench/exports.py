@@ -17,8 +17,7 @@ from bench.figures import Figure, Rounds, compared, percentile, stated
 from bench.native import Window, plain_records, pour_bytes, pour_for
 from bench.plan import Plan
 from dledger_client import AsyncProducer
-from dledger_client.reading.plan import Edge
-from dledger_client.reading.planner import HoldRequest, Planner
+from dledger_client.reading import Edge, HoldRequest, Planner
 
 QUEUES: Final = 1_000
 NOTHING_NEW: Final = 7

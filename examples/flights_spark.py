@@ -31,8 +31,7 @@ from rich.table import Table
 from dledger_broker.demo.flights import ROWS, Departure, departures
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig, SendFuture
-from dledger_client.export.engine_spark import read_export
-from dledger_client.spark import session
+from dledger_client.spark import read_export, session
 
 TOPIC: Final = "departures"
 QUEUES: Final = 8

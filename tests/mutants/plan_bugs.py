@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 PLAN: Final = "dledger_client.reading.plan"
+HOLDS: Final = "dledger_client.reading.holds"
 STREAM: Final = "dledger_client.spark.stream"
 SCRIPTS: Final = "test_plans"
 
@@ -28,12 +29,18 @@ PLAN_BUGS: Final[Sequence[Mutant]] = (
         "who reads from later on takes the hold of who reads from before with him",
         [
             Edit(
-                f"{PLAN}:hold_of",
-                'f"shared-{ttl_ms}-{step}-{place}"',
-                'f"shared-{ttl_ms}"',
+                f"{HOLDS}:HoldRequest.on",
+                'f"shared-{self.ttl_ms}-{offset}"',
+                'f"shared-{self.ttl_ms}"',
             )
         ],
         [f"{SCRIPTS}.test_a_shared_hold_keeps_what_each_of_its_readers_reads"],
+    ),
+    Mutant(
+        "stream-holds-anew-with-each-batch",
+        "a stream of several batches a second uses up the holds of a young queue",
+        [Edit(f"{HOLDS}:KeptHolds.at", "if now - at < self._seconds", "if now - at < 0")],
+        [f"{SCRIPTS}.test_a_stream_has_few_holds_whatever_its_rate"],
     ),
     Mutant(
         "stream-takes-a-new-queue-from-what-is-left",

@@ -1,8 +1,11 @@
 """What a plan must not do in silence. Small enough to catch known bugs with."""
 
 import logging
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -10,13 +13,15 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dledger_client.errors import OffsetOutOfRange
+from dledger_client.reading import Hold, HoldRequest, ReadPlan
 from dledger_client.reading import plan as plans
+from dledger_client.reading.holds import KEPT_MAX, PLACES
 from dledger_client.spark import stream as streams
 from dledger_client.spark.batch import LogPartition
 from dledger_client.spark.failures import DledgerReadError
 from dledger_client.spark.options import parse
 from tests.unit.proto.samples import TOPIC_ID
-from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
+from tests.unit.reading.fakes import GROUP, TOPIC, FakePlanner, FakeQueue
 
 STATE = plans.QueueState("t", TOPIC_ID, 0, "g", 10, 100)
 
@@ -35,6 +40,10 @@ def test_no_record_is_in_two_ranges_or_in_none() -> None:
     assert offsets == list(range(10, 100))
 
 
+def shared_from(state: plans.QueueState, start: int, ttl_ms: int = 600_000) -> Hold:
+    return HoldRequest("", ttl_ms).on(state, start)
+
+
 def test_a_shared_hold_keeps_what_each_of_its_readers_reads() -> None:
     """Whoever renews it, as long as it lives; and a queue has few of them, wherever jobs begin."""
     holds: dict[str, int] = {}
@@ -42,14 +51,127 @@ def test_a_shared_hold_keeps_what_each_of_its_readers_reads() -> None:
         # The queue grows all the time, and is trimmed as far as is allowed.
         minimum = min(min(holds.values(), default=start // 2), start // 2)
         state = plans.QueueState("t", TOPIC_ID, 0, "g", minimum, 1_000 + start)
-        hold = plans.hold_of(state, start, "", 600_000)
+        hold = shared_from(state, start)
         assert minimum <= hold.offset <= start
         assert holds.setdefault(hold.owner, hold.offset) == hold.offset, "a hold was moved"
-    assert len(holds) < 64
     one = plans.QueueState("t", TOPIC_ID, 0, "g", 0, 1 << 62)
-    assert len({plans.hold_of(one, start << 52, "", 1).owner for start in range(1 << 10)}) <= 17
-    assert plans.hold_of(STATE, 50, "mine", 1) == plans.Hold("mine", 50, 1)
-    assert plans.hold_of(STATE, 50, "", 1) != plans.hold_of(STATE, 50, "", 2)
+    assert len({shared_from(one, start << 52).owner for start in range(1 << 10)}) <= PLACES
+    assert HoldRequest("mine", 1).on(STATE, 50) == Hold("mine", 50, 1)
+    assert shared_from(STATE, 50, 1).owner != shared_from(STATE, 50, 2).owner
+
+
+class Held:
+    """A queue that begins empty, grows, and has holds that end by their time."""
+
+    def __init__(self, rate: float, *, is_trimmed: bool) -> None:
+        self.rate = rate
+        self.is_trimmed = is_trimmed
+        """Up to the first hold, all the time."""
+        self.minimum = 0
+        self.offsets: dict[str, int] = {}
+        self.until: dict[str, float] = {}
+        self.most = 0
+
+    def state(self, now: float) -> plans.QueueState:
+        """Return the queue at a time, in seconds, without the holds that have ended."""
+        maximum = int(self.rate * now)
+        for owner in [owner for owner, until in self.until.items() if until <= now]:
+            del self.offsets[owner], self.until[owner]
+        if self.is_trimmed:
+            self.minimum = max(self.minimum, min(self.offsets.values(), default=maximum))
+        return plans.QueueState(TOPIC, TOPIC_ID, 0, GROUP, self.minimum, maximum)
+
+    def hold(self, held: Hold, now: float) -> None:
+        """Take or renew a hold."""
+        assert held.offset >= self.minimum, f"{held.owner} would be refused"
+        assert self.offsets.setdefault(held.owner, held.offset) == held.offset, "a hold was moved"
+        self.until[held.owner] = now + held.ttl_ms / 1_000
+        self.most = max(self.most, len(self.offsets))
+
+
+class HeldPlanner(FakePlanner):
+    """Stands for `Planner`, at a time."""
+
+    def __init__(self, queue: Held) -> None:
+        super().__init__({0: FakeQueue([])})
+        self.queue = queue
+        self.now = 0.0
+
+    def states(self, topics: Sequence[str], times_ms: Sequence[int] = ()) -> list[plans.QueueState]:
+        assert list(topics) == [TOPIC]
+        assert not times_ms
+        return [self.queue.state(self.now)]
+
+    def freeze(self, *arguments: Any, **more: Any) -> ReadPlan:
+        plan = super().freeze(*arguments, **more)
+        for held in plan.holds.values():
+            self.queue.hold(held, self.now)
+        self.holds.clear()
+        return plan
+
+
+def histories() -> Iterator[tuple[float, float, int, bool]]:
+    """Yield rates per second, seconds between two plans, times of holds, whether it is trimmed."""
+    for rate, period, ttl_ms, is_trimmed in product(
+        (1, 100, 10_000, 100_000), (0.1, 0.5, 2, 60), (60_000, 600_000, 3_600_000), (False, True)
+    ):
+        if ttl_ms / 1_000 / period <= 7_500:
+            yield rate, period, ttl_ms, is_trimmed
+
+
+def moments(period: float, ttl_ms: int) -> Iterator[float]:
+    """Yield the times of plans until holds have ended and others begun."""
+    for number in range(int(1.7 * ttl_ms / 1_000 / period)):
+        yield number * period
+
+
+def test_a_stream_has_few_holds_whatever_its_rate() -> None:
+    """From an empty queue on, closely trimmed or not, several batches a second or one a minute."""
+    for rate, period, ttl_ms, is_trimmed in histories():
+        queue = Held(rate, is_trimmed=is_trimmed)
+        planner = HeldPlanner(queue)
+        given = {"endpoints": "a:1", "topic": TOPIC, "holdMs": str(ttl_ms)}
+        with patch.object(streams, "planner_for", return_value=planner):
+            reader = streams.LogStreamReader(parse(given), partial(getattr, planner, "now"))
+            at = reader.initialOffset()
+            for planner.now in moments(period, ttl_ms):
+                before, at = at, reader.latestOffset(at, ReadAllAvailable())
+                reader.partitions(before, at)
+        assert queue.most <= KEPT_MAX == 5, (rate, period, ttl_ms, is_trimmed)
+
+
+def test_jobs_share_few_holds_wherever_they_begin() -> None:
+    """Each a process of its own, that knows of no other: behind the end, and anywhere before it."""
+    for rate, period, ttl_ms, is_trimmed in histories():
+        queue = Held(rate, is_trimmed=is_trimmed)
+        anywhere = random.Random(1)
+        for now in moments(period, ttl_ms):
+            state = queue.state(now)
+            last = max(int(rate * (now - period)), state.minimum)
+            for start in (last, anywhere.randint(state.minimum, state.maximum)):
+                queue.hold(shared_from(state, start, ttl_ms), now)
+        assert queue.most <= 32, (rate, period, ttl_ms, is_trimmed)
+
+
+def test_a_stream_lets_go_of_what_it_has_read() -> None:
+    """It keeps no more than a hold's time and a share of it, and what is held is there."""
+    queue = Held(100, is_trimmed=True)
+    planner = HeldPlanner(queue)
+    with patch.object(streams, "planner_for", lambda _settings: planner):
+        given = parse({"endpoints": "a:1", "topic": TOPIC, "holdMs": "60000"})
+        reader = streams.LogStreamReader(given, lambda: planner.now)
+        at = reader.initialOffset()
+        for planner.now in moments(1, 600_000):
+            before, at = at, reader.latestOffset(at, ReadAllAvailable())
+            reader.partitions(before, at)
+        # A place is rounded down by half of what is there at most.
+        assert queue.state(planner.now).minimum > planner.now * 100 - 2 * 100 * (60 + 15)
+        # A pause in which all holds end: the queue is trimmed behind what was held.
+        planner.now += 1_000
+        queue.state(planner.now)
+        at = reader.latestOffset(at, ReadAllAvailable())
+        reader.partitions(at, at)
+        assert queue.most <= KEPT_MAX
 
 
 @contextmanager

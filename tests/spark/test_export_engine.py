@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from dledger_client.errors import Unavailable
 from dledger_client.export import ExportError, read_export
 from dledger_client.export.engine_spark import SparkEngine
-from dledger_client.export.engine_spark import read_export as read_export_spark
 from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
+from dledger_client.spark import read_export as read_export_spark
 from dledger_client.spark import session
 from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
 from tests.unit.export.killed import SPARK, check, kill_some
@@ -56,6 +56,23 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
         sum(len(row["body"]) for row in rows),
     )
     assert export_once(storage, log, SparkEngine(never), OPTIONS, now).manifest is None
+
+
+def test_older_versions_are_read_whatever_the_folder_is_called(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A path is no pattern: beside `lake[1]` lies `lake1`, which it would match."""
+    for name, end in (("lake1", 9), ("lake[1] {a,b}*", 40)):
+        log, storage = FakeLog({0: end // 2}), Storage(tmp_path / name)
+        export_once(storage, log, HereEngine(), OPTIONS, now)
+        log.ends = {0: end}
+        export_once(storage, log, HereEngine(), OPTIONS, now)
+    found = tmp_path / "lake[1] {a,b}*"
+    assert [read_export_spark(spark, found, version).count() for version in (0, 1, None)] == [
+        20, 40, 40,
+    ]  # fmt: skip
+    with pytest.raises(ExportError, match="VERSION_UNKNOWN"):
+        read_export_spark(spark, found, 2)
 
 
 def test_a_refusal_in_a_task_is_the_runs(spark: SparkSession, tmp_path: Path) -> None:

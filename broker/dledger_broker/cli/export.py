@@ -50,9 +50,11 @@ EXPORT_EXIT_CODES: Final = (
     "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
     "could be reached in time; 4 the log may be held for a while, run it again; 5 conflict: the "
     "folder or a file in it is not this export's; 6 records are trimmed that were not exported; 7 "
-    "nothing new; 130 interrupted, the next run goes on. Every error begins with a stable code, "
-    "DLEDGER_EXPORT_..."
+    "nothing new; 130 interrupted, the next run goes on. What is wrong with an export begins with "
+    "a stable code, DLEDGER_EXPORT_..., what a cluster says with its own, UNAVAILABLE..."
 )
+EVERY_MS_MIN: Final = 100
+ALL_CORES: Final = "local[*]"
 _NEVER: Final = Event()
 """Nobody sets it: who waits for it waits out the time."""
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -75,7 +77,9 @@ Until = Annotated[str, typer.Option(help="Store time before which this run ends.
 MinBytes = Annotated[str, typer.Option(help="Leave less than this for a later run, like 64m.")]
 MaxDelay = Annotated[str, typer.Option(help="But let nothing wait for longer than this, like 10m.")]
 FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")]
-MaxRate = Annotated[str, typer.Option(help="Bytes a second that are read; 0: any.")]
+MaxRate = Annotated[
+    str, typer.Option(help="Bytes of rows a second, decoded; 0: any. Of --engine local.")
+]
 ReadFrom = Annotated[
     str, typer.Option(help="Which members are asked first: follower, leader, any.")
 ]
@@ -106,7 +110,7 @@ def export(
     topic: TopicOption = "",
     to: To = "",
     engine: EngineName = "local",
-    master: Master = "local[*]",
+    master: Master = ALL_CORES,
     layout: LayoutName = "",
     since: Since = "",
     until: Until = "",
@@ -135,6 +139,8 @@ def export(
     _choice("--engine", engine, ("local", "spark"))
     _choice("--layout", layout, ("", "date", "queue"))
     _choice("--read-from", read_from, ("follower", "leader", "any"))
+    if watch and dry_run:
+        bad_input("--watch and --dry-run: what would be done is said once", "leave one of them out")
     with _expected_failures():
         from dledger_client.export.layout import Layout
         from dledger_client.export.planning import Options, check_options
@@ -151,11 +157,13 @@ def export(
         )
         check_options(options)
         pause = parse_duration(every, "--every") / 1_000
+        if pause * 1_000 < EVERY_MS_MIN:
+            bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
         maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
         with _source(name_servers, storage, read_from) as source:
-            if watch and not dry_run:
+            if watch:
                 run = partial(_run, storage, source, maker, options, reporter)
                 repeat(run, pause, partial(_print_version, as_json=as_json))
             outcome = (_plan_only if dry_run else _run)(storage, source, maker, options, reporter)
@@ -165,9 +173,13 @@ def export(
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
     if name == "local":
+        if master != ALL_CORES:
+            bad_input(f"--master {master}: only of --engine spark", "leave one of them out")
         from dledger_client.export.engine_local import LocalEngine
 
         return LocalEngine(jobs, rate, reporter.advance)
+    if jobs:
+        bad_input(f"--jobs {jobs}: Spark has as many as its master says", "leave one of them out")
     if rate:
         bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
     return _spark_engine(master, reporter)
@@ -286,16 +298,21 @@ def verify(
 ) -> None:
     """Read all files of the newest version: counts, order, sums; and the same from the log."""
     with _expected_failures():
+        from dledger_client.errors import TopicNotFound
         from dledger_client.export import history, upkeep
         from dledger_client.export.source import FreezeRequest
 
         storage = _storage(str(folder))
         if against_log:
-            last = history.load(storage).last
+            version = history.load(storage)
+            last = version.last
             with _source(name_servers, storage, "follower") as source:
-                frozen = source.freeze(
-                    FreezeRequest(last.identity.topic, history.load(storage).start, with_days=False)
-                )
+                try:
+                    frozen = source.freeze(
+                        FreezeRequest(last.identity.topic, version.start, with_days=False)
+                    )
+                except TopicNotFound as error:
+                    raise CommandFailed(f"{error}", "look at the files alone: --no-log") from error
                 history.check_owner(last, frozen.identity, None)
                 minimums = {each.queue: each.minimum for each in frozen.queues}
                 found = upkeep.verify(

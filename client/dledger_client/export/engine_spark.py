@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DateType, IntegerType
+from pyspark.sql import SparkSession
 
-from dledger_client.arrow import schema_of
 from dledger_client.errors import ClientError
 from dledger_client.export.errors import ExportCode, ExportError
-from dledger_client.export.layout import Layout, Piece
-from dledger_client.export.reading import read_export as read_version
+from dledger_client.export.layout import Piece
 from dledger_client.export.task import Made, Work, make_one
 
 if TYPE_CHECKING:
@@ -118,19 +114,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getMessage()).splitlines()[0]
     return str(error).splitlines()[-1]
-
-
-def read_export(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
-    """Return a version of an export as a DataFrame, by its manifests; ExportError as without Spark.
-
-    The folders' columns (dt, queue) are there, too; `dt` prunes. Types are told: Spark would infer
-    from a folder's name that the topic "007" is the number 7.
-    """
-    found = read_version(path, version)
-    schema = from_arrow_schema(schema_of(found.manifest.columns))
-    if found.manifest.layout is Layout.DATE:
-        schema = schema.add("dt", DateType())
-    schema = schema.add("queue", IntegerType())
-    if not found.paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", path).parquet(*found.paths)

@@ -64,10 +64,15 @@ class FrozenQueue:
     """(first offset stored on or after this UTC day, day), growing; the first covers all before."""
 
 
+def topic_folder(topic: str) -> str:
+    """Return the folder of a topic; Hive's form, a topic's "%" escaped as Hive does."""
+    return f"topic={quote(topic, safe='')}"
+
+
 def folder_of(topic: str, piece: Piece) -> str:
-    """Return the folder of a piece; Hive's form, a topic's "%" escaped as Hive does."""
+    """Return the folder of a piece."""
     day = f"dt={piece.date}/" if piece.date else ""
-    return f"topic={quote(topic, safe='')}/{day}queue={piece.queue:0{QUEUE_DIGITS}d}"
+    return f"{topic_folder(topic)}/{day}queue={piece.queue:0{QUEUE_DIGITS}d}"
 
 
 def name_of(topic: str, piece: Piece) -> str:

@@ -1,9 +1,10 @@
 """Reading a version of an export back, by its manifests alone. Files beside them are not looked at.
 
 ```
-table = read_export("/lake/orders").read()              # a version is a list of files
-frame = read_export_spark(spark, "/lake/orders", version=3)
+table = read_export("/lake/orders", version=3).read()  # a version is a list of files
 ```
+
+`dledger_client.spark.read_export` gives the same as a DataFrame.
 """
 
 from collections.abc import Iterator

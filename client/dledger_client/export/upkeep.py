@@ -13,7 +13,7 @@ from dledger_client.export import history
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
-from dledger_client.export.layout import FILE_NAME, day_of
+from dledger_client.export.layout import FILE_NAME, day_of, topic_folder
 from dledger_client.export.parquet import check, check_written
 from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
 from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
@@ -156,11 +156,11 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     """Delete what no version needs, once it is older than the grace time; return the names.
 
     Kept: every live file, what a compaction replaced less than `grace_ms` ago (readers of an older
-    version are at it), whatever is not named like a file of ours, and while a plan is open every
-    file: whoever finishes it may reuse what is there, also of a range that lost its head since,
-    whose name the plan does not know. A range is planned once, so a name that is forgotten is never
-    planned again. NOT_AN_EXPORT without a version and a plan: whoever lost `_dledger` has his files
-    still, and nothing here tells which of them are needed.
+    version are at it), whatever is not named like a file of ours of this topic, and while a plan is
+    open every file: whoever finishes it may reuse what is there, also of a range that lost its head
+    since, whose name the plan does not know. A range is planned once, so a name that is forgotten
+    is never planned again. NOT_AN_EXPORT without a version and a plan: whoever lost `_dledger` has
+    his files still, and nothing here tells which of them are needed.
     """
     if grace_ms < GRACE_MS_MIN:
         raise ExportError(
@@ -169,7 +169,8 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     # The files first: what is installed after this look is not in it.
     written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
     temporary = [f"{TEMPORARY}/{name}" for name in storage.names(TEMPORARY)]
-    is_open, kept, replaced_ms = _named(storage)
+    topic, is_open, kept, replaced_ms = _named(storage)
+    written = [name for name in written if name.startswith(f"{topic_folder(topic)}/")]
     dead = [
         name
         for name in (temporary if is_open else (*temporary, *written))
@@ -181,8 +182,8 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     return dead
 
 
-def _named(storage: Storage) -> tuple[bool, set[str], dict[str, int]]:
-    """Return whether a plan is open, what versions name, and when what was replaced was that."""
+def _named(storage: Storage) -> tuple[str, bool, set[str], dict[str, int]]:
+    """Return the topic, whether a plan is open, what versions name, when what was replaced was."""
     kept: set[str] = set()
     replaced: dict[str, int] = {}
     number = history.last_number(storage) + 1
@@ -192,4 +193,5 @@ def _named(storage: Storage) -> tuple[bool, set[str], dict[str, int]]:
         version = history.load(storage)
         kept.update(version.files)
         replaced = version.removed_ms
-    return plan is not None, kept, replaced
+        return version.last.identity.topic, plan is not None, kept, replaced
+    return plan.identity.topic, True, kept, replaced

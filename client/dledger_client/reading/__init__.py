@@ -1,5 +1,6 @@
 """Reading the committed log in bulk: plans frozen once, ranges as Arrow batches. Extra `arrow`."""
 
+from dledger_client.reading.holds import Hold, HoldRequest, KeptHolds
 from dledger_client.reading.keeper import Keeper
 from dledger_client.reading.plan import (
     EARLIEST,
@@ -7,11 +8,10 @@ from dledger_client.reading.plan import (
     Edge,
     Frozen,
     Gap,
-    Hold,
     Range,
     partitions,
 )
-from dledger_client.reading.planner import HoldRequest, Planner, ReadPlan
+from dledger_client.reading.planner import Planner, ReadPlan
 from dledger_client.reading.reader import Origin, RangeReader
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Hold",
     "HoldRequest",
     "Keeper",
+    "KeptHolds",
     "Origin",
     "Planner",
     "Range",

@@ -1,8 +1,7 @@
 """What a job reads, frozen: edges resolved to offsets, queues cut into ranges by bytes. Pure.
 
-Owns: the meaning of starts and ends, what counts as lost data, the estimate of bytes, partitions,
-where holds begin and which are shared.
-Not: asking the cluster (`planner.py`), reading (`reader.py`).
+Owns: the meaning of starts and ends, what counts as lost data, the estimate of bytes, partitions.
+Not: asking the cluster (`planner.py`), holds (`holds.py`), reading (`reader.py`).
 
 What is committed never changes, so a range is a value: whoever reads it, however often and from
 whichever member, gets the same rows. All sentinels are resolved once, here; nothing is open later.
@@ -22,8 +21,6 @@ from dledger_proto.errors import Code
 EARLIEST: Final = -2
 LATEST: Final = -1
 """Kafka's numbers, in maps of offsets."""
-HOLD_PLACES: Final = 16
-"""Of a queue, where a shared hold may begin, about."""
 
 Place = tuple[str, int]
 """Topic and queue."""
@@ -42,7 +39,7 @@ class Edge:
     times: Mapping[str, Mapping[int, int]] | None = None
     """The same with a time for each queue of every topic, exactly."""
     group: str = ""
-    """What this consumer group has committed; the minimum where it has nothing."""
+    """What this consumer group has committed; the minimum in queues of which it has nothing."""
     sentinel: int | None = None
     """EARLIEST or LATEST, of all queues."""
 
@@ -123,31 +120,6 @@ class Frozen:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What keeps a queue from being trimmed: by whose name, from where, how long unless renewed."""
-
-    owner: str
-    offset: int
-    ttl_ms: int
-
-
-def hold_of(state: QueueState, start: int, owner: str, ttl_ms: int) -> Hold:
-    """Return the hold of who reads a queue from `start`; without an owner it is shared.
-
-    Nobody tells when a Spark job ends, so its holds end by their time, and a queue has 64 at most.
-    So those who read from about the same place share one: it begins at `start` rounded down to one
-    of some HOLD_PLACES, and is named for that place. Whoever renews it renews it for all, and never
-    moves it: as long as it lives the queue is not trimmed behind it, so that `minimum`, where a
-    place that is partly trimmed begins, stays as well. Nobody releases it.
-    """
-    if owner:
-        return Hold(owner, start, ttl_ms)
-    step = 1 << ((state.maximum - state.minimum) // HOLD_PLACES).bit_length()
-    place = start - start % step
-    return Hold(f"shared-{ttl_ms}-{step}-{place}", max(place, state.minimum), ttl_ms)
-
-
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
     """Return the names that a regular expression matches as a whole."""
     try:
@@ -209,6 +181,17 @@ def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
             )
 
 
+def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
+    """Raise INVALID_ARGUMENT for a consumer group without any offset: it may be misspelt."""
+    if edge.group and states and all(state.committed is None for state in states):
+        topics = ", ".join(sorted({state.topic for state in states}))
+        raise error_of(
+            Code.INVALID_ARGUMENT,
+            f"{option}: consumer group {edge.group} has committed nothing of {topics}; is that its "
+            "name? earliest reads all there is",
+        )
+
+
 def resolve(
     states: Sequence[QueueState], start: Edge, end: Edge, *, fail_on_data_loss: bool = True
 ) -> tuple[list[Frozen], list[Gap]]:
@@ -218,8 +201,9 @@ def resolve(
     maximum (always: the log never held it, so it is of another topic), INVALID_ARGUMENT for maps
     that do not fit.
     """
-    check_queues(start, states, "startingOffsets")
-    check_queues(end, states, "endingOffsets")
+    for edge, option in ((start, "startingOffsets"), (end, "endingOffsets")):
+        check_queues(edge, states, option)
+        check_group(edge, states, option)
     frozen: list[Frozen] = []
     gaps: list[Gap] = []
     for state in states:

@@ -8,6 +8,8 @@ a job that dies leaves nothing behind that somebody would have to clean up.
 """
 
 import asyncio
+import os
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -15,22 +17,22 @@ from typing import Final, NamedTuple, Self
 
 from dledger_client import _calls as calls
 from dledger_client._administration import Administration
+from dledger_client._retry import backoff
 from dledger_client._routes import GroupRoute, TopicRoute
 from dledger_client._runner import SyncRunner
 from dledger_client._wire import parse_addresses
 from dledger_client.arrow.schema import unknown
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import code_of, error_of
+from dledger_client.errors import ClientError, code_of, error_of
+from dledger_client.reading.holds import Hold, HoldRequest
 from dledger_client.reading.plan import (
     Edge,
     Frozen,
     Gap,
-    Hold,
     Place,
     Question,
     QueueState,
     Sample,
-    hold_of,
     matching,
     question_of,
     resolve,
@@ -43,6 +45,8 @@ SAMPLES: Final = 64
 """Of each queue; members give fewer of many queues."""
 KEY_PLACES: Final = 64
 """Of one key in one topic, that are worth being read one by one."""
+NOT_TAKEN_YET: Final = (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
+"""What a group says of a queue that the control group has given it, until it has heard of that."""
 TRIES: Final = 5
 """How often a plan is made anew because queues were trimmed meanwhile."""
 
@@ -59,13 +63,12 @@ class _Asked(NamedTuple):
         return self.route.name, self.queue
 
 
-@dataclass(frozen=True, slots=True)
-class HoldRequest:
-    """Keep what a plan reads: by whose name, and for how long unless renewed."""
+class _NotTakenYet(Exception):
+    """A group has not heard yet of a queue that is its own."""
 
-    owner: str
-    """Empty: shared with whoever else reads from about there (`plan.hold_of`)."""
-    ttl_ms: int
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,7 @@ class ReadPlan:
         hold = self.hold
         if hold is None:
             return {}
-        return {
-            each.state.place: hold_of(each.state, each.start, hold.owner, hold.ttl_ms)
-            for each in self.queues
-        }
+        return {each.state.place: hold.on(each.state, each.start) for each in self.queues}
 
 
 class Planner:
@@ -102,6 +102,7 @@ class Planner:
             parse_addresses(bootstrap), config or ConnectionConfig()
         )
         self._runner = SyncRunner()
+        self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
 
     def __enter__(self) -> Self:
         self._runner.run(self._administration.start())
@@ -212,10 +213,32 @@ class Planner:
         question: Question,
         only: set[tuple[str, int]] | None,
     ) -> list[QueueState]:
+        """Ask every group for its queues; again while one has not heard of a queue of its own yet.
+
+        Each time by the control group's word of now: what was deleted is refused at once.
+        """
+        cluster = self._administration.cluster
+        budget = cluster.config.call_timeout_ms / 1_000
+        await cluster.wait_loaded(budget)
+        deadline = asyncio.get_running_loop().time() + budget
+        tries = 0
+        while True:
+            try:
+                return await self._confirmed(topics, question, only)
+            except _NotTakenYet as early:
+                pause = backoff(tries, self._random)
+                if asyncio.get_running_loop().time() + pause > deadline:
+                    raise early.error from None
+            tries += 1
+            await asyncio.sleep(pause)
+
+    async def _confirmed(
+        self,
+        topics: Sequence[str],
+        question: Question,
+        only: set[tuple[str, int]] | None,
+    ) -> list[QueueState]:
         administration = self._administration
-        await administration.cluster.wait_loaded(
-            administration.cluster.config.call_timeout_ms / 1_000
-        )
         routes = await self._routes(topics)
         asked: dict[str, list[_Asked]] = {}
         for route in routes:
@@ -262,7 +285,8 @@ class Planner:
         states: list[QueueState] = []
         for (route, queue, times_ms), row in zip(queues, reply.queues, strict=True):
             if row.code:
-                raise error_of(code_of(row.code), f"{route.name}/{queue}: {row.detail}")
+                error = error_of(code_of(row.code), f"{route.name}/{queue}: {row.detail}")
+                raise _NotTakenYet(error) if error.code in NOT_TAKEN_YET else error
             states.append(
                 QueueState(
                     route.name,
@@ -296,7 +320,7 @@ class Planner:
         """
         by_group: dict[str, list[tuple[QueueState, Hold]]] = {}
         for each in queues:
-            held = hold_of(each.state, each.start, hold.owner, hold.ttl_ms)
+            held = hold.on(each.state, each.start)
             by_group.setdefault(each.state.group, []).append((each.state, held))
         portions = [
             (group, wanted[at : at + QUEUES_PER_CALL_MAX])

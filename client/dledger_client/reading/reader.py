@@ -27,7 +27,8 @@ from dledger_client._wire import channel_options, failure, group_metadata
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
-from dledger_client.reading.plan import Gap, Hold, Range
+from dledger_client.reading.holds import Hold
+from dledger_client.reading.plan import Gap, Range
 from dledger_client.reading.watchdog import Watchdog
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, parse_fetch
@@ -41,6 +42,8 @@ WAIT_MS: Final = 500
 """A member that has nothing says so this often."""
 SILENCE_MS: Final = 20 * WAIT_MS
 """Who says nothing for this long is left. A frame over a slow network has to be done by then."""
+AVOID_SECONDS: Final = 30.0
+"""So long a member that was silent is asked behind all others."""
 EMPTY_FRAMES_MAX: Final = 4
 """From a member that is behind, before the next is asked."""
 BAD_ANSWERS_MAX: Final = 4
@@ -78,6 +81,8 @@ class RangeReader:
         self._columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
+        self._avoided: dict[str, float] = {}
+        """Until when."""
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
         """Waits for what members answer; whoever takes batches may take his time between."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
@@ -126,8 +131,16 @@ class RangeReader:
             self._channels[address] = channel
         return channel
 
+    def avoid(self, address: str) -> None:
+        """Ask a member that was silent last for a while: each range would wait for it anew."""
+        self._avoided[address] = time.monotonic() + AVOID_SECONDS
+
     def candidates(self, group: str) -> list[str]:
         """Return the addresses of a group in the order in which they are asked."""
+        now = time.monotonic()
+        return sorted(self._rotated(group), key=lambda each: self._avoided.get(each, now) > now)
+
+    def _rotated(self, group: str) -> list[str]:
         route = self._routes.get(group)
         if route is None:
             return []
@@ -245,6 +258,7 @@ class _Reading:
         try:
             yield from self._frames(call, address)
         except TimeoutError as error:
+            self._reader.avoid(address)
             raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address}: {error}")) from None
         except grpc.RpcError as error:
             raise _LeaveMember(failure(error, write=False)) from None

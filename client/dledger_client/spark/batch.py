@@ -44,6 +44,7 @@ from dledger_client.reading import (
     partitions,
 )
 from dledger_client.reading.folders import FolderOrigin
+from dledger_client.reading.plan import Place
 from dledger_client.spark.failures import told
 from dledger_client.spark.options import Settings, parse
 from dledger_proto.errors import Code
@@ -168,13 +169,19 @@ def topics_of(planner: "AnyPlanner", settings: Settings) -> tuple[str, ...]:
     return tuple(topics)
 
 
-def freeze(planner: "AnyPlanner", settings: Settings) -> ReadPlan:
-    """Return the plan of a batch read, held unless that is switched off; what is lost is logged."""
+def freeze(
+    planner: "AnyPlanner", settings: Settings, kept: Mapping[Place, Hold] | None = None
+) -> ReadPlan:
+    """Return the plan of a batch read, held unless that is switched off; what is lost is logged.
+
+    `kept` are holds to go on with.
+    """
+    hold = HoldRequest(settings.hold_owner, settings.hold_ms, kept or {})
     plan = planner.freeze(
         topics_of(planner, settings),
         settings.start,
         settings.end,
-        hold=HoldRequest(settings.hold_owner, settings.hold_ms) if settings.hold_ms else None,
+        hold=hold if settings.hold_ms else None,
         fail_on_data_loss=settings.fail_on_data_loss,
         only=settings.only,
     )

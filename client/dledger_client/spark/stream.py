@@ -13,7 +13,8 @@ are renewed by planning and reading and end by themselves.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from dledger_client.errors import TopicNotFound, error_of
-from dledger_client.reading import LATEST, Edge, Planner
+from dledger_client.reading import LATEST, Edge, KeptHolds, Planner, ReadPlan
 from dledger_client.reading.plan import Estimate, Place, QueueState
 from dledger_client.spark.batch import (
     LogPartition,
@@ -76,14 +77,24 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStr
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is committed, batch after batch."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._clock = clock
+        self._kept = KeptHolds(settings.hold_ms)
+        """The process that plans lives as long as its query does."""
         self._target: dict[Place, int] | None = None
+
+    def _freeze(self, planner: Planner, settings: Settings) -> ReadPlan:
+        """Return a plan, held as those before it for a while."""
+        now = self._clock()
+        plan = freeze(planner, settings, self._kept.at(now))
+        self._kept.note(plan.holds, now)
+        return plan
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         """Return where the first batch begins: by default at what is the end now."""
         with told(), planner_for(self._settings) as planner:
-            plan = freeze(planner, self._settings)
+            plan = self._freeze(planner, self._settings)
             ends = {each.state.place: each.start for each in plan.queues}
             ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
             return offsets_of(plan.cluster, ids, ends)
@@ -151,12 +162,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end=Edge(offsets=ends, missing=0),
             )
             try:
-                plan = freeze(planner, settings)
+                plan = self._freeze(planner, settings)
             except TopicNotFound:
                 settings = without_gone(planner, settings)
                 if not settings.topics:
                     return []
-                plan = freeze(planner, settings)
+                plan = self._freeze(planner, settings)
             ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
             places_of(end, plan.cluster, ids)
             return cut_plan(settings, plan, plan.queues)

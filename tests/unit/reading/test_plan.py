@@ -53,6 +53,16 @@ def test_sentinels_times_and_groups() -> None:
     assert bounds(states, at({0: 30, 1: 90}), at({0: 40, 1: 20})) == [(30, 40), (90, 90)]
 
 
+def test_a_group_that_has_committed_nothing_is_named() -> None:
+    """It may be misspelt, and would read all there is, or nothing, without a word."""
+    states = [state(0), state(1)]
+    with pytest.raises(InvalidRequest, match="startingOffsets: consumer group typo has committed"):
+        bounds(states, Edge(group="typo"))
+    with pytest.raises(InvalidRequest, match="endingOffsets: consumer group typo has committed"):
+        bounds(states, EVERYTHING, Edge(group="typo"))
+    assert bounds([], Edge(group="typo")) == []
+
+
 @pytest.mark.parametrize("offsets", [{0: 10}, {0: 10, 1: 10, 2: 10}, {0: 10, 1: -3}])
 def test_maps_name_every_queue_exactly(offsets: dict[int, int]) -> None:
     """A queue too few, one too many, a number that is no offset."""

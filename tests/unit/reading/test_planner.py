@@ -8,6 +8,8 @@ memory.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from google.protobuf.message import Message
@@ -15,7 +17,7 @@ from google.protobuf.message import Message
 from dledger_client import _calls as calls
 from dledger_client._routes import RouteTable
 from dledger_client._wire import Method
-from dledger_client.errors import OffsetOutOfRange
+from dledger_client.errors import ClientError, OffsetOutOfRange, TopicNotFound, error_of
 from dledger_client.reading import Edge, HoldRequest, Planner, planner
 from dledger_client.reading.planner import TRIES
 from dledger_proto.errors import Code
@@ -32,6 +34,10 @@ class FakeAdministration:
         self.queues = queues
         self.trims = trims
         """So many looks meet a trim between a queue's bounds and its samples."""
+        self.late = 0
+        """So many looks at a group that has not heard of the topic yet."""
+        self.is_gone = False
+        """The topic was deleted; groups hear of it behind the control group."""
         self.requests: list[pb.PlanReadsRequest] = []
         self.routes = RouteTable()
         self.config = SimpleNamespace(call_timeout_ms=1_000)
@@ -50,6 +56,8 @@ class FakeAdministration:
         """Routes are there."""
 
     async def describe_topic(self, name: str) -> SimpleNamespace:
+        if self.is_gone:
+            raise error_of(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
         return SimpleNamespace(
             name=name, id=TOPIC_ID, all_queues=self.queues,
             group_of=lambda _queue: GROUP,
@@ -68,6 +76,13 @@ class FakeAdministration:
         reply = pb.PlanReadsReply()
         for wanted in request.queues:
             reply.queues.add(minimum=3, maximum=9, offsets=[5] * len(wanted.times_ms))
+        if self.late:
+            self.late -= 1
+            reply.queues[0].Clear()
+            reply.queues[0].code = int(
+                Code.QUEUE_NOT_FOUND if self.late % 2 else Code.TOPIC_NOT_FOUND
+            )
+            reply.queues[0].detail = "not here"
         if self.trims:
             self.trims -= 1
             reply.queues[0].Clear()
@@ -124,3 +139,33 @@ def test_a_trim_between_two_looks_of_a_member_is_looked_at_anew() -> None:
         pytest.raises(OffsetOutOfRange, match="the earliest is 4"),
     ):
         found.freeze([TOPIC], Edge(), Edge(), hold=hold)
+
+
+def test_a_queue_that_its_group_has_not_heard_of_yet_is_waited_for() -> None:
+    """The control group has given it the queue; it hears of that a moment later, or much later."""
+    fake = FakeAdministration(2, trims=0)
+    fake.late = 3
+    with planner_of(fake) as opened:
+        assert [state.queue for state in opened.states([TOPIC])] == [0, 1]
+        assert len(fake.requests) == 4
+        fake.late = 1 << 20
+        with pytest.raises(ClientError, match=f"{TOPIC}/0: not here"):
+            opened.states([TOPIC])
+
+
+def test_a_topic_that_is_gone_is_not_waited_for() -> None:
+    """The control group says so, which is asked each time."""
+    fake = FakeAdministration(2, trims=0)
+    fake.late, fake.config.call_timeout_ms = 1 << 20, 3_600_000
+
+    async def call(*arguments: Any, **more: Any) -> Message:
+        fake.is_gone = True
+        return await FakeAdministration.call(fake, *arguments, **more)
+
+    with (
+        planner_of(fake) as opened,
+        patch.object(fake, "call", call),
+        pytest.raises(TopicNotFound),
+    ):
+        opened.states([TOPIC])
+    assert len(fake.requests) == 1

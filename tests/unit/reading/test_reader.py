@@ -47,12 +47,14 @@ class Silent:
         self.given_up = Event()
         """The reader has cancelled."""
         self.waited_in_vain = False
+        self.asked = 0
 
 
 def _answer(
     said: bytes | Silent, _request: bytes, context: grpc.ServicerContext
 ) -> Iterator[bytes]:
     if isinstance(said, Silent):
+        said.asked += 1
         context.add_callback(said.given_up.set)
         # Its end would be an answer, too.
         said.waited_in_vain = not said.given_up.wait(DEADLINE_SECONDS)
@@ -127,6 +129,21 @@ def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         assert offsets(origin) == [7, 8, 9]
         assert silent.given_up.wait(DEADLINE_SECONDS)
         assert not silent.waited_in_vain
+
+
+def test_a_silent_member_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by each range of a partition, of which there may be a thousand; then it has a turn."""
+    monkeypatch.setattr(reader, "SILENCE_MS", 500)
+    silent = Silent()
+    with members(silent, rows()) as origin, RangeReader(origin, COLUMNS) as opened:
+        first, second = opened.candidates("g")
+        for _ in range(3):
+            assert sum(batch.num_rows for batch in opened.read(WHOLE)) == 3
+            assert opened.candidates("g") == [second, first]
+        assert silent.asked == 1
+        monkeypatch.setattr(reader, "AVOID_SECONDS", 0.0)
+        opened.avoid(first)
+        assert opened.candidates("g") == [first, second]
 
 
 @pytest.mark.parametrize(

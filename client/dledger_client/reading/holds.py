@@ -1,0 +1,94 @@
+"""Where holds begin, which are shared, and how many a queue can come to have of them. Pure.
+
+Owns: the place and the name of a hold, what a stream goes on with. Not: taking and renewing them
+(`planner.py`, `reader.py`).
+
+Spark tells nobody that a job has ended, so its holds end by their time, and a queue has 64 of them
+at most, those of exports among them. Two rules keep them few, whatever the rate and the period:
+
+- *Places.* A hold begins where its job does, rounded down to a multiple of a power of two, of which
+  the queue has PLACES at most. While a queue grows to its double, two places are new and the
+  others are old ones: in the time of a hold, of jobs that come every p, about 2 log2(time / p) + 4
+  (26 for ten minutes and twice a second), wherever in the queue they begin.
+- *Time.* A stream goes on with the hold that it took for a share of the hold's time, and has five
+  at once at most, however often it plans.
+
+Rejected: sixteen places and the step in the name, with which each doubling made eight new names: a
+stream of some batches a second had 64 in a few minutes on a queue that was young or closely
+trimmed. A hold of each job's own is what `holdOwner` asks for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dledger_client.reading.plan import Place, QueueState
+
+PLACES: Final = 4
+"""Of a queue, where a shared hold may begin, at most; and its minimum."""
+SHARES: Final = 4
+"""Of a hold's time: a stream goes on with a hold for one of them."""
+KEPT_MAX: Final = SHARES + 1
+"""Holds of one stream on one queue at once: each is renewed until the next is taken, which is a
+share of the time later, and then lasts for its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What keeps a queue from being trimmed: by whose name, from where, how long unless renewed."""
+
+    owner: str
+    offset: int
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequest:
+    """Keep what a plan reads: by whose name, and for how long unless renewed."""
+
+    owner: str
+    """Empty: shared with whoever else reads from about there."""
+    ttl_ms: int
+    kept: Mapping[Place, Hold] = field(default_factory=dict[Place, Hold])
+    """Shared holds to go on with, where they keep what is read (`KeptHolds`)."""
+
+    def on(self, state: QueueState, start: int) -> Hold:
+        """Return the hold of who reads a queue from `start`.
+
+        A shared one is named for its offset. So whoever renews it renews it for all and never
+        moves it: as long as it lives the queue is not trimmed behind it, and `minimum`, where a
+        place that is partly trimmed begins, stays as well. Nobody releases it.
+        """
+        if self.owner:
+            return Hold(self.owner, start, self.ttl_ms)
+        kept = self.kept.get(state.place)
+        if kept is not None and state.minimum <= kept.offset <= start:
+            return kept
+        offset = max(start - start % _step(state), state.minimum)
+        return Hold(f"shared-{self.ttl_ms}-{offset}", offset, self.ttl_ms)
+
+
+def _step(state: QueueState) -> int:
+    """Return the power of two of which at most PLACES multiples are between a queue's bounds."""
+    return 1 << ((state.maximum - state.minimum) // PLACES).bit_length()
+
+
+class KeptHolds:
+    """The shared holds that one stream took last, queue by queue. Time is given, in seconds."""
+
+    def __init__(self, ttl_ms: int) -> None:
+        self._seconds = ttl_ms / 1_000 / SHARES
+        self._taken: dict[Place, tuple[Hold, float]] = {}
+
+    def at(self, now: float) -> dict[Place, Hold]:
+        """Return those to go on with: taken less than a share of their time ago."""
+        return {
+            place: hold for place, (hold, at) in self._taken.items() if now - at < self._seconds
+        }
+
+    def note(self, holds: Mapping[Place, Hold], now: float) -> None:
+        """Remember what a plan holds; what it went on with was taken when it was taken first."""
+        for place, hold in holds.items():
+            known = self._taken.get(place)
+            if known is None or known[0] != hold:
+                self._taken[place] = hold, now
