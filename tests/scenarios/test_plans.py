@@ -247,3 +247,27 @@ def test_a_stream_behind_the_end_of_the_log_is_refused() -> None:
         queues[0] = FakeQueue([1] * 4)
         with pytest.raises(DledgerReadError, match=r"OUT_OF_RANGE.*ends at 4.*checkpoint"):
             reader.latestOffset(at, ReadAllAvailable())
+
+
+def test_a_batch_waits_for_enough_but_not_for_ever() -> None:
+    """As Spark's Kafka source has it; with a target nothing waits, or the query would not end."""
+    queue = Held(1, is_trimmed=False)
+    planner = HeldPlanner(queue)
+    given = parse(
+        {"endpoints": "a:1", "topic": TOPIC, "minOffsetsPerTrigger": "100", "maxTriggerDelay": "5m"}
+    )
+    with patch.object(streams, "planner_for", return_value=planner):
+        reader = streams.LogStreamReader(given, partial(getattr, planner, "now"))
+        at = reader.initialOffset()
+        ends: list[tuple[float, int]] = []
+        for planner.now in range(10, 1_000, 10):
+            queue.rate = min(planner.now, 500.5) / planner.now  # then nothing more comes
+            later = reader.latestOffset(at, ReadAllAvailable())
+            if later != at:
+                ends.append((planner.now, later["q"][TOPIC]["0"]))
+            at = later
+        # The first at once, then whenever there are a hundred, the rest when five minutes are over.
+        assert ends == [(10, 10), (110, 110), (210, 210), (310, 310), (410, 410), (710, 500)]
+        queue.rate = 1
+        reader.prepareForTriggerAvailableNow()
+        assert reader.latestOffset(at, ReadAllAvailable())["q"][TOPIC]["0"] == 990

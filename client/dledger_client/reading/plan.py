@@ -22,6 +22,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """Kafka's numbers, in maps of offsets."""
 
+PARTITIONS_MAX: Final = 100_000
+"""Of one plan: each is a task, and travels with it."""
+
 Place = tuple[str, int]
 """Topic and queue."""
 
@@ -326,6 +329,14 @@ def partitions(
     """
     total = sum(Estimate(each.state).between(each.start, each.end) for each in frozen)
     limit = max(min(size_max, -(-total // max(at_least, 1))), 1)
+    records = sum(each.end - each.start for each in frozen)
+    wanted = max(min(-(-total // limit), records), -(-records // records_max) if records_max else 0)
+    if wanted > PARTITIONS_MAX:
+        raise error_of(
+            Code.INVALID_ARGUMENT,
+            f"{wanted} partitions, at most {PARTITIONS_MAX}: raise maxBytesPerPartition or "
+            "maxRecordsPerPartition, or lower minPartitions",
+        )
     ranges = [part for each in frozen for part in cut(each, limit, records_max)]
     ranges.sort(key=lambda each: (-each.size, each.topic, each.queue, each.start))
     filled: list[tuple[int, int, int]] = []

@@ -77,6 +77,8 @@ def reader_for(options: Mapping[str, str], schema: StructType) -> DataSourceRead
 def columns_of(schema: StructType) -> tuple[str, ...]:
     """Return the names of a schema's columns; INVALID_ARGUMENT unless each is exactly ours."""
     names = schema.fieldNames()
+    if not names:
+        raise error_of(Code.INVALID_ARGUMENT, f"schema: empty, known are {', '.join(COLUMNS)}")
     for name in names:
         if name not in COLUMNS:
             raise error_of(Code.INVALID_ARGUMENT, f"schema: column {unknown(name, COLUMNS)}")

@@ -28,7 +28,7 @@ OPTIONS: Final = (
     "endingOffsetsByTimestamp", "minPartitions",
     "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "includeProperties",
     "columns", "readFrom", "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
-    "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
 OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
 """What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
@@ -45,6 +45,9 @@ TABLE_WITHOUT_OPTIONS: Final = (
 _BY_KEY: Final = {name.lower(): name for name in OPTIONS}
 _SIZES: Final = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
+_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.IGNORECASE)
+SHOWN_MAX: Final = 120
 _SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)b?", re.IGNORECASE)
 
 
@@ -79,6 +82,9 @@ class Settings:
     """Of one batch of a stream; 0: any."""
     trigger_bytes: int = 0
     """The same in bytes, about; Spark takes one limit, so not both."""
+    trigger_records_min: int = 0
+    """A batch waits until there are so many, but not longer than `trigger_delay_ms`."""
+    trigger_delay_ms: int = 0
 
 
 def parse(options: Mapping[str, str]) -> Settings:
@@ -91,6 +97,8 @@ def parse(options: Mapping[str, str]) -> Settings:
     read = _Values(given)
     if "maxOffsetsPerTrigger" in given and "maxBytesPerTrigger" in given:
         raise _bad("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
+    if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
+        raise _bad("maxTriggerDelay: nothing waits without minOffsetsPerTrigger; give both")
     return Settings(
         endpoints=() if path else tuple(_endpoints(given)),
         topics=topics,
@@ -112,6 +120,8 @@ def parse(options: Mapping[str, str]) -> Settings:
         stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),
         trigger_records=read.number("maxOffsetsPerTrigger", 0, 1, 1 << 62),
         trigger_bytes=read.size("maxBytesPerTrigger", 0),
+        trigger_records_min=read.number("minOffsetsPerTrigger", 0, 1, 1 << 62),
+        trigger_delay_ms=read.duration("maxTriggerDelay", 15 * 60_000),
     )
 
 
@@ -181,12 +191,26 @@ def _topics(
 
 def _json(option: str, text: str) -> dict[str, object]:
     try:
-        found: object = json.loads(text)
-    except ValueError as error:
-        raise _bad(f"{option}: {text!r} is no JSON: {error}") from None
+        found: object = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"{option}: {shortened(text)!r} is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise _bad(f"{option}: {text!r} is no JSON object")
     return cast("dict[str, object]", found)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON; ValueError for a name that is there twice: the last would win."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def shortened(text: str) -> str:
+    """Return what is worth showing of a value."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def _assigned(text: str) -> frozenset[tuple[str, int]]:
@@ -261,7 +285,7 @@ def _by_queue(
         if not isinstance(queues, dict):
             raise _bad(f'{option}: {text!r}, must be {{"topic": {{"0": {example}, ...}}}}')
         for queue, value in cast("dict[str, object]", queues).items():
-            if not queue.isdecimal():
+            if not re.fullmatch(r"0|[1-9][0-9]{0,8}", queue):
                 raise _bad(f"{option}: {topic}: {queue!r}, must be the number of a queue")
             yield topic, int(queue), value
 
@@ -324,6 +348,16 @@ class _Values:
             return int(match[1]) * _SIZES[match[2].lower()] or None if match else None
 
         found = self._read(name, parsed, "bytes above 0, like 67108864, 64m or 1g")
+        return default if found is None else found
+
+    def duration(self, name: str, default: int) -> int:
+        """Return milliseconds, from a number with ms, s, m or h."""
+
+        def parsed(text: str) -> int | None:
+            match = _DURATION.fullmatch(text)
+            return int(match[1]) * _MILLISECONDS[match[2].lower()] or None if match else None
+
+        found = self._read(name, parsed, "a time above 0, like 30s, 15m or 1h")
         return default if found is None else found
 
     def flag(self, name: str, *, default: bool) -> bool:

@@ -13,10 +13,11 @@ are renewed by planning and reading and end by themselves.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -41,7 +42,7 @@ from dledger_client.spark.batch import (
     topics_of,
 )
 from dledger_client.spark.failures import told
-from dledger_client.spark.options import Settings, parse
+from dledger_client.spark.options import Settings, parse, shortened
 from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._kept = KeptHolds(settings.hold_ms)
         """The process that plans lives as long as its query does."""
         self._target: dict[Place, int] | None = None
+        self._triggered = -math.inf
+        """When there was last enough for a batch, by the clock."""
 
     def _freeze(self, planner: Planner, settings: Settings) -> ReadPlan:
         """Return a plan, held as those before it for a while."""
@@ -121,8 +124,25 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 known = self._target | {p: o for p, o in begun.items() if p not in self._target}
                 states = [state for state in states if state.place in known]
                 ends = {state.place: known[state.place] for state in states}
+            elif self._is_too_little(states, begun):
+                return start
             ends = limited(states, begun, ends, limit)
             return offsets_of(cluster, {**start["topics"], **ids}, {**begun, **ends})
+
+    def _is_too_little(self, states: Sequence[QueueState], begun: Mapping[Place, int]) -> bool:
+        """Say whether a batch is to wait for more: as Spark's Kafka source does, but for no target.
+
+        The first batch waits for nothing: nobody knows how long its records wait already.
+        """
+        now = self._clock()
+        starts = ((max(begun.get(each.place, 0), each.minimum), each.maximum) for each in states)
+        waiting = sum(max(maximum - start, 0) for start, maximum in starts)
+        is_due = now - self._triggered >= self._settings.trigger_delay_ms / 1_000
+        if waiting < self._settings.trigger_records_min and not is_due:
+            return True
+        if waiting:
+            self._triggered = now
+        return False
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return the end of the log, for the lag that a query's progress shows."""
@@ -151,6 +171,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the partitions of a batch; what it reads, and what follows, is held."""
         with told(), planner_for(self._settings) as planner:
+            check_form(start)
+            check_form(end)
             ends = by_topic(end)
             settings = replace(
                 self._settings,
@@ -227,12 +249,38 @@ def by_topic(offsets: Offsets) -> dict[str, dict[int, int]]:
     }
 
 
+def check_form(offsets: Offsets) -> None:
+    """Raise UNSUPPORTED_FORMAT for what no `offsets_of` of this version made: Spark keeps them."""
+    version = offsets.get("v")
+    if version != VERSION:
+        raise error_of(
+            Code.UNSUPPORTED_FORMAT,
+            f"the checkpoint's offset is of version {version}, known is {VERSION}: use the dledger "
+            "that wrote it, or begin with a new checkpoint",
+        )
+    queues, topics = offsets.get("q"), offsets.get("topics")
+    is_ours = (
+        isinstance(offsets.get("cluster"), str)
+        and isinstance(topics, dict)
+        and isinstance(queues, dict)
+        and all(isinstance(each, dict) for each in cast("dict[str, Any]", queues).values())
+        and all(
+            queue.isdecimal() and type(offset) is int and offset >= 0
+            for each in cast("dict[str, dict[str, Any]]", queues).values()
+            for queue, offset in each.items()
+        )
+    )
+    if not is_ours:
+        raise error_of(
+            Code.UNSUPPORTED_FORMAT,
+            f"the checkpoint's offset is {shortened(repr(offsets))}, which is none of ours: begin "
+            "with a new checkpoint",
+        )
+
+
 def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Place, int]:
     """Return the offsets by queue; refused when they are of another cluster, topic or form."""
-    if offsets.get("v") != VERSION:
-        raise error_of(
-            Code.UNSUPPORTED_FORMAT, f"offset of version {offsets.get('v')}, known is {VERSION}"
-        )
+    check_form(offsets)
     if offsets["cluster"] != cluster:
         raise error_of(
             Code.WRONG_CLUSTER,

@@ -158,3 +158,11 @@ def test_ranges_are_cut_by_bytes_not_by_counts() -> None:
     assert len(partitions(small, size_max=1_000_000)) == 1
     assert len(partitions(small, size_max=1_000_000, at_least=7)) >= 7
     assert partitions([Frozen(state(), 10, 10)], size_max=1) == []
+
+
+def test_partitions_have_a_bound() -> None:
+    """Each is a task: the option that asks for millions of them is named, before any is made."""
+    huge = Frozen(state(0, maximum=1 << 40), 10, 1 << 40)
+    for more in ({"size_max": 1 << 60, "records_max": 100}, {"size_max": 1}):
+        with pytest.raises(InvalidRequest, match="partitions, at most 100000: raise maxBytes"):
+            partitions([huge], **more)

@@ -124,6 +124,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"minPartitions": "0"}, "an integer from 1"),
     ({"failOnDataLoss": "no"}, "true or false"),
     ({"readFrom": "anyone"}, "follower, leader, any"),
+    ({"startingOffsets": '{"0": 1, "0": 2}'}, "'0' twice"),
+    ({"startingOffsets": '{"0": 1, "00": 2}'}, "'00', must be the number of a queue"),
+    ({"startingOffsets": '{"a":' * 100_000}, "no JSON"),
+    ({"maxTriggerDelay": "5m"}, "without minOffsetsPerTrigger"),
+    ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5"}, "like 30s, 15m or 1h"),
+    ({"minOffsetsPerTrigger": "0"}, "an integer from 1"),
 ]
 
 

@@ -30,6 +30,12 @@ def test_equal_offsets_are_equal_text() -> None:
         ({"cluster": "other"}, "of cluster other"),
         ({"topics": {"t": "ff" * 16}}, "made anew"),
         ({"v": 2}, "version 2, known is 1"),
+        ({"q": None}, "none of ours: begin with a new checkpoint"),
+        ({"q": {"t": [1]}}, "none of ours"),
+        ({"q": {"t": {"0": 1.5}}}, "none of ours"),
+        ({"q": {"t": {"first": 1}}}, "none of ours"),
+        ({"topics": None}, "none of ours"),
+        ({"cluster": 7}, "none of ours"),
     ],
 )
 def test_foreign_offsets_are_refused(change: dict[str, Any], says: str) -> None:
