@@ -238,7 +238,10 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-collects-without-any-record",
         "without manifests and plans every old file is taken for forgotten",
-        [Edit(f"{EXPORT}.upkeep:_named", "if number or plan is None:", "if number:")],
+        [
+            Edit(f"{EXPORT}.upkeep:_named", "if number or plan is None:", "if number:"),
+            Edit(f"{EXPORT}.upkeep:collect", 'name.startswith(f"{topic_folder(topic)}/")', "True"),
+        ],
         [f"{FOLDERS}.test_a_collection_without_any_record_takes_nothing"],
     ),
     Mutant(

@@ -189,9 +189,10 @@ def _named(storage: Storage) -> tuple[str, bool, set[str], dict[str, int]]:
     number = history.last_number(storage) + 1
     # The plan before the version: were it finished between the two looks, it is in the version.
     plan = history.open_plan(storage, number)
+    topic = "" if plan is None else plan.identity.topic
     if number or plan is None:
         version = history.load(storage)
+        topic = version.last.identity.topic
         kept.update(version.files)
         replaced = version.removed_ms
-        return version.last.identity.topic, plan is not None, kept, replaced
-    return plan.identity.topic, True, kept, replaced
+    return topic, plan is not None, kept, replaced
