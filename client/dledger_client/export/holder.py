@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from dledger_client.export.errors import ExportError
 from dledger_client.export.storage import Storage
 
 HOLDERS: Final = "_dledger/holders"
@@ -44,7 +45,7 @@ class Holder:
                 if not path.exists():
                     storage.put_if_absent(f"{HOLDERS}/{number}", os.urandom(8).hex().encode())
                 name = self._locked(path)
-            except OSError:  # a name is drawn: nothing hangs on it but how soon holds end
+            except (OSError, ExportError):  # nothing hangs on it but how soon holds end
                 return ""
             if name:
                 return name
