@@ -4,12 +4,13 @@ Goal: nothing that somebody may need is deleted, and no version names what reade
 Method: as in `test_exports.py`.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dledger_client.export import ExportCode, ExportError, history, upkeep
+from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
 from dledger_client.export import run as protocol
 from dledger_client.export.layout import Piece
 from dledger_client.export.storage import Storage
@@ -52,3 +53,15 @@ def test_files_that_lie_elsewhere_are_in_no_version() -> None:
         assert history.last_number(storage) == -1
         finish(root, log)
         check(root, log)
+
+
+def test_a_collection_takes_nothing_of_another_topic() -> None:
+    """Somebody moved two exports into one folder: what has no manifest here may be all he has."""
+    with folder() as root:
+        run(root, FakeLog({0: 5}))
+        storage = Storage(root, QuickDisk())
+        name = read_export(root).files[0].path.replace("topic=orders", "topic=other")
+        storage.put_if_absent(name, b"somebody's")
+        later = int(time.time() * 1_000) + 10 * 86_400_000
+        assert upkeep.collect(storage, 86_400_000, later) == []
+        assert storage.read(name) == b"somebody's"

@@ -145,11 +145,11 @@ def test_jobs_share_few_holds_wherever_they_begin() -> None:
     for rate, period, ttl_ms, is_trimmed in histories():
         queue = Held(rate, is_trimmed=is_trimmed)
         anywhere = random.Random(1)
-        for now in moments(period, ttl_ms):
-            state = queue.state(now)
-            last = max(int(rate * (now - period)), state.minimum)
+        for time in moments(period, ttl_ms):
+            state = queue.state(time)
+            last = max(int(rate * (time - period)), state.minimum)
             for start in (last, anywhere.randint(state.minimum, state.maximum)):
-                queue.hold(shared_from(state, start, ttl_ms), now)
+                queue.hold(shared_from(state, start, ttl_ms), time)
         assert queue.most <= 32, (rate, period, ttl_ms, is_trimmed)
 
 

@@ -134,13 +134,8 @@ def export(
     """
     if context.invoked_subcommand is not None:
         return
-    if not topic or not to:
-        bad_input("--topic and --to are needed", "say what to export, and where to")
-    _choice("--engine", engine, ("local", "spark"))
-    _choice("--layout", layout, ("", "date", "queue"))
-    _choice("--read-from", read_from, ("follower", "leader", "any"))
-    if watch and dry_run:
-        bad_input("--watch and --dry-run: what would be done is said once", "leave one of them out")
+    _check_words(topic, to, engine, layout, read_from)
+    pause = _pause(every, is_told_once=watch and dry_run)
     with _expected_failures():
         from dledger_client.export.layout import Layout
         from dledger_client.export.planning import Options, check_options
@@ -156,9 +151,6 @@ def export(
             accept_data_loss,
         )
         check_options(options)
-        pause = parse_duration(every, "--every") / 1_000
-        if pause * 1_000 < EVERY_MS_MIN:
-            bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
         maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
@@ -169,6 +161,24 @@ def export(
             outcome = (_plan_only if dry_run else _run)(storage, source, maker, options, reporter)
         # Behind the block, which lets go of the log: that nothing is new is a good end, too.
         (_print_plan if dry_run else _print_outcome)(outcome, as_json=as_json)
+
+
+def _check_words(topic: str, to: str, engine: str, layout: str, read_from: str) -> None:
+    if not topic or not to:
+        bad_input("--topic and --to are needed", "say what to export, and where to")
+    _choice("--engine", engine, ("local", "spark"))
+    _choice("--layout", layout, ("", "date", "queue"))
+    _choice("--read-from", read_from, ("follower", "leader", "any"))
+
+
+def _pause(every: str, *, is_told_once: bool) -> float:
+    """Return the seconds between two runs of --watch."""
+    if is_told_once:
+        bad_input("--watch and --dry-run: what would be done is said once", "leave one of them out")
+    pause_ms = parse_duration(every, "--every")
+    if pause_ms < EVERY_MS_MIN:
+        bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
+    return pause_ms / 1_000
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":

@@ -1,7 +1,6 @@
 """Files, names and cuts: what others read, and what we believe of it."""
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -412,17 +411,6 @@ def test_collection_keeps_what_anybody_needs(tmp_path: Path) -> None:
         upkeep.collect(storage, 1, late)
     with pytest.raises(ExportError, match="NOT_AN_EXPORT"):
         upkeep.collect(Storage(tmp_path / "none"), 60_000, late)
-
-
-def test_a_collection_takes_nothing_of_another_topic(tmp_path: Path) -> None:
-    """Somebody moved two exports into one folder: what has no manifest here may be all he has."""
-    storage = storage_in(tmp_path)
-    run(storage, FakeLog({0: 5}))
-    name = read_export(storage.root).files[0].path.replace("topic=orders", "topic=other")
-    storage.put_if_absent(name, b"somebody's")
-    later = int(time.time() * 1_000) + 10 * 86_400_000
-    assert upkeep.collect(storage, 86_400_000, later) == []
-    assert storage.read(name) == b"somebody's"
 
 
 def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:
