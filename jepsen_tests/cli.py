@@ -139,9 +139,7 @@ def run(
         wanted = Wanted(
             folder, nodes or 3, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip
-        made = BACKENDS[backend](wanted)
-        _check_possible(names, made)
-        history = uvloop.run(_watched(plan, made, console))
+        history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except asyncio.CancelledError:
         console.print("ended at once: the history is not complete")
         raise typer.Exit(EXIT_FAILED) from None
@@ -182,6 +180,7 @@ def _check_possible(names: Collection[str], backend: Backend) -> None:
 
 async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | None:
     """Run it while somebody may look on; None when it was broken off before it began."""
+    _check_possible(plan.nemeses, backend)
     watch, ending = Watch(), Ending()
     ending.listen()
     if not await ending.unless_asked(backend.prepare()):

@@ -77,9 +77,7 @@ Until = Annotated[str, typer.Option(help="Store time before which this run ends.
 MinBytes = Annotated[str, typer.Option(help="Leave less than this for a later run, like 64m.")]
 MaxDelay = Annotated[str, typer.Option(help="But let nothing wait for longer than this, like 10m.")]
 FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")]
-MaxRate = Annotated[
-    str, typer.Option(help="Bytes of rows a second, decoded; 0: any. Of --engine local.")
-]
+MaxRate = Annotated[str, typer.Option(help="Bytes of rows a second; 0: any. Not of Spark.")]
 ReadFrom = Annotated[
     str, typer.Option(help="Which members are asked first: follower, leader, any.")
 ]
@@ -175,8 +173,7 @@ def _pause(every: str, *, is_told_once: bool) -> float:
     """Return the seconds between two runs of --watch."""
     if is_told_once:
         bad_input("--watch and --dry-run: what would be done is said once", "leave one of them out")
-    pause_ms = parse_duration(every, "--every")
-    if pause_ms < EVERY_MS_MIN:
+    if (pause_ms := parse_duration(every, "--every")) < EVERY_MS_MIN:
         bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
     return pause_ms / 1_000
 
