@@ -9,7 +9,7 @@ at most, those of exports among them. Two rules keep them few, whatever the rate
 - *Places.* A hold begins where its job does, rounded down to a multiple of a power of two, of which
   the queue has PLACES at most. While a queue grows to its double, two places are new and the
   others are old ones: in the time of a hold, of jobs that come every p, about 2 log2(time / p) + 4
-  (26 for ten minutes and twice a second), wherever in the queue they begin.
+  (22 for ten minutes and twice a second), wherever in the queue they begin.
 - *Time.* A stream goes on with the hold that it took for a share of the hold's time, and has five
   at once at most, however often it plans.
 

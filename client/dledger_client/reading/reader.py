@@ -1,7 +1,8 @@
 """Reading a range as Arrow batches, from one member and then the next. Blocking, one thread.
 
 Owns: which member is asked, when it is left for another, when it is given up, the renewal of the
-hold. Not: the decoding and its checks (`arrow/decode.py`), what is read (`plan.py`).
+hold. Not: the decoding and its checks (`arrow/decode.py`), what is read (`plan.py`), for how long
+who was left is asked last (`left.py`).
 
 Members differ in nothing but how far they are (D9). So whoever fails, brings damaged bytes, or
 brings nothing for a while is left, and reading goes on at the exact next offset elsewhere. Nothing
@@ -28,6 +29,7 @@ from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
 from dledger_client.reading.holds import Hold
+from dledger_client.reading.left import LeftMembers
 from dledger_client.reading.plan import Gap, Range
 from dledger_client.reading.watchdog import Watchdog
 from dledger_proto.errors import Code, DledgerError
@@ -42,8 +44,6 @@ WAIT_MS: Final = 500
 """A member that has nothing says so this often."""
 SILENCE_MS: Final = 20 * WAIT_MS
 """Who says nothing for this long is left. A frame over a slow network has to be done by then."""
-AVOID_SECONDS: Final = 30.0
-"""So long a member that was silent is asked behind all others."""
 EMPTY_FRAMES_MAX: Final = 4
 """From a member that is behind, before the next is asked."""
 BAD_ANSWERS_MAX: Final = 4
@@ -53,6 +53,8 @@ LEAVE_FOR: Final = (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED, Code.STORAGE_FA
 """What a member says of itself: the next one may have the range, or this one a moment later.
 HEAD_TRIMMED is a loss only with a minimum that says so: bounds may be from before the trim."""
 
+OF_PROCESS: Final = LeftMembers()
+"""Spark's workers and those of exports run one task after the other."""
 _LOG = logging.getLogger("dledger_client")
 
 
@@ -76,13 +78,15 @@ class Origin:
 class RangeReader:
     """Reads ranges one after the other; use it in a `with`."""
 
-    def __init__(self, origin: Origin, columns: Sequence[str]) -> None:
+    def __init__(
+        self, origin: Origin, columns: Sequence[str], left: LeftMembers = OF_PROCESS
+    ) -> None:
+        """`left` remembers beyond this reader: there is one for each partition of a job."""
         self._origin = origin
+        self.left = left
         self._columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
-        self._avoided: dict[str, float] = {}
-        """Until when."""
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
         """Waits for what members answer; whoever takes batches may take his time between."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
@@ -131,16 +135,8 @@ class RangeReader:
             self._channels[address] = channel
         return channel
 
-    def avoid(self, address: str) -> None:
-        """Ask a member that was silent last for a while: each range would wait for it anew."""
-        self._avoided[address] = time.monotonic() + AVOID_SECONDS
-
     def candidates(self, group: str) -> list[str]:
         """Return the addresses of a group in the order in which they are asked."""
-        now = time.monotonic()
-        return sorted(self._rotated(group), key=lambda each: self._avoided.get(each, now) > now)
-
-    def _rotated(self, group: str) -> list[str]:
         route = self._routes.get(group)
         if route is None:
             return []
@@ -152,7 +148,8 @@ class RangeReader:
             leader = [route.leader_address]
         turn = self._origin.rotation % max(len(addresses), 1)
         addresses = addresses[turn:] + addresses[:turn]
-        return leader + addresses if self._origin.read_from == "leader" else addresses + leader
+        in_turn = leader + addresses if self._origin.read_from == "leader" else addresses + leader
+        return self.left.in_order(in_turn, time.monotonic())
 
     def refresh(self) -> None:
         """Ask name servers, and the members known, for routes until one of them answers."""
@@ -194,9 +191,11 @@ class RangeReader:
 class _LeaveMember(Exception):
     """The next member should be asked; holds why."""
 
-    def __init__(self, error: ClientError) -> None:
+    def __init__(self, error: ClientError, *, is_at_fault: bool = True) -> None:
         super().__init__(str(error))
         self.error = error
+        self.is_at_fault = is_at_fault
+        """False: it has told the truth, and may be asked again as well as any other."""
 
 
 class _Reading:
@@ -223,6 +222,8 @@ class _Reading:
                     yield from self._from_member(address)
                 except _LeaveMember as left:
                     last = left.error
+                    if left.is_at_fault:
+                        self._reader.left.leave(address, time.monotonic())
                     _LOG.debug("%s left at %s: %s", address, self._decoder.next_offset, last)
                 if self._decoder.is_done:
                     return
@@ -258,7 +259,6 @@ class _Reading:
         try:
             yield from self._frames(call, address)
         except TimeoutError as error:
-            self._reader.avoid(address)
             raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address}: {error}")) from None
         except grpc.RpcError as error:
             raise _LeaveMember(failure(error, write=False)) from None
@@ -286,6 +286,7 @@ class _Reading:
                 for row, batch in zip(frame.rows, frame.batches, strict=True)
             ]  # fmt: skip
             yield from self._decoded(spans)
+            self._reader.left.worked(address)
             if self._decoder.is_done:
                 return
             self._renew(address)
@@ -333,7 +334,8 @@ class _Reading:
             self._reader.gaps.append(gap)
             _LOG.warning("%s", gap.describe())
             self._decoder.next_offset = gap.end
-            raise _LeaveMember(error_of(Code.OFFSET_OUT_OF_RANGE, gap.describe()))
+            lost = error_of(Code.OFFSET_OUT_OF_RANGE, gap.describe())
+            raise _LeaveMember(lost, is_at_fault=False)
         error = error_of(frame.code, f"{wanted.describe()}: {frame.detail}")
         if error.retriable or frame.code in LEAVE_FOR:
             raise _LeaveMember(error)

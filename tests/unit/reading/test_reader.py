@@ -7,6 +7,7 @@ servers on loopback that each give one answer.
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -17,6 +18,7 @@ from dledger_client import _calls as calls
 from dledger_client._routes import GroupRoute, Member
 from dledger_client.errors import OffsetOutOfRange
 from dledger_client.reading import Hold, Origin, Range, RangeReader, reader
+from dledger_client.reading.left import SECONDS, SECONDS_MAX, LeftMembers
 from dledger_proto.errors import Code
 from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.raw import FETCH
@@ -47,14 +49,14 @@ class Silent:
         self.given_up = Event()
         """The reader has cancelled."""
         self.waited_in_vain = False
-        self.asked = 0
+        self.calls = 0
 
 
 def _answer(
     said: bytes | Silent, _request: bytes, context: grpc.ServicerContext
 ) -> Iterator[bytes]:
     if isinstance(said, Silent):
-        said.asked += 1
+        said.calls += 1
         context.add_callback(said.given_up.set)
         # Its end would be an answer, too.
         said.waited_in_vain = not said.given_up.wait(DEADLINE_SECONDS)
@@ -98,8 +100,8 @@ def members(*answers: bytes | Silent) -> Iterator[Origin]:
             server.stop(None)
 
 
-def offsets(origin: Origin) -> list[int]:
-    with RangeReader(origin, COLUMNS) as opened:
+def offsets(origin: Origin, left: LeftMembers | None = None) -> list[int]:
+    with RangeReader(origin, COLUMNS, left or LeftMembers()) as opened:
         batches = list(opened.read(WHOLE))
         assert opened.gaps == []
         return [at for batch in batches for at in batch.column("queue_offset").to_pylist()]
@@ -131,19 +133,45 @@ def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         assert not silent.waited_in_vain
 
 
-def test_a_silent_member_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by each range of a partition, of which there may be a thousand; then it has a turn."""
-    monkeypatch.setattr(reader, "SILENCE_MS", 500)
-    silent = Silent()
-    with members(silent, rows()) as origin, RangeReader(origin, COLUMNS) as opened:
-        first, second = opened.candidates("g")
-        for _ in range(3):
-            assert sum(batch.num_rows for batch in opened.read(WHOLE)) == 3
-            assert opened.candidates("g") == [second, first]
-        assert silent.asked == 1
-        monkeypatch.setattr(reader, "AVOID_SECONDS", 0.0)
-        opened.avoid(first)
-        assert opened.candidates("g") == [first, second]
+def test_a_member_that_says_nothing_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by each range: this reader's, and those of the process's later readers."""
+    monkeypatch.setattr(reader, "SILENCE_MS", 300)
+    silent, left = Silent(), LeftMembers()
+    with members(silent, rows()) as origin:
+        with RangeReader(origin, COLUMNS, left) as opened:
+            assert [sum(each.num_rows for each in opened.read(WHOLE)) for _ in range(3)] == [3] * 3
+        assert offsets(origin, left) == [7, 8, 9]
+        assert silent.calls == 1
+        assert RangeReader(origin, COLUMNS).left is RangeReader(origin, ()).left
+
+
+def test_who_was_left_is_asked_last_for_a_while() -> None:
+    """All are asked; who fails again waits for longer, who has worked begins anew."""
+    left = LeftMembers()
+    left.leave("a", 100.0)
+    assert left.in_order("abc", 100.0) == ["b", "c", "a"]
+    assert left.in_order("abc", 100.0 + SECONDS) == ["a", "b", "c"]
+    left.leave("a", 200.0)
+    assert left.in_order("abc", 200.0 + SECONDS) == ["b", "c", "a"]
+    left.leave("b", 201.0)
+    assert left.in_order("abc", 201.0) == ["c", "a", "b"]
+    for _ in range(9):
+        left.leave("a", 300.0)
+    assert left.in_order("abc", 300.0 + SECONDS_MAX - 1) == ["b", "c", "a"]
+    assert left.in_order("abc", 300.0 + SECONDS_MAX) == ["a", "b", "c"]
+    left.worked("a")
+    left.leave("a", 400.0)
+    assert left.in_order("abc", 400.0 + SECONDS) == ["a", "b", "c"]
+
+
+def test_who_tells_of_a_loss_is_not_at_fault() -> None:
+    """It goes on behind the gap with whom it would have begun."""
+    left = LeftMembers()
+    with members(refusal(Code.HEAD_TRIMMED, 8), rows()) as origin:
+        accepted = replace(origin, fail_on_data_loss=False)
+        with RangeReader(accepted, COLUMNS, left) as opened:
+            assert sum(each.num_rows for each in opened.read(WHOLE)) == 2
+            assert opened.candidates("g") == list(origin.groups[0].addresses())
 
 
 @pytest.mark.parametrize(
