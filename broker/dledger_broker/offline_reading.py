@@ -331,7 +331,7 @@ class FolderPlanner:
         known = self._topics()
         for name in names:
             if name not in known:
-                raise error_of(Code.TOPIC_NOT_FOUND, f"topics: {unknown(name, known)}")
+                raise error_of(Code.TOPIC_NOT_FOUND, f"topic {unknown(name, known)}")
         wanted = [
             (known[name], queue)
             for name in sorted(set(names))

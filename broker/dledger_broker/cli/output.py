@@ -19,6 +19,7 @@ from rich.text import Text
 
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.names import printable
+from dledger_proto.remedies import remedy_of
 
 PIPE_WIDTH: Final = 1_000
 
@@ -61,20 +62,6 @@ _BAD_INPUT: Final = frozenset(
         Code.UNIMPLEMENTED,
     }
 )
-_REMEDIES: Final = {
-    Code.UNAVAILABLE: "is the cluster running, and is --name-servers right?",
-    Code.NO_LEADER: "look at: dledger status",
-    Code.NOT_FORMED: "start every configured member once; look at: dledger status",
-    Code.NOT_PROPOSED: "is the cluster running, and is --name-servers right? if so, try again, or "
-    "give it a longer --timeout",
-    Code.BUSY: "slow down and try again",
-    Code.DISK_FULL: "make room on the members' disks; it recovers by itself",
-    Code.TOPIC_NOT_FOUND: "see: dledger topic list",
-    Code.UNKNOWN_OUTCOME: "look whether it happened before repeating it",
-    Code.OFFSET_BEHIND: "to go back on purpose, say --reset",
-    Code.INTERNAL: "this is a bug of ours; the members' logs say more",
-}
-
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -104,7 +91,8 @@ def failure_of(error: DledgerError) -> CommandFailed:
     else:
         code = Exit.FAILED
     sentence = error.detail or MEANINGS[error.code].sentence
-    return CommandFailed(f"{error.code.name}: {sentence}", _REMEDIES.get(error.code, ""), code=code)
+    remedy = remedy_of(error.code, "--name-servers", "--timeout")
+    return CommandFailed(f"{error.code.name}: {sentence}", remedy, code=code)
 
 
 def console() -> Console:

@@ -54,6 +54,8 @@ COLUMNS: Final[dict[str, Column]] = {
     # Of 64 bits without sign on the wire; here the same bits with one.
     "key_hashes": Column(pa.list_(pa.int64()), "ARRAY<BIGINT>", by_default=False),
 }
+TOLD_MAX: Final = 50
+"""Names that a sentence about an unknown one lists."""
 DEFAULT_COLUMNS: Final = tuple(name for name, column in COLUMNS.items() if column.by_default)
 
 
@@ -85,7 +87,10 @@ def unknown(name: str, known: Iterable[str]) -> str:
     if near:
         meant = next(each for each in names if each.lower() == near[0])
         return f"{name!r} is not known; did you mean {meant!r}?"
-    return f"{name!r} is not known; known are {', '.join(sorted(names))}"
+    if not names:
+        return f"{name!r} is not known, nor is any other"
+    others = f" and {len(names) - TOLD_MAX} more" if len(names) > TOLD_MAX else ""
+    return f"{name!r} is not known; known are {', '.join(sorted(names)[:TOLD_MAX])}{others}"
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:

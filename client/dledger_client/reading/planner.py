@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -23,7 +24,7 @@ from dledger_client._runner import SyncRunner
 from dledger_client._wire import parse_addresses
 from dledger_client.arrow.schema import unknown
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, code_of, error_of
+from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
 from dledger_client.reading.holds import Hold, HoldRequest
 from dledger_client.reading.plan import (
     Edge,
@@ -270,11 +271,13 @@ class Planner:
     async def _routes(self, topics: Sequence[str]) -> list[TopicRoute]:
         """Return topics as the control group has them, in one call when there are many."""
         if len(topics) == 1:
-            return [await self._administration.describe_topic(topics[0])]
+            # Who is not known is looked for among all, for the nearest that is.
+            with suppress(TopicNotFound):
+                return [await self._administration.describe_topic(topics[0])]
         known = {topic.name: topic for topic in await self._administration.list_topics()}
         missing = [topic for topic in topics if topic not in known]
         if missing:
-            raise error_of(Code.TOPIC_NOT_FOUND, f"topics: {unknown(missing[0], known)}")
+            raise error_of(Code.TOPIC_NOT_FOUND, f"topic {unknown(missing[0], known)}")
         return [known[topic] for topic in topics]
 
     async def _ask(self, group: str, queues: Sequence[_Asked]) -> list[QueueState]:

@@ -133,12 +133,14 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the records of a partition as Arrow batches."""
         if isinstance(partition, LogPartition):
-            yield from read_partition(partition, self._settings.columns)
+            yield from read_partition(partition, self._settings.columns, is_plan_kept=True)
 
 
-def read_partition(partition: LogPartition, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+def read_partition(
+    partition: LogPartition, columns: Sequence[str], *, is_plan_kept: bool = False
+) -> Iterator["pa.RecordBatch"]:
     """Yield the records of a partition, one range after the other."""
-    with told(), reader_of(partition.origin, columns) as reader:
+    with told(is_plan_kept=is_plan_kept), reader_of(partition.origin, columns) as reader:
         for wanted, hold in zip(partition.ranges, partition.holds, strict=True):
             yield from reader.read(wanted, hold)
 

@@ -1,7 +1,7 @@
 """How an error leaves towards Spark: as text, for Spark passes on nothing else of it.
 
-Owns: the code in front, and the remedy for what clusters say of themselves. Not: the sentences
-about options and offsets, which name value and remedy where they are raised.
+Owns: the code in front, and what is to be done behind. Not: the sentences about options and
+offsets, which name value and remedy where they are raised.
 """
 
 from collections.abc import Generator
@@ -9,19 +9,17 @@ from contextlib import contextmanager
 from typing import Final
 
 from dledger_client.reading.folders import FolderError
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.remedies import remedy_of
 
-_REACH: Final = (
-    "is the cluster running, and does `endpoints` name it, as driver and executors see it?"
+ADDRESSES: Final = "endpoints, as driver and executors see it,"
+AGAIN: Final = (
+    "load() again if the plan may be an old one: Spark keeps that of a DataFrame and of a view"
 )
-_REMEDIES: Final = {
-    Code.UNAVAILABLE: _REACH,
-    Code.NOT_PROPOSED: _REACH,
-    Code.NO_LEADER: "look at: dledger status",
-    Code.TOPIC_NOT_FOUND: "see: dledger topic list",
-    Code.TOO_MANY_HOLDS: "other jobs hold the queue: wait until theirs end, after their holdMs, or "
-    "give a holdOwner of your own to those that are repeated",
-}
+_OF_PLANS: Final = (Code.OFFSET_OUT_OF_RANGE, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
+"""What becomes of a plan whose queues were trimmed or deleted since."""
+_OF_WRITES: Final = (Code.UNKNOWN_OUTCOME, Code.OFFSET_BEHIND)
+"""Remedies that are no use to who reads."""
 
 
 class DledgerReadError(Exception):
@@ -29,13 +27,21 @@ class DledgerReadError(Exception):
 
 
 @contextmanager
-def told() -> Generator[None]:
-    """Turn our errors into DledgerReadError; for whatever Spark calls."""
+def told(*, is_plan_kept: bool = False) -> Generator[None]:
+    """Turn our errors into DledgerReadError; for whatever Spark calls.
+
+    `is_plan_kept`: what runs is a task of a plan that may have been made long ago.
+    """
     try:
         yield
     except DledgerError as error:
-        remedy = f"; {_REMEDIES[error.code]}" if error.code in _REMEDIES else ""
-        raise DledgerReadError(f"DLEDGER_{error.code.name}: {error.detail}{remedy}") from error
+        said = [error.detail or MEANINGS[error.code].sentence]
+        if error.code not in _OF_WRITES:
+            said.append(remedy_of(error.code, ADDRESSES))
+        if is_plan_kept and error.code in _OF_PLANS:
+            said.append(AGAIN)
+        sentence = "; ".join(filter(None, said))
+        raise DledgerReadError(f"DLEDGER_{error.code.name}: {sentence}") from error
     except FolderError as error:
         raise DledgerReadError(f"DLEDGER_{error}") from error
     except ValueError as error:  # of addresses and connection settings

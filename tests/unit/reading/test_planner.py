@@ -63,6 +63,9 @@ class FakeAdministration:
             group_of=lambda _queue: GROUP,
         )  # fmt: skip
 
+    async def list_topics(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name=TOPIC.rstrip("s"))]
+
     async def call(
         self, method: Method[Message, Message], request: Message, *, group: str
     ) -> Message:
@@ -165,7 +168,7 @@ def test_a_topic_that_is_gone_is_not_waited_for() -> None:
     with (
         planner_of(fake) as opened,
         patch.object(fake, "call", call),
-        pytest.raises(TopicNotFound),
+        pytest.raises(TopicNotFound, match="'orders' is not known; did you mean 'order'"),
     ):
         opened.states([TOPIC])
     assert len(fake.requests) == 1

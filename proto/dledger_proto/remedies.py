@@ -1,0 +1,37 @@
+"""What to do about an error, in half a sentence: one table for the command line and for Spark.
+
+Owns: what helps whatever was asked for. Not: remedies that name a value; those are said where the
+error is raised, behind what was wrong.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dledger_proto.errors import Code
+
+_REACH: Final = "is the cluster running, and is {addresses} right?"
+
+_REMEDIES: Final[Mapping[Code, str]] = {
+    Code.UNAVAILABLE: _REACH,
+    Code.NO_LEADER: "look at: dledger status",
+    Code.NOT_FORMED: "start every configured member once; look at: dledger status",
+    Code.NOT_PROPOSED: _REACH + " if so, try again{longer}",
+    Code.BUSY: "slow down and try again",
+    Code.DISK_FULL: "make room on the members' disks; it recovers by itself",
+    Code.TOPIC_NOT_FOUND: "see: dledger topic list",
+    Code.UNKNOWN_OUTCOME: "look whether it happened before repeating it",
+    Code.OFFSET_BEHIND: "to go back on purpose, say --reset",
+    Code.TOO_MANY_HOLDS: "holds end by themselves: wait, or give readers that come again and again "
+    "one name (of Spark's: holdOwner)",
+    Code.INTERNAL: "this is a bug of ours; the members' logs say more",
+}
+
+
+def remedy_of(code: Code, addresses: str, timeout: str = "") -> str:
+    """Return what to do, or nothing where the error itself says so.
+
+    `addresses` and `timeout` are what the caller's user gives a cluster's addresses and a longer
+    time with; without `timeout` he cannot.
+    """
+    longer = f", or give it a longer {timeout}" if timeout else ""
+    return _REMEDIES.get(code, "").format(addresses=addresses, longer=longer)
