@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 PLAN: Final = "dledger_client.reading.plan"
 HOLDS: Final = "dledger_client.reading.holds"
+BATCH: Final = "dledger_client.spark.batch"
 STREAM: Final = "dledger_client.spark.stream"
 SCRIPTS: Final = "test_plans"
 
@@ -41,6 +42,48 @@ PLAN_BUGS: Final[Sequence[Mutant]] = (
         "a stream of several batches a second uses up the holds of a young queue",
         [Edit(f"{HOLDS}:KeptHolds.at", "if now - at < self._seconds", "if now - at < 0")],
         [f"{SCRIPTS}.test_a_stream_has_few_holds_whatever_its_rate"],
+    ),
+    Mutant(
+        "plan-goes-on-with-a-hold-of-what-is-gone",
+        "a stream that paused renews a hold behind which the queue was trimmed, and is refused",
+        [
+            Edit(
+                f"{HOLDS}:HoldRequest.on",
+                "state.minimum <= kept.offset <= start",
+                "kept.offset <= start",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_hold_that_is_gone_on_with_keeps_what_is_read"],
+    ),
+    Mutant(
+        "plan-goes-on-with-a-hold-that-is-too-late",
+        "what lies between a plan's start and a hold that was taken before is not held",
+        [
+            Edit(
+                f"{HOLDS}:HoldRequest.on",
+                "state.minimum <= kept.offset <= start",
+                "state.minimum <= kept.offset",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_hold_that_is_gone_on_with_keeps_what_is_read"],
+    ),
+    Mutant(
+        "plan-has-many-places",
+        "jobs that come again and again use up the holds of a young queue",
+        [Edit(f"{HOLDS}:_step", "// PLACES", "// 16")],
+        [f"{SCRIPTS}.test_jobs_share_few_holds_wherever_they_begin"],
+    ),
+    Mutant(
+        "plan-narrows-by-what-is-left",
+        "what was trimmed before a filter was looked up is left out of the read, and of the log",
+        [
+            Edit(
+                f"{BATCH}:PushingReader._check_trimmed",
+                "gap.end <= gap.start",
+                "gap.end >= gap.start",
+            )
+        ],
+        [f"{SCRIPTS}.test_what_is_trimmed_while_a_filter_is_looked_up_is_told"],
     ),
     Mutant(
         "stream-takes-a-new-queue-from-what-is-left",

@@ -1,5 +1,6 @@
 """What a plan must not do in silence. Small enough to catch known bugs with."""
 
+import datetime as dt
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dledger_client.errors import OffsetOutOfRange
 from dledger_client.reading import Hold, HoldRequest, ReadPlan
 from dledger_client.reading import plan as plans
 from dledger_client.reading.holds import KEPT_MAX, PLACES
+from dledger_client.spark import batch as batches
 from dledger_client.spark import stream as streams
 from dledger_client.spark.batch import LogPartition
 from dledger_client.spark.failures import DledgerReadError
@@ -58,6 +61,15 @@ def test_a_shared_hold_keeps_what_each_of_its_readers_reads() -> None:
     assert len({shared_from(one, start << 52).owner for start in range(1 << 10)}) <= PLACES
     assert HoldRequest("mine", 1).on(STATE, 50) == Hold("mine", 50, 1)
     assert shared_from(STATE, 50, 1).owner != shared_from(STATE, 50, 2).owner
+
+
+def test_a_hold_that_is_gone_on_with_keeps_what_is_read() -> None:
+    """Else another is taken: for what lies before it, and where it was trimmed."""
+    kept = {STATE.place: Hold("shared-9-30", 30, 9)}
+    request = HoldRequest("", 9, kept)
+    assert request.on(STATE, 50) == kept[STATE.place]
+    assert request.on(STATE, 29).offset <= 29
+    assert request.on(plans.QueueState("t", TOPIC_ID, 0, "g", 40, 100), 50).offset >= 40
 
 
 class Held:
@@ -172,6 +184,55 @@ def test_a_stream_lets_go_of_what_it_has_read() -> None:
         at = reader.latestOffset(at, ReadAllAvailable())
         reader.partitions(at, at)
         assert queue.most <= KEPT_MAX
+
+
+class TrimmedPlanner(FakePlanner):
+    """A cluster whose queues are trimmed as soon as a plan has been made."""
+
+    def states(self, topics: Sequence[str], times_ms: Sequence[int] = ()) -> list[plans.QueueState]:
+        if self.frozen:
+            self.queues[0].minimum = 3
+        return super().states(topics, times_ms)
+
+    frozen = False
+
+    def freeze(self, *arguments: Any, **more: Any) -> ReadPlan:
+        plan = super().freeze(*arguments, **more)
+        self.frozen = True
+        return plan
+
+    def offsets_of_key(self, *_: object) -> dict[int, list[int]]:
+        """Say what the index has of a key that all records had."""
+        self.queues[0].minimum = 3
+        return {number: [*range(queue.minimum, 5)] for number, queue in self.queues.items()}
+
+
+FILTERS: Sequence[Sequence[Filter]] = (
+    [GreaterThanOrEqual(("store_timestamp",), dt.datetime.fromtimestamp(0.5, dt.UTC))],
+    [EqualTo(("key",), "k")],
+)
+
+
+def narrowed(filters: Sequence[Filter], **options: str) -> list[tuple[int, int]]:
+    """Return what is planned of two queues, of which the first is trimmed meanwhile."""
+    given = {"endpoints": "a:1", "topic": TOPIC, "holdMs": "0", "pushdown": "true"} | options
+    planner = TrimmedPlanner({number: FakeQueue([1_000] * 5) for number in range(2)})
+    reader = batches.PushingReader(parse(given))
+    list(reader.pushFilters([*filters]))
+    with patch.object(batches, "planner_for", lambda _settings: planner):
+        return offsets_in(reader.partitions())
+
+
+def test_what_is_trimmed_while_a_filter_is_looked_up_is_told() -> None:
+    """By time or key: what a look does not find because it is gone, no task would ask for."""
+    for filters in FILTERS:
+        with pytest.raises(DledgerReadError, match="orders/0 offsets 0 to 2 are gone: trimmed"):
+            narrowed(filters)
+        with logged() as lines:
+            assert len(narrowed(filters, failOnDataLoss="false")) == 2 + 5
+            assert lines == ["orders/0 offsets 0 to 2 are gone"]
+        assert len(narrowed([*filters, EqualTo(("queue_id",), 1)])) == 5
+        assert len(narrowed([*filters, GreaterThanOrEqual(("queue_offset",), 3)])) == 2 + 2
 
 
 @contextmanager

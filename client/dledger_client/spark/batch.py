@@ -34,6 +34,7 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import error_of
 from dledger_client.reading import (
     Frozen,
+    Gap,
     Hold,
     HoldRequest,
     Origin,
@@ -44,9 +45,9 @@ from dledger_client.reading import (
     partitions,
 )
 from dledger_client.reading.folders import FolderOrigin
-from dledger_client.reading.plan import Place
+from dledger_client.reading.plan import Place, QueueState
 from dledger_client.spark.failures import told
-from dledger_client.spark.options import Settings, parse
+from dledger_client.spark.options import OF_STREAMS, Settings, parse, refuse
 from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
@@ -70,8 +71,21 @@ def schema_for(options: Mapping[str, str]) -> str:
 def reader_for(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader for a schema, which may be the user's own: some of our columns."""
     with told():
-        settings = replace(parse(options), columns=columns_of(schema))
+        refuse(options, OF_STREAMS, "of a stream only (spark.readStream); leave it out")
+        settings = settings_for(options, schema)
     return PushingReader(settings) if settings.pushdown else LogReader(settings)
+
+
+def settings_for(options: Mapping[str, str], schema: StructType) -> Settings:
+    """Return the settings of a read with a schema; INVALID_ARGUMENT where the two disagree."""
+    settings, columns = parse(options), columns_of(schema)
+    if any(name.lower() == "columns" for name in options) and columns != settings.columns:
+        raise error_of(
+            Code.INVALID_ARGUMENT,
+            f"columns, .schema(): {', '.join(settings.columns)} and {', '.join(columns)}; give one "
+            "of them",
+        )
+    return replace(settings, columns=columns)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
@@ -327,7 +341,32 @@ class PushingReader(LogReader):
                 narrowed.append(replace(each, start=start, end=end))
         for key in sorted(self._keys):
             narrowed = _of_key(planner, key, narrowed)
+        can_be_trimmed = not self._settings.hold_ms and not self._settings.path
+        if topics and can_be_trimmed and (times or self._keys):
+            self._check_trimmed(plan, planner.states(topics))
         return narrowed
+
+    def _check_trimmed(self, plan: ReadPlan, states: Sequence[QueueState]) -> None:
+        """Look whether a trim came between the plan and the looks by time and key.
+
+        Those know of nothing that is gone: what they leave out then, no task would ask for, and
+        nobody would be told. With a hold there is no such trim.
+        """
+        minimum = {state.place: state.minimum for state in states}
+        for each in plan.queues:
+            topic, queue = each.state.place
+            start, end = max(each.start, self._from_offset), min(each.end, self._to_offset)
+            gap = Gap(topic, queue, start, min(minimum.get(each.state.place, end), end))
+            is_wanted = self._queues is None or queue in self._queues
+            if not is_wanted or gap.end <= gap.start:
+                continue
+            if self._settings.fail_on_data_loss:
+                raise error_of(
+                    Code.OFFSET_OUT_OF_RANGE,
+                    f"{gap.describe()}: trimmed while the read was planned; hold it (holdMs), "
+                    "start later or set failOnDataLoss=false",
+                )
+            _LOG.warning("%s", gap.describe())
 
 
 def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[Frozen]) -> list[Frozen]:

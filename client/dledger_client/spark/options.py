@@ -11,16 +11,19 @@ the beginning without a word.
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
+from dledger_client._wire import parse_addresses
 from dledger_client.arrow.schema import choose_columns, unknown
 from dledger_client.errors import ClientError, error_of
 from dledger_client.reading import EARLIEST, LATEST, Edge
+from dledger_client.reading.plan import PARTITIONS_MAX
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import GIB, KIB, MIB
+from dledger_proto.limits import GIB, GROUP_NAME_LENGTH_MAX, KIB, MIB, TIME_MS_MAX
 
 OPTIONS: Final = (
     "endpoints", "path", "topic", "topics", "topicsPattern", "assign", "startingOffsets",
@@ -36,6 +39,12 @@ OF_MEMBERS: Final = (
     "endpoints", "readFrom", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
 )  # fmt: skip
 """What says how members are asked, which nobody is for a `path`."""
+OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+)  # fmt: skip
+OF_BATCHES: Final = (
+    "path", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown",
+)  # fmt: skip
 TABLE_WITHOUT_OPTIONS: Final = (
     "endpoints (or path) and topic: missing, no option came with this read. If it is one of a "
     "table: Spark gives the OPTIONS of CREATE TABLE to that statement alone, not to a SELECT from "
@@ -46,9 +55,13 @@ _BY_KEY: Final = {name.lower(): name for name in OPTIONS}
 _SIZES: Final = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
 _MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.IGNORECASE)
-SHOWN_MAX: Final = 120
-_SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)b?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.IGNORECASE | re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,18})\s*([bkmg]?)b?", re.IGNORECASE | re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,19}", re.ASCII)
+SIZE_MAX: Final = 1 << 62
+"""Bytes or records, of a limit: Java counts up to the double."""
+SHOWN_MAX: Final = 200
+"""Characters of a value that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +112,41 @@ def parse(options: Mapping[str, str]) -> Settings:
         raise _bad("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
         raise _bad("maxTriggerDelay: nothing waits without minOffsetsPerTrigger; give both")
+    start, end = _edge(given, "starting", topics), _edge(given, "ending", topics)
+    _check_order(start, end)
+    hold_ms = 0 if path else read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000)
     return Settings(
         endpoints=() if path else tuple(_endpoints(given)),
         topics=topics,
         pattern=pattern,
         only=only,
-        start=_edge(given, "starting", topics),
-        end=_edge(given, "ending", topics),
+        start=start,
+        end=end,
         columns=_columns(given, include_properties=read.flag("includeProperties", default=False)),
         path=path,
-        min_partitions=read.number("minPartitions", 1, 1, 1_000_000),
-        max_records=read.number("maxRecordsPerPartition", 0, 1, 1 << 62),
+        min_partitions=read.number("minPartitions", 1, 1, PARTITIONS_MAX),
+        max_records=read.number("maxRecordsPerPartition", 0, 1, SIZE_MAX),
         max_bytes=read.size("maxBytesPerPartition", 128 * MIB),
         fail_on_data_loss=read.flag("failOnDataLoss", default=True),
         read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
         pushdown=read.flag("pushdown", default=False),
         inside=read.flag("inside", default=False),
-        hold_ms=0 if path else read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000),
-        hold_owner=given.get("holdOwner", ""),
+        hold_ms=hold_ms,
+        hold_owner=_owner(given, hold_ms),
         stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),
-        trigger_records=read.number("maxOffsetsPerTrigger", 0, 1, 1 << 62),
+        trigger_records=read.number("maxOffsetsPerTrigger", 0, 1, SIZE_MAX),
         trigger_bytes=read.size("maxBytesPerTrigger", 0),
-        trigger_records_min=read.number("minOffsetsPerTrigger", 0, 1, 1 << 62),
+        trigger_records_min=read.number("minOffsetsPerTrigger", 0, 1, SIZE_MAX),
         trigger_delay_ms=read.duration("maxTriggerDelay", 15 * 60_000),
     )
+
+
+def refuse(options: Mapping[str, str], names: Sequence[str], what: str) -> None:
+    """Raise INVALID_ARGUMENT where options are given that this kind of read has no use for."""
+    given = _known(options)
+    found = [name for name in names if name in given]
+    if found:
+        raise _bad(f"{', '.join(found)}: {what}")
 
 
 def _bad(sentence: str) -> ClientError:
@@ -147,7 +171,19 @@ def _endpoints(given: Mapping[str, str]) -> list[str]:
             "endpoints: missing; name servers or members, host:port, several by comma (or path, "
             "the data folder of a stopped member)"
         )
-    return found
+    try:
+        return parse_addresses(found)
+    except ValueError as error:
+        raise _bad(f"endpoints: {error}") from None
+
+
+def _owner(given: Mapping[str, str], hold_ms: int) -> str:
+    owner = given.get("holdOwner", "")
+    if owner and not hold_ms:
+        raise _bad("holdOwner, holdMs: nothing is held for 0 ms; leave out one of them")
+    if len(owner.encode()) > GROUP_NAME_LENGTH_MAX:
+        raise _bad(f"holdOwner: {shown(owner)}, must be up to {GROUP_NAME_LENGTH_MAX} bytes")
+    return owner
 
 
 def _path(given: Mapping[str, str]) -> str:
@@ -193,9 +229,9 @@ def _json(option: str, text: str) -> dict[str, object]:
     try:
         found: object = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"{option}: {shortened(text)!r} is no JSON: {error}") from None
+        raise _bad(f"{option}: {shown(text)} is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _bad(f"{option}: {text!r} is no JSON object")
+        raise _bad(f"{option}: {shown(text)} is no JSON object")
     return cast("dict[str, object]", found)
 
 
@@ -208,8 +244,9 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def shortened(text: str) -> str:
-    """Return what is worth showing of a value."""
+def shown(value: object) -> str:
+    """Return a value as errors show it: as it is written, and of a long one its beginning."""
+    text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
@@ -218,7 +255,7 @@ def _assigned(text: str) -> frozenset[tuple[str, int]]:
     for topic, queues in _json("assign", text).items():
         numbers = cast("list[object]", queues) if isinstance(queues, list) else []
         if not numbers or not all(type(number) is int for number in numbers):
-            raise _bad(f'assign: {text!r}, must be {{"topic": [0, 1, ...]}}')
+            raise _bad(f'assign: {shown(text)}, must be {{"topic": [0, 1, ...]}}')
         found |= {(topic, cast("int", number)) for number in numbers}
     if not found:
         raise _bad("assign: names no queue")
@@ -245,11 +282,32 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
     if text.startswith("group:"):
         group = text.removeprefix("group:").strip()
         if not group:
-            raise _bad(f"{offsets}: {text!r} names no consumer group")
+            raise _bad(f"{offsets}: {shown(text)} names no consumer group")
         return Edge(group=group)
     if not text.startswith("{"):
-        raise _bad(f"{offsets}: {text!r}, must be earliest, latest, group:NAME or JSON")
+        raise _bad(f"{offsets}: {shown(text)}, must be earliest, latest, group:NAME or JSON")
     return Edge(offsets=_offsets(offsets, text, topics))
+
+
+def _check_order(start: Edge, end: Edge) -> None:
+    """Refuse an end that is before its start, as far as both are written down."""
+    if start.time_ms is not None and end.time_ms is not None and start.time_ms > end.time_ms:
+        raise _bad(
+            f"startingTimestamp, endingTimestamp: {start.time_ms} is after {end.time_ms}, "
+            "milliseconds since 1970; the start comes first"
+        )
+    for option, firsts, lasts in (
+        ("Offsets", start.offsets, end.offsets),
+        ("OffsetsByTimestamp", start.times, end.times),
+    ):
+        for topic, queues in (firsts or {}).items():
+            for queue, first in queues.items():
+                last = (lasts or {}).get(topic, {}).get(queue, LATEST)
+                if 0 <= last < first:
+                    raise _bad(
+                        f"starting{option}, ending{option}: {topic}/{queue} starts at {first} and "
+                        f"ends before {last}; the start comes first"
+                    )
 
 
 def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
@@ -257,7 +315,7 @@ def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[
     by_topic: dict[str, dict[int, int]] = {}
     for topic, queue, offset in _by_queue(option, text, topics, "120"):
         if type(offset) is not int or offset < EARLIEST:
-            raise _bad(f"{option}: {topic}: {queue}: {offset!r}, must be an offset, or -2 for "
+            raise _bad(f"{option}: {topic}: {queue}: {shown(offset)}, must be an offset, or -2 for "
                        "earliest and -1 for latest")  # fmt: skip
         by_topic.setdefault(topic, {})[queue] = offset
     return by_topic
@@ -269,7 +327,7 @@ def _times(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[in
     for topic, queue, time in _by_queue(option, text, topics, "1700000000000"):
         given = str(time) if type(time) is int else time
         if not isinstance(given, str):
-            raise _bad(f"{option}: {topic}: {queue}: {time!r}, must be a number or text")
+            raise _bad(f"{option}: {topic}: {queue}: {shown(time)}, must be a number or text")
         by_topic.setdefault(topic, {})[queue] = _time(f"{option}: {topic}: {queue}", given)
     return by_topic
 
@@ -283,26 +341,29 @@ def _by_queue(
         found = {topics[0]: found}
     for topic, queues in found.items():
         if not isinstance(queues, dict):
-            raise _bad(f'{option}: {text!r}, must be {{"topic": {{"0": {example}, ...}}}}')
+            raise _bad(f'{option}: {shown(text)}, must be {{"topic": {{"0": {example}, ...}}}}')
         for queue, value in cast("dict[str, object]", queues).items():
             if not re.fullmatch(r"0|[1-9][0-9]{0,8}", queue):
-                raise _bad(f"{option}: {topic}: {queue!r}, must be the number of a queue")
+                raise _bad(f"{option}: {topic}: {shown(queue)}, must be the number of a queue")
             yield topic, int(queue), value
 
 
 def _time(option: str, text: str) -> int:
     """Return milliseconds since 1970 from such a number or from ISO 8601 (without zone: UTC)."""
-    if re.fullmatch(r"\d{1,18}", text.strip()):
-        return int(text)
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-    except ValueError:
+    time_ms = -1
+    if _NUMBER.fullmatch(text.strip()):
+        time_ms = int(text)
+    else:
+        with suppress(ValueError):
+            moment = dt.datetime.fromisoformat(text.strip())
+            zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+            time_ms = round(zoned.timestamp() * 1_000)
+    if not 0 <= time_ms <= TIME_MS_MAX:
         raise _bad(
-            f"{option}: {text!r}, must be milliseconds since 1970 or like 2026-01-31T12:00:00Z"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return round(moment.timestamp() * 1_000)
+            f"{option}: {shown(text)}, must be milliseconds since 1970 or like "
+            "2026-01-31T12:00:00Z, from 1970 to 9999"
+        )
+    return time_ms
 
 
 def _columns(given: Mapping[str, str], *, include_properties: bool) -> tuple[str, ...]:
@@ -327,14 +388,14 @@ class _Values:
             return None
         value = parse_text(text.strip())
         if value is None:
-            raise _bad(f"{name}: {text!r}, must be {must}")
+            raise _bad(f"{name}: {shown(text)}, must be {must}")
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return an integer within limits."""
 
         def parsed(text: str) -> int | None:
-            value = int(text) if text.isdecimal() else -1
+            value = int(text) if _NUMBER.fullmatch(text) else -1
             return value if least <= value <= most else None
 
         found = self._read(name, parsed, f"an integer from {least} to {most}")
@@ -345,7 +406,8 @@ class _Values:
 
         def parsed(text: str) -> int | None:
             match = _SIZE.fullmatch(text)
-            return int(match[1]) * _SIZES[match[2].lower()] or None if match else None
+            size = int(match[1]) * _SIZES[match[2].lower()] if match else 0
+            return size if 0 < size <= SIZE_MAX else None
 
         found = self._read(name, parsed, "bytes above 0, like 67108864, 64m or 1g")
         return default if found is None else found
@@ -370,5 +432,5 @@ class _Values:
         """Return one of some words."""
         text = self._given.get(name, default).strip().lower()
         if text not in choices:
-            raise _bad(f"{name}: {text!r}, must be {', '.join(choices)}")
+            raise _bad(f"{name}: {shown(text)}, must be {', '.join(choices)}")
         return text

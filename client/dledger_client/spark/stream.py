@@ -34,15 +34,15 @@ from dledger_client.reading import LATEST, Edge, KeptHolds, Planner, ReadPlan
 from dledger_client.reading.plan import Estimate, Place, QueueState
 from dledger_client.spark.batch import (
     LogPartition,
-    columns_of,
     cut_plan,
     freeze,
     planner_for,
     read_partition,
+    settings_for,
     topics_of,
 )
 from dledger_client.spark.failures import told
-from dledger_client.spark.options import Settings, parse, shortened
+from dledger_client.spark.options import OF_BATCHES, Settings, refuse, shown
 from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
@@ -58,18 +58,12 @@ Offsets = dict[str, Any]
 def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStreamReader":
     """Return the reader for a schema, which may be the user's own: some of our columns."""
     with told():
-        settings = replace(parse(options), columns=columns_of(schema))
-        if settings.path:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
-                "path: not of a stream; nothing is added to the folder of a stopped member",
-            )
-        if settings.end != Edge() or settings.pushdown:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
-                "endingOffsets, endingTimestamp, endingOffsetsByTimestamp, pushdown: not of a "
-                "stream",
-            )
+        refuse(
+            options,
+            OF_BATCHES,
+            "not of a stream, which has no end; nor is anything added to a stopped member's folder",
+        )
+        settings = settings_for(options, schema)
     if settings.start == Edge():
         settings = replace(settings, start=Edge(sentinel=LATEST))
     return LogStreamReader(settings)
@@ -273,7 +267,7 @@ def check_form(offsets: Offsets) -> None:
     if not is_ours:
         raise error_of(
             Code.UNSUPPORTED_FORMAT,
-            f"the checkpoint's offset is {shortened(repr(offsets))}, which is none of ours: begin "
+            f"the checkpoint's offset is {shown(offsets)}, which is none of ours: begin "
             "with a new checkpoint",
         )
 

@@ -3,10 +3,16 @@
 from typing import Any
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from dledger_client.arrow.schema import schema_of
 from dledger_client.errors import InvalidRequest
 from dledger_client.reading import EARLIEST, LATEST, Edge
+from dledger_client.spark.batch import reader_for
+from dledger_client.spark.failures import DledgerReadError
 from dledger_client.spark.options import Settings, parse
+from dledger_client.spark.stream import stream_reader_for
 
 BASE = {"endpoints": "a:1, b:2", "topic": "t"}
 
@@ -130,7 +136,59 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"maxTriggerDelay": "5m"}, "without minOffsetsPerTrigger"),
     ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5"}, "like 30s, 15m or 1h"),
     ({"minOffsetsPerTrigger": "0"}, "an integer from 1"),
+    ({"endpoints": "a"}, "endpoints: address 'a'"),
+    ({"startingTimestamp": "0001-01-01"}, "startingTimestamp: '0001-01-01', must be"),
+    ({"endingTimestamp": "9" * 18}, "endingTimestamp: '9999"),
+    ({"maxRecordsPerPartition": "\N{ARABIC-INDIC DIGIT THREE}"}, "an integer from 1"),
+    ({"minPartitions": "9" * 5_000}, "..., must be an integer from 1 to 100000"),
+    ({"maxBytesPerPartition": "9" * 5_000}, "..., must be bytes"),
+    ({"maxBytesPerTrigger": "9" * 18 + "g"}, "must be bytes"),
+    ({"startingOffsets": '{"0":%s}' % ("9" * 5_000)}, "... is no JSON"),
+    ({"startingOffsets": '{"%s":1}' % ("9" * 5_000)}, "..., must be the number of a queue"),
+    ({"holdOwner": "a-job", "holdMs": "0"}, "holdOwner, holdMs: nothing is held"),
+    ({"holdOwner": "x" * 121}, "must be up to 120 bytes"),
+    ({"startingTimestamp": "2", "endingTimestamp": "1"}, "2 is after 1"),
+    ({"startingOffsets": '{"0":1,"1":9}', "endingOffsets": '{"0":1,"1":8}'}, "t/1 starts at 9"),
+    (
+        {"startingOffsetsByTimestamp": '{"0":9}', "endingOffsetsByTimestamp": '{"0":8}'},
+        "startingOffsetsByTimestamp, endingOffsetsByTimestamp: t/0 starts at 9 and ends before 8",
+    ),
 ]
+
+
+def test_an_end_that_is_at_its_start_or_open_is_no_mistake() -> None:
+    """Nothing is read of such a queue, or what there is."""
+    parsed(startingOffsets='{"0": 5, "1": 5}', endingOffsets='{"0": 5, "1": -1}')
+    parsed(startingTimestamp="5", endingTimestamp="5")
+    parsed(startingOffsets='{"0": 5}', endingTimestamp="5")
+
+
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_a_batch_read_does_not_pass_over_what_is_of_streams(option: str) -> None:
+    """It would have no effect, without a word."""
+    schema = from_arrow_schema(schema_of(parsed().columns))
+    with pytest.raises(DledgerReadError, match=f"{option}: of a stream only"):
+        reader_for(BASE | {option.lower(): "5"}, schema)
+    assert stream_reader_for(BASE | {option: "5"}, schema)
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "path", "pushdown"])
+def test_a_stream_refuses_what_is_of_batch_reads(option: str) -> None:
+    """By name."""
+    schema = from_arrow_schema(schema_of(parsed().columns))
+    with pytest.raises(DledgerReadError, match=f"{option}: not of a stream"):
+        stream_reader_for(BASE | {option: "true"}, schema)
+
+
+def test_a_schema_and_columns_must_agree() -> None:
+    """One would have been passed over; a schema without any column has no rows."""
+    body = from_arrow_schema(schema_of(["body"]))
+    reader_for(BASE | {"columns": "body"}, body)
+    reader_for(BASE, body)
+    with pytest.raises(DledgerReadError, match=r"columns, .schema\(\): key and body; give one"):
+        reader_for(BASE | {"columns": "key"}, body)
+    with pytest.raises(DledgerReadError, match="schema: empty, known are topic, "):
+        reader_for(BASE, StructType([]))
 
 
 @pytest.mark.parametrize(("options", "says"), WRONG)
