@@ -86,11 +86,21 @@ PLAN_BUGS: Final[Sequence[Mutant]] = (
         [f"{SCRIPTS}.test_what_is_trimmed_while_a_filter_is_looked_up_is_told"],
     ),
     Mutant(
+        "stream-lets-go-while-it-waits",
+        "a batch that waits for more is trimmed under its hold, which ends before it",
+        [
+            Edit(
+                f"{STREAM}:LogStreamReader._hold_on", "self._between(planner, start, start)", "pass"
+            )
+        ],
+        [f"{SCRIPTS}.test_what_waits_for_more_is_held"],
+    ),
+    Mutant(
         "stream-takes-a-new-queue-from-what-is-left",
         "a stream does not say that records of a queue that came later are gone",
         [
             Edit(
-                f"{STREAM}:LogStreamReader.partitions",
+                f"{STREAM}:LogStreamReader._between",
                 "by_topic(start), missing=0",
                 "by_topic(start), missing=-2",
             )

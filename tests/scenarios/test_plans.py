@@ -332,3 +332,22 @@ def test_a_batch_waits_for_enough_but_not_for_ever() -> None:
         queue.rate = 1
         reader.prepareForTriggerAvailableNow()
         assert reader.latestOffset(at, ReadAllAvailable())["q"][TOPIC]["0"] == 990
+
+
+def test_what_waits_for_more_is_held() -> None:
+    """A batch may wait for longer than holds last; the queue is trimmed all the time."""
+    queue = Held(1, is_trimmed=True)
+    planner = HeldPlanner(queue)
+    waits = {"minOffsetsPerTrigger": "1000", "maxTriggerDelay": "1h", "holdMs": "60000"}
+    given = parse({"endpoints": "a:1", "topic": TOPIC} | waits)
+    with patch.object(streams, "planner_for", return_value=planner):
+        reader = streams.LogStreamReader(given, partial(getattr, planner, "now"))
+        at = reader.initialOffset()
+        taken = 0
+        for planner.now in range(10, 2_500, 10):
+            queue.state(planner.now)
+            before, at = at, reader.latestOffset(at, ReadAllAvailable())
+            if at != before:
+                taken += len(offsets_in(reader.partitions(before, at)))
+    assert taken == at["q"][TOPIC]["0"] == 2_010
+    assert queue.most <= KEPT_MAX

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.reading import LATEST, Edge, KeptHolds, Planner, ReadPlan
+from dledger_client.reading.holds import SHARES
 from dledger_client.reading.plan import Estimate, Place, QueueState
 from dledger_client.spark.batch import (
     LogPartition,
@@ -80,13 +81,36 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[Place, int] | None = None
         self._triggered = -math.inf
         """When there was last enough for a batch, by the clock."""
+        self._held = -math.inf
+        """When holds were last taken or renewed."""
 
     def _freeze(self, planner: Planner, settings: Settings) -> ReadPlan:
         """Return a plan, held as those before it for a while."""
         now = self._clock()
         plan = freeze(planner, settings, self._kept.at(now))
         self._kept.note(plan.holds, now)
+        self._held = now
         return plan
+
+    def _between(
+        self, planner: Planner, start: Offsets, end: Offsets
+    ) -> tuple[Settings, ReadPlan] | None:
+        """Return the plan of what lies between two offsets, held; None when no topic is left."""
+        ends = by_topic(end)
+        settings = replace(
+            self._settings,
+            topics=tuple(sorted(ends)),
+            pattern="",
+            # A queue that `start` does not name appeared since: all that it ever held is
+            # wanted, and what was trimmed of it is lost. One that `end` does not name is later.
+            start=Edge(offsets=by_topic(start), missing=0),
+            end=Edge(offsets=ends, missing=0),
+        )
+        try:
+            return settings, self._freeze(planner, settings)
+        except TopicNotFound:
+            settings = without_gone(planner, settings)
+            return (settings, self._freeze(planner, settings)) if settings.topics else None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         """Return where the first batch begins: by default at what is the end now."""
@@ -119,6 +143,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 states = [state for state in states if state.place in known]
                 ends = {state.place: known[state.place] for state in states}
             elif self._is_too_little(states, begun):
+                self._hold_on(planner, start)
                 return start
             ends = limited(states, begun, ends, limit)
             return offsets_of(cluster, {**start["topics"], **ids}, {**begun, **ends})
@@ -137,6 +162,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waiting:
             self._triggered = now
         return False
+
+    def _hold_on(self, planner: Planner, start: Offsets) -> None:
+        """Hold what waits, from time to time: it may wait for longer than holds last."""
+        hold_ms = self._settings.hold_ms
+        if hold_ms and self._clock() - self._held >= hold_ms / 1_000 / SHARES:
+            self._between(planner, start, start)
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return the end of the log, for the lag that a query's progress shows."""
@@ -167,23 +198,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with told(), planner_for(self._settings) as planner:
             check_form(start)
             check_form(end)
-            ends = by_topic(end)
-            settings = replace(
-                self._settings,
-                topics=tuple(sorted(ends)),
-                pattern="",
-                # A queue that `start` does not name appeared since: all that it ever held is
-                # wanted, and what was trimmed of it is lost. One that `end` does not name is later.
-                start=Edge(offsets=by_topic(start), missing=0),
-                end=Edge(offsets=ends, missing=0),
-            )
-            try:
-                plan = self._freeze(planner, settings)
-            except TopicNotFound:
-                settings = without_gone(planner, settings)
-                if not settings.topics:
-                    return []
-                plan = self._freeze(planner, settings)
+            found = self._between(planner, start, end)
+            if found is None:
+                return []
+            settings, plan = found
             ids = {each.state.topic: each.state.topic_id.hex() for each in plan.queues}
             places_of(end, plan.cluster, ids)
             return cut_plan(settings, plan, plan.queues)
