@@ -83,40 +83,86 @@ def test_narrow_schemas_sql_and_empty_topics(spark: SparkSession, group: LocalCl
     assert bodies(part) == {0: sent[0][20:], 3: sent[3]}
 
 
+class Running:
+    """A query that runs in a thread, while a test does what it does."""
+
+    def __init__(self, query: DataFrame) -> None:
+        self._query = query
+        self._found: dict[int, list[bytes]] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = bodies(self._query)
+        except BaseException as error:  # told by the test's own thread
+            self._error = error
+
+    def wait_tasks(self, count: int) -> None:
+        """Wait until so many tasks are done, or all is."""
+        tracker = self._query.sparkSession.sparkContext.statusTracker()
+
+        def done() -> bool:
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            return not self.is_running or any(
+                info is not None and info.numCompletedTasks >= count for info in infos
+            )
+
+        until(done, f"{count} tasks are done")
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> dict[int, list[bytes]]:
+        """Return the bodies; raise what the query raised."""
+        self._thread.join(120)
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None, "the query did not end"
+        return self._found
+
+
 def test_members_die_while_a_query_runs(spark: SparkSession, group: LocalCluster) -> None:
     """The leader and then a follower, each while tasks run: every row comes, once."""
     sent = fill(addresses(group), "stormy", 3_000)
     query = frame(spark, group, "stormy", maxBytesPerPartition="200k", readFrom="any")
-    found: list[dict[int, list[bytes]]] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(bodies(query))
-        except BaseException as error:  # told by the test's own thread
-            errors.append(error)
-
-    tracker = spark.sparkContext.statusTracker()
-
-    def done(count: int) -> bool:
-        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return bool(found or errors) or any(
-            info is not None and info.numCompletedTasks >= count for info in infos
-        )
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    until(lambda: done(2), "two tasks are done")
+    running = Running(query)
+    running.wait_tasks(2)
     leader = leader_of(group)
     group.kill(leader)
-    until(lambda: done(8), "eight tasks are done")
+    running.wait_tasks(8)
     group.start(leader)
     follower = next(name for name in group.member_names if name not in (leader, leader_of(group)))
     group.kill(follower)
-    thread.join(120)
+    found = running.result()
     group.start(follower)
-    assert not errors, errors
-    assert found == [sent]
+    assert found == sent
+
+
+def test_a_trim_while_tasks_run_takes_nothing_from_them(
+    spark: SparkSession, group: LocalCluster
+) -> None:
+    """It stops at the hold; one that holds nothing is told what it lost, and never less."""
+    sent = fill(addresses(group), "trimmed", 3_000)
+    ends = {queue: len(of_queue) for queue, of_queue in sent.items()}
+    with Admin(addresses(group)) as admin:
+        running = Running(frame(spark, group, "trimmed", maxBytesPerPartition="200k"))
+        running.wait_tasks(2)
+        for queue, end in ends.items():
+            with pytest.raises(Held, match="shared-600000-0"):
+                admin.trim("trimmed", queue, end)
+        assert running.is_running, "the trims came while tasks ran"
+        assert running.result() == sent
+        fill(addresses(group), "loose", 3_000)
+        loose = frame(spark, group, "loose", maxBytesPerPartition="200k", holdMs="0")
+        running = Running(loose)
+        running.wait_tasks(2)
+        for queue, end in ends.items():
+            assert admin.trim("loose", queue, end) == end
+        with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*load\(\) again"):
+            running.result()
 
 
 def test_a_query_holds_what_it_reads(spark: SparkSession, group: LocalCluster) -> None:

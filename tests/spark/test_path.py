@@ -29,7 +29,7 @@ UNCOMMITTED = b"never committed"
 COLUMNS = (
     "topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "key", "tag", "body",
     "properties", "producer_id", "producer_epoch", "sequence", "message_id", "tag_hash",
-    "log_position", "key_hashes",
+    "log_position", "body_size", "key_hashes",
 )  # fmt: skip
 QUERIES = (
     "queue_id = 2",

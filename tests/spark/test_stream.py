@@ -1,5 +1,6 @@
 """`spark.readStream.format("dledger")` on a real group: each record in one batch, limits kept."""
 
+import json
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,8 @@ def test_available_now_by_portions_and_from_a_checkpoint(
         rows = found.select("queue_id", "queue_offset").collect()
         batches.append([(row.queue_id, row.queue_offset) for row in rows])
 
+    ends: list[object] = []
+
     def run() -> None:
         stream = spark.readStream.format("dledger").option("endpoints", where)
         stream = stream.option("topic", "flow").option("startingOffsets", "earliest")
@@ -28,10 +31,15 @@ def test_available_now_by_portions_and_from_a_checkpoint(
             .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
         )  # fmt: skip
         assert query.awaitTermination(120)
+        sources = [progress["sources"][0] for progress in query.recentProgress]
+        ends.extend(json.loads(source["latestOffset"])["q"] for source in sources)
 
     fill(where, "flow", 100, size=10)
     run()
     assert [len(batch) for batch in batches if batch] == [40, 40, 20]
+    # The end of the log, which the first batches lag behind.
+    assert ends
+    assert all(end == {"flow": {str(queue): 25 for queue in range(4)}} for end in ends)
     fill(where, "flow", 20, size=10)
     with Admin(where) as admin:
         admin.update_topic("flow", layout=[(group.group, 5)], read_queues=5)

@@ -109,6 +109,12 @@ class Joined:
         return times
 
     @property
+    def body_sizes(self) -> Int64s:
+        """Bytes, uncompressed."""
+        sizes: Int64s = self._table[_BODY_SIZES].astype(np.int64)
+        return sizes
+
+    @property
     def tag_hashes(self) -> Int64s:
         """0: no tag."""
         hashes: Int64s = self._table[_TAG_HASHES].astype(np.int64)

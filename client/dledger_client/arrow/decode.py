@@ -273,5 +273,6 @@ _VALUES: Final[dict[str, Callable[[Values], pa.Array]]] = {
     "message_id": Values.message_ids,
     "tag_hash": Values.tag_hashes,
     "log_position": Values.positions,
+    "body_size": lambda values: pa.array(values.joined.body_sizes),
     "key_hashes": Values.key_hashes,
 }

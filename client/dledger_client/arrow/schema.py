@@ -51,6 +51,8 @@ COLUMNS: Final[dict[str, Column]] = {
     "tag_hash": Column(pa.int64(), "BIGINT", by_default=False),
     # Of the batch, in the log: equal on all members; null when the member did not tell.
     "log_position": Column(pa.int64(), "BIGINT", by_default=False),
+    # Bytes of the body, which is not touched for it.
+    "body_size": Column(pa.int64(), "BIGINT", by_default=False),
     # Of 64 bits without sign on the wire; here the same bits with one.
     "key_hashes": Column(pa.list_(pa.int64()), "ARRAY<BIGINT>", by_default=False),
 }

@@ -4,15 +4,19 @@ Owns: the interpreter of the workers, registration, time zone, filters. Everythi
 otherwise; what is set already in the environment is left.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from dledger_client.spark.java import JAVA_HOME, find_java
 from dledger_client.spark.source import DledgerSource
+
+_LOG: Final = logging.getLogger("dledger_client")
 
 
 def register(spark: SparkSession) -> None:
@@ -29,12 +33,16 @@ def session(
     environment that is not activated lacks our packages. Java is the machine's, or that of the
     extra `java`; NoJavaError without both. Times are UTC. Filters may be pushed down
     (readers take them only with the option `pushdown`). Of a session that runs already nothing is
-    changed but what `conf` names.
+    changed but what `conf` names; that it has another `master` is logged.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     settings: dict[str, str] = {}
-    if not _is_running():
+    if _is_running():
+        running = SparkSession.active().sparkContext.master
+        if master and master != running:
+            _LOG.warning("master %s: a session of %s runs already and is taken", master, running)
+    else:
         if home := find_java():
             os.environ[JAVA_HOME] = home
         builder = builder.appName(app)

@@ -47,6 +47,7 @@ def rows_of(span: Span, start: int, end: int) -> list[dict[str, Any]]:
             "message_id": view.message_id(i),
             "tag_hash": view.tag_hashes[i] or None,
             "log_position": span.position if span.position >= 0 else None,
+            "body_size": len(view.body(i)),
             "key_hashes": [each - BITS if each >= BITS // 2 else each for each in hashes],
         })  # fmt: skip
     return rows
