@@ -109,6 +109,30 @@ def _names(record: Plan | Manifest) -> list[str]:
     return [*(name_of(record.identity.topic, each) for each in pieces), *inputs]
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_however_deep_it_nests_it_is_damage(opening: str, closing: str) -> None:
+    """Also where it is read, and just about could not be written again."""
+    for depth in (*range(800, 1_100), 100_000):
+        text = f'{{"format": 2, "x": {opening * depth}1{closing * depth}}}'
+        for name in (manifest_name(0), plan_name(0)):
+            with pytest.raises(ExportError, match="DAMAGED"):
+                _load(name, text.encode())
+
+
+def test_a_sum_is_of_all_bytes(tmp_path: Path) -> None:
+    """A file that says the same in other bytes is not the one that was written."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 25, 1: 7}))
+    for name in (manifest_name(0), plan_name(0)):
+        whole = storage.path(name).read_bytes()
+        for at in range(0, len(whole), 7):
+            with pytest.raises(ExportError):
+                _load(name, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        for other in (json.dumps(json.loads(whole)).encode(), whole + b"\n", whole[:-1]):
+            with pytest.raises(ExportError, match=r"DAMAGED.* its own sum"):
+                _load(name, other)
+
+
 WRONG: Sequence[Any] = (None, True, -1, 1.5, "", "../../x", [], [1], {}, {"x": "y"}, "\ud800")
 
 
