@@ -202,8 +202,20 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-holds-by-a-name-for-each-start",
         "an exporter that is restarted in a loop uses up the holds of its queues",
-        [Edit(f"{EXPORT}.holder:Holder.__init__", "self._taken(storage) or ", "")],
+        [Edit(f"{EXPORT}.holder:Holder.__init__", 'self._taken(storage) if storage else ""', '""')],
         [f"{HOLDS}.test_who_is_restarted_in_a_loop_has_one_hold"],
+    ),
+    Mutant(
+        "export-looks-by-an-exporters-name",
+        "a verification ends the hold of an exporter that died, whose plan is open",
+        [
+            Edit(
+                f"{EXPORT}.cluster_source:ClusterSource.__enter__",
+                "self._storage if self._is_exporter else None",
+                "self._storage",
+            )
+        ],
+        [f"{HOLDS}.test_who_only_looks_lets_go_of_nobodys_hold"],
     ),
     Mutant(
         "export-holds-no-queue-that-waits",

@@ -67,13 +67,13 @@ class ForgetfulPlanner(FakePlanner):
 
 @contextmanager
 def source_of(
-    planner: FakePlanner, root: Path, time: FakeTime | None = None
+    planner: FakePlanner, root: Path, time: FakeTime | None = None, *, is_exporter: bool = True
 ) -> Iterator[ClusterSource]:
     """Yield an export's source over a cluster in memory."""
     with (
         patch.object(cluster_source, "Planner", lambda *_: planner),
         patch.object(keeper, "Event", (time or FakeTime()).event),
-        ClusterSource("a:1", root) as source,
+        ClusterSource("a:1", root, is_exporter=is_exporter) as source,
     ):
         yield source
 
@@ -136,6 +136,23 @@ def test_a_failed_run_keeps_its_hold() -> None:
         with source_of(planner, root) as source:
             source.freeze(REQUEST)
         assert len(planner.holds[TOPIC, 0]) == 1, "a hold of nobody"
+
+
+def test_who_only_looks_lets_go_of_nobodys_hold() -> None:
+    """A verification behind an exporter that died: the plan that it left is needed still."""
+    planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        log = FakeLog({0: 2}, identity=Identity("c1", TOPIC, TOPIC_ID.hex()))
+        protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
+        with suppress(Died), source_of(planner, root) as source:
+            protocol.export_once(storage, source, DyingEngine(), OPTIONS, now)
+        (held,) = planner.holds[TOPIC, 0]
+        assert held.offset == 2
+        with source_of(planner, root, is_exporter=False) as source:
+            source.freeze(REQUEST)
+            assert len(planner.holds[TOPIC, 0]) == 2
+        assert planner.holds[TOPIC, 0] == [held], "what a plan names may be trimmed"
 
 
 def test_a_refused_run_keeps_no_hold() -> None:

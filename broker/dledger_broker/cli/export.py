@@ -152,7 +152,7 @@ def export(
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
         maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
-        with _source(name_servers, storage, read_from) as source:
+        with _source(name_servers, storage, read_from, is_exporter=not dry_run) as source:
             if watch:
                 run = partial(_run, storage, source, maker, options, reporter)
                 repeat(run, pause, partial(_print_version, as_json=as_json))
@@ -313,7 +313,7 @@ def verify(
         if against_log:
             version = history.load(storage)
             last = version.last
-            with _source(name_servers, storage, "follower") as source:
+            with _source(name_servers, storage, "follower", is_exporter=False) as source:
                 try:
                     frozen = source.freeze(
                         FreezeRequest(last.identity.topic, version.start, with_days=False)
@@ -419,13 +419,17 @@ def _storage(folder: str) -> "Storage":
 
 
 @contextmanager
-def _source(name_servers: str, storage: "Storage", read_from: str) -> "Generator[ClusterSource]":
+def _source(
+    name_servers: str, storage: "Storage", read_from: str, *, is_exporter: bool = True
+) -> "Generator[ClusterSource]":
     from dledger_client.config import ConnectionConfig
     from dledger_client.export.cluster_source import ClusterSource
 
     config = ConnectionConfig(inside=is_inside())
     addresses = parse_name_servers(name_servers)
-    with ClusterSource(addresses, storage.root, config, read_from) as source:
+    with ClusterSource(
+        addresses, storage.root, config, read_from, is_exporter=is_exporter
+    ) as source:
         yield source
 
 

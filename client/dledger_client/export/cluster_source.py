@@ -60,12 +60,19 @@ class ClusterSource:
         root: Path,
         config: ConnectionConfig | None = None,
         read_from: str = "follower",
+        *,
+        is_exporter: bool = True,
     ) -> None:
-        """`root` is the export's folder; names of holds lie in it (`holder.py`)."""
+        """`root` is the export's folder; names of holds lie in it (`holder.py`).
+
+        Who is no exporter has a name of its own: that of an exporter that died would be let go of
+        with the plan that it left open.
+        """
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
         self._read_from = read_from
         self._storage = Storage(root)
+        self._is_exporter = is_exporter
         self._holder: Holder | None = None
         self._planner = Planner(self._bootstrap, self._config)
         # A plan takes as long as it takes, and --watch may look but once an hour.
@@ -75,7 +82,7 @@ class ClusterSource:
 
     def __enter__(self) -> Self:
         self._planner.__enter__()
-        self._holder = Holder(self._storage)
+        self._holder = Holder(self._storage if self._is_exporter else None)
         return self
 
     def __exit__(

@@ -26,10 +26,13 @@ _NAME: Final = re.compile(rb"[0-9a-f]{16}")
 class Holder:
     """A name that nobody else has as long as this is open."""
 
-    def __init__(self, storage: Storage) -> None:
-        """Take a free name; draw one before the export's first version, or where nothing locks."""
+    def __init__(self, storage: Storage | None) -> None:
+        """Take a free name; draw one before the export's first version, or where nothing locks.
+
+        Without a storage it is always drawn.
+        """
         self._file: BinaryIO | None = None
-        self.name = self._taken(storage) or os.urandom(8).hex()
+        self.name = (self._taken(storage) if storage else "") or os.urandom(8).hex()
 
     def close(self) -> None:
         """Leave the name to the next."""

@@ -215,9 +215,9 @@ def load_manifest(name: str, data: bytes) -> Manifest:
 
 def known(kind: type[Value], said: Mapping[str, Any]) -> Value:
     """Return a value of the fields that this program knows; TypeError for lacking, other types."""
-    return kind(**{
-        name: _typed(name, wanted, said[name]) for name, wanted in _fields(kind) if name in said
-    })
+    return kind(
+        **{name: _typed(name, wanted, said[name]) for name, wanted in _fields(kind) if name in said}
+    )
 
 
 @cache

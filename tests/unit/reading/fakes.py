@@ -74,7 +74,9 @@ class FakePlanner:
         plan = ReadPlan(self.cluster, tuple(found), tuple(gaps), {}, hold)
         for place, held in plan.holds.items():
             assert self.queues[place[1]].minimum <= held.offset
-            self.holds.setdefault(place, []).append(held)
+            # Who comes back by the same name moves his hold.
+            others = [each for each in self.holds.get(place, []) if each.owner != held.owner]
+            self.holds[place] = [*others, held]
         return plan
 
     def renew(self, plan: ReadPlan) -> None:
@@ -83,7 +85,8 @@ class FakePlanner:
     def release(self, plan: ReadPlan) -> None:
         """Let go of what a plan holds."""
         for place, held in plan.holds.items():
-            self.holds[place].remove(held)
+            others = [each for each in self.holds[place] if each.owner != held.owner]
+            self.holds[place] = others
 
 
 class FakeTime:
