@@ -276,7 +276,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "plans and manifests are not held against their sums",
         [
             Edit(
-                f"{EXPORT}.records:_said",
+                f"{EXPORT}.records:fields_of",
                 "int(found[1]) != crc32c(data[: found.start()] + data[found.end() :])",
                 "False",
             )
@@ -284,9 +284,33 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         [f"{SCRIPTS}.test_an_end_that_is_not_what_was_written_is_believed_by_nobody"],
     ),
     Mutant(
+        "export-believes-another-exports-checkpoint",
+        "a version is taken from a checkpoint that was told from other manifests",
+        [
+            Edit(
+                f"{EXPORT}.checkpoint:load_checkpoint",
+                "(last.number, crc32c(manifest))",
+                '(last.number, said["manifest"])',
+            )
+        ],
+        [f"{FOLDERS}.test_a_checkpoint_of_another_export_is_not_believed"],
+    ),
+    Mutant(
+        "export-checkpoint-forgets-what-was-replaced",
+        "the grace time of an older version is over when there is a checkpoint",
+        [
+            Edit(
+                f"{EXPORT}.history:keep_checkpoint",
+                "if storage.size(path) is not None",
+                "if False",
+            )
+        ],
+        [f"{SCRIPTS}.test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction"],
+    ),
+    Mutant(
         "export-mixes-versions",
         "a version need not begin where the one before ends",
-        [Edit(f"{EXPORT}.history:load", "_check_goes_on(before, manifest)", "pass")],
+        [Edit(f"{EXPORT}.history:load", "_check_goes_on(", "(lambda *_: None)(")],
         [f"{SCRIPTS}.test_versions_of_two_exports_are_not_mixed"],
     ),
 )

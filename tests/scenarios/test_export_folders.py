@@ -1,4 +1,4 @@
-"""An export's folder that is not what it should be: lost records, files elsewhere.
+"""An export's folder that is not what it should be: lost records, strangers' files.
 
 Goal: nothing that somebody may need is deleted, and no version names what readers cannot find.
 Method: as in `test_exports.py`.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
 from dledger_client.export import run as protocol
+from dledger_client.export.checkpoint import checkpoint_name
 from dledger_client.export.layout import Piece
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
@@ -65,3 +66,18 @@ def test_a_collection_takes_nothing_of_another_topic() -> None:
         later = int(time.time() * 1_000) + 10 * 86_400_000
         assert upkeep.collect(storage, 86_400_000, later) == []
         assert storage.read(name) == b"somebody's"
+
+
+def test_a_checkpoint_of_another_export_is_not_believed() -> None:
+    """One that was copied, whole in itself, of the same log: it names files that are not here."""
+    with folder() as root, folder() as other:
+        log = FakeLog({0: 21})
+        for each, files in ((root, 2), (other, 3)):
+            run(each, log)
+            merged = sum(entry.bytes for entry in read_export(each).files[:files])
+            upkeep.compact(Storage(each), HereEngine(), merged, now)
+        name = checkpoint_name(1)
+        mine, foreign = (Storage(each).path(name).read_bytes() for each in (root, other))
+        assert mine != foreign
+        Storage(root).path(name).write_bytes(foreign)
+        check(root, log)

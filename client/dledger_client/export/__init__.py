@@ -2,7 +2,7 @@
 
 ```
 layout    names and cuts (pure)             planning  what is frozen becomes a plan (pure)
-records   plans and manifests (pure)        history   versions, from manifests
+records, checkpoint   what files say (pure)   history   versions, from manifests
 storage   put-if-absent, staging, syncs     parquet, content   one file; the sum of its rows
 task      a range becomes a file            run       the protocol
 compact, upkeep, reading, engine_local, cluster_source, holder

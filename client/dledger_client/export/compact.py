@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dledger_client.export.history import Version
+from dledger_client.export.checkpoint import Version
 from dledger_client.export.layout import Piece
 from dledger_client.export.parquet import read_entry
 from dledger_client.export.records import COMPACT, FileEntry, Merge, Plan

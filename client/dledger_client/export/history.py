@@ -1,18 +1,26 @@
 """What an export holds by now: its manifests read in order. Owns: versions, live files, adoption.
 
 Manifests are the only truth: a file that none names is nobody's, and a plan without a manifest is
-work to finish, whoever began it.
+work to finish, whoever began it. Checkpoints are told from them, and save readers those before.
 """
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Final
 
+from dledger_client.export.checkpoint import (
+    CHECKPOINTS,
+    Version,
+    checkpoint_name,
+    dump_checkpoint,
+    load_checkpoint,
+)
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Layout
 from dledger_client.export.records import (
     EXPORT,
     NUMBER_DIGITS,
-    FileEntry,
     Identity,
     Manifest,
     Plan,
@@ -25,19 +33,25 @@ from dledger_client.export.records import (
 from dledger_client.export.storage import Storage
 
 _SUFFIX = ".json"
+_LOG: Final = logging.getLogger("dledger_client.export")
 
 
 def last_number(storage: Storage) -> int:
     """Return the newest version's number; -1 before the first. DAMAGED when one is missing."""
-    numbers = [
-        int(name.removesuffix(_SUFFIX))
-        for name in storage.names("_dledger/manifests")
-        if len(name) == NUMBER_DIGITS + len(_SUFFIX) and name.removesuffix(_SUFFIX).isdigit()
-    ]
+    numbers = _numbers(storage, "_dledger/manifests")
     if numbers and numbers != list(range(len(numbers))):
         missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
         raise damaged(manifest_name(missing), "is missing, and later ones are there")
     return len(numbers) - 1
+
+
+def _numbers(storage: Storage, folder: str) -> list[int]:
+    """Return the numbers that files of a folder are named by, in order."""
+    return [
+        int(name.removesuffix(_SUFFIX))
+        for name in storage.names(folder)
+        if len(name) == NUMBER_DIGITS + len(_SUFFIX) and name.removesuffix(_SUFFIX).isdigit()
+    ]
 
 
 def manifest_of(storage: Storage, number: int) -> Manifest:
@@ -69,27 +83,11 @@ def open_plan(storage: Storage, number: int) -> Plan | None:
     return plan
 
 
-@dataclass(slots=True)
-class Version:
-    """All that is exported as of one manifest."""
+def load(storage: Storage, number: int | None = None, *, whole: bool = False) -> Version:
+    """Return a version, the newest by default; NOT_AN_EXPORT, VERSION_UNKNOWN, DAMAGED.
 
-    last: Manifest
-    files: dict[str, FileEntry] = field(default_factory=dict[str, FileEntry])
-    """Live, by path."""
-    start: dict[int, int] = field(default_factory=dict[int, int])
-    """Where the export of each queue began."""
-    removed_ms: dict[str, int] = field(default_factory=dict[str, int])
-    """When each file that is not live any more was replaced."""
-    manifests: tuple[Manifest, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """How many records the version holds."""
-        return sum(entry.rows for entry in self.files.values())
-
-
-def load(storage: Storage, number: int | None = None) -> Version:
-    """Return a version, the newest by default; NOT_AN_EXPORT, VERSION_UNKNOWN, DAMAGED."""
+    `whole`: by manifests alone, however many there are.
+    """
     newest = last_number(storage)
     if newest < 0:
         raise ExportError(
@@ -104,12 +102,57 @@ def load(storage: Storage, number: int | None = None) -> Version:
             f"{storage.root} has versions 0 to {newest}, not {wanted}",
             "see: dledger export status",
         )
-    manifests = tuple(manifest_of(storage, each) for each in range(wanted + 1))
-    version = Version(manifests[-1], manifests=manifests)
-    for before, manifest in zip((None, *manifests), manifests, strict=False):
-        _check_goes_on(before, manifest)
+    version = None if whole else _nearest(storage, wanted)
+    for each in range(0 if version is None else version.last.number + 1, wanted + 1):
+        manifest = manifest_of(storage, each)
+        _check_goes_on(None if version is None else version.last, manifest)
+        version = version or Version(manifest)
         _apply(version, manifest)
+    assert version is not None, "there is a version 0"
     return version
+
+
+def _nearest(storage: Storage, wanted: int) -> Version | None:
+    """Return the last version up to `wanted` that has a checkpoint which fits."""
+    for number in reversed(_numbers(storage, CHECKPOINTS)):
+        name = checkpoint_name(number)
+        data = storage.read(name) if number <= wanted else None
+        if data is None:  # not asked for, or collected meanwhile
+            continue
+        try:
+            last = manifest_of(storage, number)
+            return load_checkpoint(name, data, last, _bytes_of(storage, number))
+        except ExportError as error:
+            _LOG.warning("%s; passed over: delete it to be told no more", error.what)
+    return None
+
+
+def keep_checkpoint(storage: Storage, number: int) -> None:
+    """Publish what a version holds. That it fails is a warning: it only saves readers time.
+
+    What was replaced and is gone is left out, or it would be more with each compaction: when
+    something was replaced is asked of files that are there.
+    """
+    try:
+        version = load(storage, number)
+        there = {
+            path: at for path, at in version.removed_ms.items() if storage.size(path) is not None
+        }
+        data = dump_checkpoint(replace(version, removed_ms=there), _bytes_of(storage, number))
+        storage.put_if_absent(checkpoint_name(number), data)
+    except (ExportError, OSError) as error:
+        _LOG.warning("no checkpoint of version %s, readers go by what is before: %s", number, error)
+
+
+def replaced_checkpoints(storage: Storage) -> list[str]:
+    """Return the names of checkpoints that nobody misses: all but the last two."""
+    return [checkpoint_name(number) for number in _numbers(storage, CHECKPOINTS)[:-2]]
+
+
+def _bytes_of(storage: Storage, number: int) -> bytes:
+    data = storage.read(manifest_name(number))
+    assert data is not None, "a manifest is never deleted"
+    return data
 
 
 def _check_goes_on(before: Manifest | None, manifest: Manifest) -> None:
@@ -132,6 +175,8 @@ def _check_goes_on(before: Manifest | None, manifest: Manifest) -> None:
 
 def _apply(version: Version, manifest: Manifest) -> None:
     name = manifest_name(manifest.number)
+    version.last = manifest
+    version.gaps += manifest.gaps
     for path in manifest.removed:
         if version.files.pop(path, None) is None:
             raise damaged(name, f"removes {path}, which is not there")

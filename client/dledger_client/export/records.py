@@ -138,6 +138,8 @@ class Manifest:
 
 
 Value = TypeVar("Value", bound="DataclassInstance")
+NO_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""What is raised about JSON that says something else than it should."""
 
 
 def plan_name(number: int) -> str:
@@ -178,45 +180,45 @@ def _value(value: Any) -> str:
 
 def load_plan(name: str, data: bytes) -> Plan:
     """Return a plan; ExportError NEWER_FORMAT or DAMAGED."""
-    said = _said(name, data)
+    said = fields_of(name, data)
     try:
         common = _common(said)
         topic = common["identity"].topic
         merges = tuple(
             Merge(
                 _piece(topic, each["piece"]),
-                tuple(_file(topic, file) for file in each["inputs"]),
+                tuple(file_of(topic, file) for file in each["inputs"]),
             )
             for each in said["merges"]
         )
         return Plan(
             pieces=tuple(_piece(topic, each) for each in said["pieces"]), merges=merges, **common
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except NO_RECORD as error:
         raise damaged(name, f"no plan of ours: {type(error).__name__} {error}") from error
 
 
 def load_manifest(name: str, data: bytes) -> Manifest:
     """Return a manifest; ExportError NEWER_FORMAT or DAMAGED."""
-    said = _said(name, data)
+    said = fields_of(name, data)
     try:
         common = _common(said)
         topic = common["identity"].topic
         return Manifest(
-            added=tuple(_file(topic, each) for each in said["added"]),
-            removed=tuple(_typed("removed", str, each) for each in said["removed"]),
-            writer=_typed("writer", str, said["writer"]),
-            time_ms=_typed("time_ms", int, said["time_ms"]),
+            added=tuple(file_of(topic, each) for each in said["added"]),
+            removed=tuple(typed("removed", str, each) for each in said["removed"]),
+            writer=typed("writer", str, said["writer"]),
+            time_ms=typed("time_ms", int, said["time_ms"]),
             **common,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except NO_RECORD as error:
         raise damaged(name, f"no manifest of ours: {type(error).__name__} {error}") from error
 
 
 def known(kind: type[Value], said: Mapping[str, Any]) -> Value:
     """Return a value of the fields that this program knows; TypeError for lacking, other types."""
     return kind(
-        **{name: _typed(name, wanted, said[name]) for name, wanted in _fields(kind) if name in said}
+        **{name: typed(name, wanted, said[name]) for name, wanted in _fields(kind) if name in said}
     )
 
 
@@ -228,7 +230,7 @@ def _fields(kind: "type[DataclassInstance]") -> Sequence[tuple[str, type[Any]]]:
     ]
 
 
-def _typed(name: str, kind: type[Any], value: object) -> Any:
+def typed(name: str, kind: type[Any], value: object) -> Any:
     """Return a value of a JSON field; TypeError for one of another type."""
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}, must be of type {kind.__name__}")
@@ -250,7 +252,7 @@ def _name(topic: str, piece: Piece) -> str:
     return name
 
 
-def _file(topic: str, said: Mapping[str, Any]) -> FileEntry:
+def file_of(topic: str, said: Mapping[str, Any]) -> FileEntry:
     """Return a file; ValueError for a name that is not that of its range."""
     entry = known(FileEntry, said)
     wanted = _name(topic, entry.piece)
@@ -271,7 +273,8 @@ def other_format(what: str, version: int, mine: int) -> ExportError:
     )
 
 
-def _said(name: str, data: bytes) -> dict[str, Any]:
+def fields_of(name: str, data: bytes) -> dict[str, Any]:
+    """Return what a record says, if it says what was written; NEWER_FORMAT, DAMAGED."""
     try:
         said = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -290,15 +293,15 @@ def _said(name: str, data: bytes) -> dict[str, Any]:
 
 def _common(said: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "number": _typed("number", int, said["number"]),
+        "number": typed("number", int, said["number"]),
         "kind": {EXPORT: EXPORT, COMPACT: COMPACT}[said["kind"]],
         "identity": known(Identity, said["identity"]),
         "layout": Layout(said["layout"]),
         "columns": tuple(_column(each) for each in said["columns"]),
-        "start": _by_queue(said["start"]),
-        "end": _by_queue(said["end"]),
+        "start": by_queue(said["start"]),
+        "end": by_queue(said["end"]),
         "gaps": tuple(known(Gap, each) for each in said["gaps"]),
-        "absent": tuple(_typed("absent", int, each) for each in said.get("absent", ())),
+        "absent": tuple(typed("absent", int, each) for each in said.get("absent", ())),
     }
 
 
@@ -308,8 +311,9 @@ def _column(name: str) -> str:
     return name
 
 
-def _by_queue(offsets: Mapping[str, int]) -> dict[int, int]:
-    return {int(queue): _typed(queue, int, offset) for queue, offset in offsets.items()}
+def by_queue(offsets: Mapping[str, int]) -> dict[int, int]:
+    """Return offsets by queue, as JSON has them; TypeError, ValueError."""
+    return {int(queue): typed(queue, int, offset) for queue, offset in offsets.items()}
 
 
 Span = tuple[int, int, int]

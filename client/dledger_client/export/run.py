@@ -6,6 +6,7 @@
    who comes second takes the plan that is there
 3  make the plan's files; each is durable under its name before its task returns
 4  publish manifest N exclusively: the one moment at which version N begins to exist
+5  after a compaction, publish a checkpoint of version N: it tells nothing new, and may be missing
 ```
 
 A process may die between any two system calls, and others may be at the same steps: plans and files
@@ -155,9 +156,11 @@ def check_plan(plan: Plan, last: Manifest | None, frozen: Frozen) -> None:
 
 
 def finish_compaction(storage: Storage, engine: Engine, plan: Plan, clock: Clock) -> Outcome:
-    """Make a compaction's files of those they replace, and publish it."""
+    """Make a compaction's files of those they replace, publish it, and what there is then."""
     work = Work(storage, plan.identity, plan.columns, MergeSource(storage, plan.merges))
-    return _finish(engine, work, plan, True, clock)
+    outcome = _finish(engine, work, plan, True, clock)
+    history.keep_checkpoint(storage, plan.number)
+    return outcome
 
 
 def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock) -> Outcome:

@@ -9,6 +9,7 @@ before anybody is told. An object store would replace this module: its condition
 ```
 _dledger/tmp/       what is being written; anybody's leftovers, collected after a grace time
 _dledger/plans/     _dledger/manifests/     topic=.../
+_dledger/checkpoints/   what a version holds, told from manifests (`checkpoint.py`)
 _dledger/holders/   names of holds on the log (`holder.py`)
 ```
 """

@@ -10,6 +10,7 @@ from typing import Final
 from dledger_client.arrow import schema_of
 from dledger_client.errors import ClientError
 from dledger_client.export import history
+from dledger_client.export.checkpoint import CHECKPOINTS, Version
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
@@ -76,9 +77,11 @@ def verify(
     `retained_from` gives a queue's earliest offset in the log. Problems are collected: one damaged
     file should not hide the next, nor should a log that cannot be read any more.
     """
-    version = history.load(storage)
+    version = history.load(storage, whole=True)
     found = Verification()
     problems = list(_order(version))
+    if history.load(storage, version.last.number).files != version.files:
+        problems.append(damaged(CHECKPOINTS, "the last one is not what manifests say"))
     for entry in sorted(version.files.values(), key=lambda each: (each.queue, each.start)):
         try:
             _check_entry(storage, version.last, entry)
@@ -98,11 +101,10 @@ def verify(
     return found
 
 
-def _order(version: history.Version) -> Iterator[ExportError]:
+def _order(version: Version) -> Iterator[ExportError]:
     """Yield what is missing or twice, by the manifests alone."""
     spans = [(each.queue, each.start, each.end) for each in version.files.values()]
-    for manifest in version.manifests:
-        spans += [(gap.queue, gap.start, gap.end) for gap in manifest.gaps]
+    spans += [(gap.queue, gap.start, gap.end) for gap in version.gaps]
     at = dict(version.start)
     for queue, start, end in sorted(spans):
         if start != at.get(queue):
@@ -169,6 +171,7 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     # The files first: what is installed after this look is not in it.
     written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
     temporary = [f"{TEMPORARY}/{name}" for name in storage.names(TEMPORARY)]
+    temporary += history.replaced_checkpoints(storage)
     topic, is_open, kept, replaced_ms = _named(storage)
     written = [name for name in written if name.startswith(f"{topic_folder(topic)}/")]
     dead = [

@@ -136,15 +136,15 @@ def test_a_sum_is_of_all_bytes(tmp_path: Path) -> None:
 WRONG: Sequence[Any] = (None, True, -1, 1.5, "", "../../x", [], [1], {}, {"x": "y"}, "\ud800")
 
 
-def _changed(value: Any) -> Iterator[Any]:
+def changed(value: Any) -> Iterator[Any]:
     """Yield a JSON value with one thing in it changed, or gone, at any depth."""
     if isinstance(value, dict):
         for name in value:
             yield {key: each for key, each in value.items() if key != name}
-            yield from ({**value, name: other} for other in _changed(value[name]))
+            yield from ({**value, name: other} for other in changed(value[name]))
     elif isinstance(value, list):
         for at, each in enumerate(value):
-            yield from ([*value[:at], other, *value[at + 1 :]] for other in _changed(each))
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in changed(each))
     yield from (other for other in WRONG if other != value)
 
 
@@ -164,7 +164,7 @@ def test_whoever_sums_nonsense_is_told_what_it_is(tmp_path: Path, name: str) -> 
     del said["crc"]
     assert summed(said) == whole
     tried, codes = 0, set[ExportCode]()
-    for each in _changed(said):
+    for each in changed(said):
         tried += 1
         if not isinstance(each, dict):
             continue
