@@ -22,6 +22,7 @@ from dledger_broker.cli.connect import (
     is_inside,
     parse_name_servers,
 )
+from dledger_broker.cli.export_output import print_outcome, print_plan, print_version
 from dledger_broker.cli.export_progress import Reporter
 from dledger_broker.cli.offsets import parse_time
 from dledger_broker.cli.output import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 CONFLICT: Final = 5
 DATA_LOSS: Final = 6
-NOTHING_NEW: Final = 7
 EXPORT_EXIT_CODES: Final = (
     "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
     "could be reached in time; 4 the log may be held for a while, run it again; 5 conflict: the "
@@ -155,10 +155,10 @@ def export(
         with _source(name_servers, storage, read_from, is_exporter=not dry_run) as source:
             if watch:
                 run = partial(_run, storage, source, maker, options, reporter)
-                repeat(run, pause, partial(_print_version, as_json=as_json))
+                repeat(run, pause, partial(print_version, as_json=as_json))
             outcome = (_plan_only if dry_run else _run)(storage, source, maker, options, reporter)
         # Behind the block, which lets go of the log: that nothing is new is a good end, too.
-        (_print_plan if dry_run else _print_outcome)(outcome, as_json=as_json)
+        (print_plan if dry_run else print_outcome)(outcome, as_json=as_json)
 
 
 def _check_words(topic: str, to: str, engine: str, layout: str, read_from: str) -> None:
@@ -355,7 +355,7 @@ def compact(
         size = parse_size(file_bytes, "--file-bytes")
         with reporter.running(engine):
             outcome = upkeep.compact(_storage(str(folder)), reporter, size, _now_ms)
-        _print_outcome(outcome, as_json=as_json)
+        print_outcome(outcome, as_json=as_json)
 
 
 def gc(
@@ -454,51 +454,3 @@ def _expected_failures() -> Generator[None]:
     except ExportError as error:
         what = f"DLEDGER_EXPORT_{error.code}: {error.what}"
         raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error
-
-
-def _print_plan(outcome: "Outcome", *, as_json: bool) -> None:
-    plan = outcome.plan
-    if plan is None:
-        raise _nothing_new()
-    rows = [
-        {
-            "queue": piece.queue, "start": piece.start, "end": piece.end, "date": piece.date,
-            "bytes": piece.size, "records": piece.end - piece.start,
-        }
-        for piece in plan.pieces or [merge.piece for merge in plan.merges]
-    ]  # fmt: skip
-    if outcome.adopted:
-        note(f"version {plan.number} was planned by an earlier run and is finished first")
-    columns = ("queue", "date", "start", "end", "records", "bytes")
-    print_rows(rows, columns, as_json=as_json)
-
-
-def _print_outcome(outcome: "Outcome", *, as_json: bool) -> None:
-    if outcome.manifest is None:
-        raise _nothing_new()
-    _print_version(outcome, as_json=as_json)
-
-
-def _nothing_new() -> typer.Exit:
-    note("nothing new")
-    return typer.Exit(NOTHING_NEW)
-
-
-def _print_version(outcome: "Outcome", *, as_json: bool) -> None:
-    manifest = outcome.manifest
-    assert manifest is not None
-    row = {
-        "version": manifest.number,
-        "kind": manifest.kind,
-        "files": len(manifest.added),
-        "rows": sum(entry.rows for entry in manifest.added),
-        "bytes": sum(entry.bytes for entry in manifest.added),
-        "reused": outcome.reused,
-        "by": "this run" if outcome.ours else "another exporter",
-        "lost": sum(gap.end - gap.start for gap in manifest.gaps),
-        "absent_queues": len(manifest.absent),
-    }
-    if as_json:
-        print_json({"event": "published", **row})
-    else:
-        print_rows([row], tuple(row), as_json=False)
