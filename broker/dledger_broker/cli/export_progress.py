@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
 
 from dledger_broker.cli.output import print_json
@@ -36,7 +35,7 @@ class Reporter:
         self._engine: Engine | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._files = 0
+        self._files = self._rows = 0
         self._began = 0.0
         self._said = 0.0
 
@@ -52,14 +51,15 @@ class Reporter:
     def run(self, work: "Work", pieces: "Sequence[Piece]") -> "list[Made]":
         """Have the engine run, and show it."""
         assert self._engine is not None, "between two runs there is nothing to show"
-        self._files = len(pieces)
+        # By rows, of which a plan has the number: bytes are estimates of the log, and what is
+        # counted are columns in memory.
+        self._files, self._rows = len(pieces), sum(piece.end - piece.start for piece in pieces)
         self._began = self._said = time.monotonic()
         console = Console(file=sys.stderr)
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
+            TaskProgressColumn(),
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -67,8 +67,7 @@ class Reporter:
         )
         with bar:
             self._bar = bar
-            # The sizes are estimates of the log; what is counted are columns in memory.
-            self._task = bar.add_task("0 rows", total=sum(piece.size for piece in pieces) or None)
+            self._task = bar.add_task("0 rows", total=self._rows or None)
             try:
                 return self._engine.run(work, pieces)
             finally:
@@ -76,12 +75,23 @@ class Reporter:
 
     def advance(self, files: int, rows: int, size: int) -> None:
         """Show what is done so far, all of it."""
-        if self._bar is not None:
-            text = f"{files} of {self._files} files, {rows:,} rows"
-            self._bar.update(self._task, completed=size, description=text)
         now = time.monotonic()
+        seconds = max(now - self._began, 1e-9)
+        if self._bar is not None:
+            rate = f"{size / seconds / 1e6:,.0f} MB/s"
+            text = f"{files} of {self._files} files, {rows:,} rows, {rate}"
+            self._bar.update(self._task, completed=rows, description=text)
         if self.as_json and now - self._said >= LINE_SECONDS:
             self._said = now
-            rate = size / max(now - self._began, 1e-9)
-            row = {"files": files, "of": self._files, "rows": rows, "bytes_per_second": round(rate)}
-            print_json({"event": "progress", **row})
+            left = round((self._rows - rows) * seconds / rows) if rows else None
+            print_json(
+                {
+                    "event": "progress",
+                    "files": files,
+                    "of": self._files,
+                    "rows": rows,
+                    "of_rows": self._rows,
+                    "bytes_per_second": round(size / seconds),
+                    "seconds_left": left,
+                }
+            )
