@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test verify fix sim mutants export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
+.PHONY: demo test test-groups test-rest verify fix sim mutants export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,9 +18,17 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	$(BIN)/dledger demo
 
+# Two halves at once, for both mostly wait; the second is all that the first is not.
+GROUPS := tests/scenarios tests/mutants tests/spark tests/integration
 test: verify
-	$(BIN)/python -m pytest
+	$(MAKE) --jobs=2 test-groups test-rest
 	$(MAKE) chaos
+
+test-groups: $(READY)
+	$(BIN)/python -m pytest $(GROUPS)
+
+test-rest: $(READY)
+	$(BIN)/python -m pytest $(GROUPS:%=--ignore=%)
 
 verify: $(READY)
 	$(BIN)/ruff check .
