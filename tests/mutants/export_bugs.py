@@ -263,6 +263,12 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         [f"{FOLDERS}.test_files_that_lie_elsewhere_are_in_no_version"],
     ),
     Mutant(
+        "export-publishes-what-a-rival-replaced",
+        "a version has the sum of a file in whose place another exporter put his own",
+        [Edit(f"{EXPORT}.run:_finish", "_check_replaced(work.storage, made)", "pass")],
+        [f"{FOLDERS}.test_a_rivals_other_bytes_are_not_published_as_ours"],
+    ),
+    Mutant(
         "export-dates-a-version-from-its-beginning",
         "the grace time of an older version is over when its compaction is published",
         [

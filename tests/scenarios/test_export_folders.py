@@ -13,10 +13,19 @@ from pathlib import Path
 from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
 from dledger_client.export import run as protocol
 from dledger_client.export.checkpoint import checkpoint_name
-from dledger_client.export.layout import Piece
+from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
-from tests.scenarios.test_exports import OPTIONS, check, finish, folder, now, refused, run
+from tests.scenarios.test_exports import (
+    OPTIONS,
+    BetweenEngine,
+    check,
+    finish,
+    folder,
+    now,
+    refused,
+    run,
+)
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 
 
@@ -81,3 +90,24 @@ def test_a_checkpoint_of_another_export_is_not_believed() -> None:
         assert mine != foreign
         Storage(root).path(name).write_bytes(foreign)
         check(root, log)
+
+
+def test_a_rivals_other_bytes_are_not_published_as_ours() -> None:
+    """Two replace a damaged file at once, and their libraries write the same rows differently."""
+    with folder() as root:
+        storage, log = Storage(root, QuickDisk()), FakeLog({0: 9})
+        name = name_of("orders", Piece(0, 0, 9, "2024-10-04"))
+        storage.put_if_absent(name, b"PAR1")
+
+        def replace_it() -> None:
+            data = (root / name).read_bytes()
+            (root / name).write_bytes(data[:-1] + b"2")
+
+        engine = BetweenEngine(replace_it)
+        refused(
+            lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
+        )
+        assert history.last_number(storage) == -1
+        finish(root, log)
+        check(root, log)
+        assert upkeep.verify(storage, log).problems == ()

@@ -219,7 +219,13 @@ def _run(
     from dledger_client.export.run import export_once
 
     with reporter.running(engine):
-        return export_once(storage, source, reporter, options, _now_ms)
+        outcome = export_once(storage, source, reporter, options, _now_ms)
+    if outcome.adopted and outcome.manifest is not None:
+        note(
+            f"version {outcome.manifest.number} was planned by another run, by that one's --since, "
+            "--until and --file-bytes; what came since is the next run's"
+        )
+    return outcome
 
 
 def _plan_only(
@@ -437,7 +443,7 @@ def _source(
 def _expected_failures() -> Generator[None]:
     """End the command with one line and a code for what an export expects."""
     try:
-        from dledger_client.export.errors import ExportCode, ExportError
+        from dledger_client.export.errors import ExportCode, ExportError, folder_failed
     except ModuleNotFoundError as error:
         bad_input(f"{error.name} is not installed", "pip install 'dledger[arrow]'")
     codes = {
@@ -450,7 +456,12 @@ def _expected_failures() -> Generator[None]:
         ExportCode.DATA_LOSS: DATA_LOSS,
     }
     try:
-        yield
+        try:
+            yield
+        except OSError as error:
+            if told := folder_failed("the folder", error):
+                raise told from error
+            raise
     except ExportError as error:
         what = f"DLEDGER_EXPORT_{error.code}: {error.what}"
         raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error

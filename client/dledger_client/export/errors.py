@@ -1,6 +1,11 @@
 """Why an export does not go on: a stable code, what was found, what helps. Pure."""
 
 import enum
+import errno
+from typing import Final
+
+_FOLDER_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What trying again does not help against. Others may pass: another host's, a stale handle's."""
 
 
 class ExportCode(enum.StrEnum):
@@ -38,6 +43,8 @@ class ExportCode(enum.StrEnum):
     """A file and the log hold different rows for one range."""
     NO_HARD_LINKS = "NO_HARD_LINKS"
     """The file system cannot publish exclusively."""
+    FOLDER_FAILED = "FOLDER_FAILED"
+    """The file system is full, or refuses."""
     WORKER_DIED = "WORKER_DIED"
     """A process of the engine ended without a word."""
 
@@ -60,3 +67,14 @@ def damaged(name: str, what: str) -> ExportError:
     """Return the error for a file that cannot be what it should be."""
     remedy = "put the file back from a copy, or export into a new folder"
     return ExportError(ExportCode.DAMAGED, f"{name}: {what}", remedy)
+
+
+def folder_failed(where: str, error: OSError) -> ExportError | None:
+    """Return the error for a file system that is full, or refuses; None: it said something else."""
+    if error.errno not in _FOLDER_ERRORS:
+        return None
+    return ExportError(
+        ExportCode.FOLDER_FAILED,
+        f"{error.filename or where}: {error.strerror}",
+        "make room, or put its rights in order, and run it again: what was made is kept",
+    )

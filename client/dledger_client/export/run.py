@@ -24,6 +24,7 @@ from dledger_client.export import history
 from dledger_client.export.compact import MergeSource
 from dledger_client.export.errors import ExportCode, ExportError
 from dledger_client.export.layout import Layout, Piece
+from dledger_client.export.parquet import check_written
 from dledger_client.export.planning import Options, check_options, make_plan
 from dledger_client.export.records import (
     COMPACT,
@@ -100,7 +101,7 @@ def export_once(
                 return finish_compaction(storage, engine, plan, clock)
             # It may have been frozen later than ours: what it names has to be asked for anew.
             frozen = source.freeze(_request(options, last, plan, clock()))
-    check_plan(plan, last, frozen)
+    check_plan(plan, last, frozen, options.layout)
     work = Work(storage, plan.identity, plan.columns, source.ranges(), options.accept_data_loss)
     return _finish(engine, work, plan, adopted, clock)
 
@@ -134,9 +135,11 @@ def _request(
     )
 
 
-def check_plan(plan: Plan, last: Manifest | None, frozen: Frozen) -> None:
+def check_plan(
+    plan: Plan, last: Manifest | None, frozen: Frozen, layout: Layout | None = None
+) -> None:
     """Raise unless a plan that was found goes on where the last version ends, in this log."""
-    history.check_owner(plan, frozen.identity, None)
+    history.check_owner(plan, frozen.identity, layout)
     for queue, offset in history.position_of(last).items():
         if plan.start.get(queue) != offset:
             raise ExportError(
@@ -170,6 +173,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
     gaps = (*plan.gaps, *(each.gap for each in made if each.gap is not None))
     check_tiles(plan, entries, gaps)
     _check_there(work.storage, entries)
+    _check_replaced(work.storage, made)
     manifest = Manifest(
         plan.number,
         plan.kind,
@@ -214,3 +218,17 @@ def _check_there(storage: Storage, entries: Sequence[FileEntry]) -> None:
                 f" to be published, in {storage.root}",
                 "whoever makes files must see the same folder: share it, or use --engine local",
             )
+
+
+def _check_replaced(storage: Storage, made: Sequence[Made]) -> None:
+    """Raise CONFLICT unless what replaced a damaged file is what lies there still."""
+    for each in made:
+        if each.entry is not None and each.replaced:
+            try:
+                check_written(storage.path(each.entry.path), each.entry)
+            except ExportError as error:
+                raise ExportError(
+                    ExportCode.CONFLICT,
+                    f"another exporter replaced a damaged file at the same time: {error.what}",
+                    "run it again: what is there is taken",
+                ) from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dledger_client.export.errors import ExportCode, ExportError, damaged
+from dledger_client.export.errors import ExportCode, ExportError, damaged, folder_failed
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.parquet import check, write
 from dledger_client.export.planning import WRITE_AGAIN
@@ -41,14 +41,25 @@ class Made:
     gap: Gap | None = None
     reused: bool = False
     """An earlier attempt, or another exporter, had written it."""
+    replaced: bool = False
+    """It took the place of a damaged one, which another exporter may have replaced at once: by the
+    same rows, but in other bytes if its pyarrow is another."""
 
 
 def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
-    """Return the file of a piece, durable. ExportError: CONFLICT, DATA_LOSS, DAMAGED."""
+    """Return the file of a piece, durable.
+
+    ExportError: CONFLICT, DATA_LOSS, DAMAGED, FOLDER_FAILED.
+    """
     first = piece.start
     while True:
         try:
-            entry, reused = _file_of(work, piece, watch)
+            made = _file_of(work, piece, watch)
+        except OSError as error:
+            # Said here, where it is known what it is: Spark would try again, and speak of itself.
+            if told := folder_failed(str(work.storage.root), error):
+                raise told from error
+            raise
         except DataLost as lost:
             if not work.accept_data_loss:
                 raise ExportError(
@@ -63,14 +74,15 @@ def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
             piece = replace(piece, start=minimum)
             continue
         gap = Gap(piece.queue, first, piece.start) if piece.start > first else None
-        return Made(entry, gap, reused)
+        return replace(made, gap=gap)
 
 
-def _file_of(work: Work, piece: Piece, watch: Watch) -> tuple[FileEntry, bool]:
+def _file_of(work: Work, piece: Piece, watch: Watch) -> Made:
     storage, name = work.storage, name_of(work.identity.topic, piece)
     found = _found(work, piece)
     if found is not None:
-        return found, True
+        watch(found.rows, 0)
+        return Made(found, reused=True)
     with storage.stage() as staged:
         batches = _watched(work.rows.read(piece, work.columns), watch)
         try:
@@ -80,10 +92,11 @@ def _file_of(work: Work, piece: Piece, watch: Watch) -> tuple[FileEntry, bool]:
         if not storage.install(staged, name):
             found = _found(work, piece)
             if found is not None:
-                return found, True
+                return Made(found, reused=True)
             # Whole files of others were refused above: what is left is damaged.
             storage.install(staged, name, over=True)
-    return entry, False
+            return Made(entry, replaced=True)
+    return Made(entry)
 
 
 def _found(work: Work, piece: Piece) -> FileEntry | None:

@@ -1,19 +1,22 @@
 """`dledger export` without a cluster: bad input, what a folder holds, how each command ends."""
 
+import errno
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from dledger_broker.cli import export as command
 from dledger_broker.cli import main
 from dledger_broker.cli.export import repeat
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import Identity, Manifest
-from dledger_client.export.run import Outcome, export_once
+from dledger_client.export.records import Identity, Manifest, dump, plan_name
+from dledger_client.export.run import Outcome, export_once, plan_only
 from dledger_client.export.storage import Storage
 from dledger_proto.errors import Code
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
@@ -82,6 +85,50 @@ def test_nothing_new_lets_go_of_the_log(
     planner.queues = {0: FakeQueue([1_000, 2_000, 3_000])}
     assert main([*command, "--dry-run"]) == 0
     assert planner.holds == {(TOPIC, 0): []}
+
+
+def of_a_log(monkeypatch: pytest.MonkeyPatch, log: FakeLog) -> None:
+    """Have commands export a log in memory."""
+
+    @contextmanager
+    def source(*_: object, **_more: object) -> Iterator[FakeLog]:
+        yield log
+
+    monkeypatch.setattr(command, "_source", source)
+
+
+def test_whose_plan_it_was_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options of this run that it was not made by would be passed over in silence."""
+    storage, log = Storage(tmp_path / "lake", QuickDisk()), FakeLog({0: 5})
+    plan = plan_only(storage, log, Options("orders", file_bytes=MIB), 5_000).plan
+    assert plan is not None
+    storage.put_if_absent(plan_name(0), dump(plan))
+    of_a_log(monkeypatch, FakeLog({0: 9}))
+    arguments = ["export", "--topic", "orders", "--to", str(storage.root), "--jobs", "1"]
+    assert main([*arguments, "--until", "2024-10-05"]) == 0
+    told = "version 0 was planned by another run, by that one's --since, --until and --file-bytes"
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert main(arguments) == 0
+    assert "planned" not in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_with_a_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no task met it, as when the plan is published."""
+
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(Storage, "put_if_absent", refuse)
+    of_a_log(monkeypatch, FakeLog({0: 9}))
+    assert main(["export", "--topic", "orders", "--to", str(tmp_path / "lake")]) == 1
+    said = capsys.readouterr().err
+    assert "DLEDGER_EXPORT_FOLDER_FAILED: the folder: No space left on device; make room" in said
+    assert said.count("\n") == 1
 
 
 def test_watching_looks_as_often_as_it_was_told() -> None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -271,6 +271,30 @@ def test_a_file_system_without_hard_links_is_named(tmp_path: Path, number: int) 
     number = errno.EACCES
     with pytest.raises(PermissionError):
         run(storage, FakeLog({0: 5}))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_is_told_as_such(tmp_path: Path, number: int) -> None:
+    """By a task, whose engine would else tell that it died; what else a disk says is passed on."""
+
+    class FullDisk(QuickDisk):
+        left = 1
+        number = 0
+
+        def create(self, path: Path) -> BinaryIO:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(self.number, os.strerror(self.number))
+            return super().create(path)
+
+    disk = FullDisk()
+    disk.number = number
+    error = refusal(Storage(tmp_path / "lake", disk), FakeLog({0: 5}))
+    assert error.code is ExportCode.FOLDER_FAILED
+    assert error.what == f"{tmp_path / 'lake'}: {os.strerror(number)}"
+    disk.number = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        run(Storage(tmp_path / "lake", disk), FakeLog({0: 5}))
 
 
 def test_a_queue_that_vanished_leaves_a_trace(

@@ -1,4 +1,4 @@
-"""The local engine's bounds, without a process."""
+"""The local engine's bounds, pace and progress, without a process."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dledger_client.export import engine_local
-from dledger_client.export.engine_local import JOBS_MAX, LocalEngine
+from dledger_client.export.engine_local import JOBS_MAX, LocalEngine, Pace
 from dledger_client.export.layout import Piece
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
@@ -30,3 +30,27 @@ def test_a_large_machine_gets_no_more_jobs_than_may_be_asked_for(
     with pytest.raises(KeyboardInterrupt):
         LocalEngine().run(work, pieces)
     assert asked == [JOBS_MAX]
+
+
+def test_what_was_there_is_done_too(tmp_path: Path) -> None:
+    """Progress goes by rows: a run that goes on where another died begins with what that made."""
+    columns = ("queue_offset", "store_timestamp")
+    work = Work(Storage(tmp_path, QuickDisk()), IDENTITY, columns, FakeLog({0: 50}))
+    pieces = [Piece(0, 0, 20, "2024-10-04"), Piece(0, 20, 40, "2024-10-04")]
+    told: list[tuple[int, int]] = []
+    for wanted in (pieces[:1], pieces):
+        told.clear()
+        LocalEngine(1, 0, lambda files, rows, _bytes: told.append((files, rows))).run(work, wanted)
+    assert told[:2] == [(0, 20), (1, 20)]
+    assert told[-1] == (2, 40)
+
+
+def test_a_rate_is_kept() -> None:
+    """Whoever is ahead waits, and an idle while is not saved up."""
+    now = [0.0]
+    pace = Pace(100.0, lambda: now[0])
+    assert pace.due(50) == 0.5
+    assert pace.due(50) == 1.0
+    now[0] = 10.0
+    assert pace.due(100) == 1.0
+    assert Pace(0).due(1 << 40) == 0.0

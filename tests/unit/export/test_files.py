@@ -17,7 +17,7 @@ from dledger_client.errors import ClientError
 from dledger_client.export import ExportCode, ExportError, history, parquet, read_export, upkeep
 from dledger_client.export.compact import make_compaction
 from dledger_client.export.content import ContentSum
-from dledger_client.export.engine_local import LocalEngine, Pace
+from dledger_client.export.engine_local import LocalEngine
 from dledger_client.export.layout import (
     FILE_NAME,
     FrozenQueue,
@@ -259,6 +259,17 @@ def test_another_cluster_topic_or_layout_is_refused(tmp_path: Path) -> None:
     assert storage.walk(".") == before
 
 
+def test_an_open_plan_keeps_its_layout(tmp_path: Path) -> None:
+    """Also before there is a version: who asks for another one is told."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 5})
+    plan = plan_only(storage, log, OPTIONS, NOW_MS).plan
+    assert plan is not None
+    storage.put_if_absent(plan_name(0), dump(plan))
+    other = replace(OPTIONS, layout=Layout.QUEUE)
+    assert refusal(storage, log, other).code is ExportCode.OTHER_LAYOUT
+    assert run(storage, log, replace(OPTIONS, layout=Layout.DATE)).adopted
+
+
 def test_a_newer_format_is_refused_and_a_damaged_record_named(tmp_path: Path) -> None:
     """Of manifests and of plans."""
     storage, log = storage_in(tmp_path), FakeLog({0: 5})
@@ -484,14 +495,3 @@ def test_a_pool_makes_what_one_process_makes(tmp_path: Path) -> None:
     away = FakeLog({0: 25, 1: 9}, is_away=True)
     with pytest.raises(ClientError, match="NO_LEADER: nobody leads"):
         export_once(Storage(tmp_path / "c"), away, engine, OPTIONS, now)
-
-
-def test_a_rate_is_kept() -> None:
-    """Whoever is ahead waits, and an idle while is not saved up."""
-    now = [0.0]
-    pace = Pace(100.0, lambda: now[0])
-    assert pace.due(50) == 0.5
-    assert pace.due(50) == 1.0
-    now[0] = 10.0
-    assert pace.due(100) == 1.0
-    assert Pace(0).due(1 << 40) == 0.0
