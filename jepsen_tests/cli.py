@@ -166,23 +166,24 @@ def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: obje
             raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")
 
 
-def _check_possible(names: Collection[str], backend: Backend) -> None:
-    """Refuse faults of which the backend can do none; one that can is enough, others are told."""
-    if backend.has_mutants:
-        return  # what it lacks is this machine's, and is skipped: suites go on without root
-    reasons: dict[str, str] = {}
+def check_possible(names: Collection[str], backend: Backend) -> None:
+    """Refuse faults that the backend has on no machine, unless there is another one to do.
+
+    What only this machine lacks is skipped, and told: suites go on without root.
+    """
+    reasons: list[str] = []
     for name in names:
-        lacking = [handle for handle in FAULTS[name].handles if handle in backend.missing]
+        lacking = next((handle for handle in FAULTS[name].handles if handle in backend.never), "")
         if not lacking:
             return
-        reasons[name] = f"{name} ({lacking[0]}: {backend.missing[lacking[0]]})"
+        reasons.append(f"{name} ({lacking}: {backend.missing[lacking]})")
     if reasons:
-        raise BadRequest(f"backend {backend.name} cannot do {', '.join(reasons.values())}")
+        raise BadRequest(f"backend {backend.name} cannot do {', '.join(reasons)}")
 
 
 async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | None:
     """Run it while somebody may look on; None when it was broken off before it began."""
-    _check_possible(plan.nemeses, backend)
+    check_possible(plan.nemeses, backend)
     watch, ending = Watch(), Ending()
     ending.listen()
     if not await ending.unless_asked(backend.prepare()):

@@ -26,6 +26,9 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Value = Annotated[str, msgspec.Meta(min_length=1)]
 Values = Annotated[list[Value], msgspec.Meta(min_length=1)]
+SentValue = Annotated[str, msgspec.Meta(min_length=1, pattern="^[^!]")]
+"""A "!" in front marks what was read damaged."""
+SentValues = Annotated[list[SentValue], msgspec.Meta(min_length=1)]
 Runs = list[tuple[str, Natural, Values]]
 _NAME: Final = "[%|a-zA-Z0-9_-]+"
 """What names of topics and consumer groups consist of, as in `dledger_proto.names`."""
@@ -116,7 +119,7 @@ class What:
 NOTHING: Final = What(None, "null")
 PLACE: Final = What(Place, 'a place: "topic/queue"')
 OFFSET: Final = What(Natural, "an offset: a number from 0 on")
-SENT: Final = What(Values, 'a list of values: ["1-1", ...]')
+SENT: Final = What(SentValues, 'a list of values without "!" in front: ["1-1", ...]')
 STORED: Final = What(tuple[Natural, Natural], "[offset of the first value, term or 0]")
 SENT_TO: Final = What(
     tuple[Natural | None, Natural], "[offset of the first value, term or 0], or [null, 0]"

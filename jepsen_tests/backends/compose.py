@@ -197,6 +197,7 @@ class ComposeBackend(Backend):
         self._containers: Containers | None = None
         self._why_no_rules = packet_rules.why_not("nsenter")
         self.missing = dict.fromkeys(("folders", "disks", "syncs", "clocks"), ORDINARY)
+        self.never = tuple(self.missing)
         if self._why_no_rules:
             self.missing["network"] = self._why_no_rules
 

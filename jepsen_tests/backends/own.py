@@ -196,6 +196,7 @@ class OwnBackend(Backend):
             self.processes = shell
         if self._has("network", OF_LINKS):
             self.network = shell
+        self.never = tuple(self.missing)
 
     def _has(self, handle: str, names: Sequence[str]) -> bool:
         lacking = [name for name in names if name not in self._commands]

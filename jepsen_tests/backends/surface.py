@@ -15,7 +15,7 @@ needs some handles and is skipped, loudly, where one is missing.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
@@ -227,6 +227,8 @@ class Backend(ABC):
     group: str
     missing: dict[str, str]
     """Why a handle is not there, by its name."""
+    never: Collection[str] = ()
+    """Those of them that it would have on no machine: who asks for nothing else is refused."""
     processes: Processes | None = None
     network: Network | None = None
     folders: Folders | None = None

@@ -7,14 +7,17 @@ import pytest
 from typer.testing import CliRunner
 
 from jepsen_tests import cli
+from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.own import read_commands
+from jepsen_tests.backends.process import ProcessBackend
+from jepsen_tests.backends.surface import Wanted
 from jepsen_tests.cli import app
 from jepsen_tests.covered import missed
 from jepsen_tests.errors import BadRequest
 from jepsen_tests.history import Header, HistoryWriter, Kind
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.recorder import Recorder
-from jepsen_tests.suite import Entry
+from jepsen_tests.suite import SMOKE, Entry
 
 
 @pytest.mark.parametrize(
@@ -193,3 +196,15 @@ def test_a_bug_of_the_harness_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(cli, "judge_file", broken)
     assert cli.main(["check", "history.jsonl"]) == 3
+
+
+def test_a_machine_without_root_does_every_run_of_the_smoke_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only this machine lacks is skipped and told, also where a run is for that alone."""
+    for module in (loop_disk, cgroup):
+        monkeypatch.setattr(module, "why_not", lambda: "no root")
+    backend = ProcessBackend(Wanted(tmp_path))
+    assert set(backend.missing) == {"disks", "cgroups"}
+    for entry in SMOKE:
+        cli.check_possible(entry.faults, backend)

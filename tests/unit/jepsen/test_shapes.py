@@ -45,7 +45,8 @@ def test_valid_histories_fit(tmp_path: Path, seed: int) -> None:
 STATUS, ENTRIES = status(), entries([7, 8])
 WRONG: list[tuple[str, Any, Any, str]] = [
     # function, what is asked, what came of it, what is said
-    ("send", [], [0, 1], 'v of send (invoke) is [], allowed is a list of values: ["1-1", ...]'),
+    ("send", [], [0, 1], 'v of send (invoke) is [], allowed is a list of values without "!"'),
+    ("send", ["!1-1"], [0, 1], 'v of send (invoke) is ["!1-1"], allowed is a list of values'),
     ("send", "1-1", [0, 1], 'v of send (invoke) is "1-1"'),
     ("send", ["1-1", 5], [0, 1], 'v of send (invoke) is ["1-1",5]'),
     ("send", ["1-1"], None, "v of send (ok) is null, allowed is [offset of the first value, term"),
