@@ -5,6 +5,7 @@ no plan keeps nothing. Method: a cluster in memory that trims whatever nobody ho
 test lets pass.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -212,3 +213,17 @@ def test_a_name_that_is_none_is_passed_over() -> None:
         storage.delete(f"{HOLDERS}/1")
         storage.path(f"{HOLDERS}/1").mkdir()
         assert Holder(storage).name != first.name
+
+
+def test_a_copied_folder_has_a_name_of_its_own() -> None:
+    """Both may go on: who ends the hold of one would end that of the other, by one name."""
+    with folder() as root:
+        storage = Storage(root, QuickDisk())
+        storage.put_if_absent("_dledger/plans/0", b"")
+        first = Holder(storage)
+        shutil.copytree(root, root.with_name("copy"))
+        copy = Holder(Storage(root.with_name("copy"), QuickDisk()))
+        assert copy.name.partition("-")[0] == first.name.partition("-")[0]
+        assert copy.name != first.name
+        for each in (first, copy):
+            each.close()

@@ -5,7 +5,7 @@ were each start a name of its own, one that is restarted in a loop would use the
 all is none either: who is done would end the hold of another. So the names lie in the export,
 `_dledger/holders/0` and so on, and whoever locks such a file has its name; the lock ends with the
 process, however that ends. Names are drawn, for a folder of the same path on another host is
-another export's.
+another export's; and they go by the file as well, for a copy of a folder is another export, too.
 """
 
 import fcntl
@@ -70,4 +70,4 @@ class Holder:
             file.close()
             return ""
         self._file = file
-        return found.decode()
+        return f"{found.decode()}-{os.fstat(file.fileno()).st_ino:x}"
