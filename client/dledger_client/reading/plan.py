@@ -185,13 +185,13 @@ def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
 
 
 def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
-    """Raise INVALID_ARGUMENT for a consumer group without any offset: it may be misspelt."""
+    """Raise INVALID_ARGUMENT for a group without an offset in what is read: it may be misspelt."""
     if edge.group and states and all(state.committed is None for state in states):
         topics = ", ".join(sorted({state.topic for state in states}))
         raise error_of(
             Code.INVALID_ARGUMENT,
-            f"{option}: consumer group {edge.group} has committed nothing of {topics}; is that its "
-            "name? earliest reads all there is",
+            f"{option}: consumer group {edge.group} has committed nothing in the queues of "
+            f"{topics} that are read; if that is its name, earliest reads all there is",
         )
 
 

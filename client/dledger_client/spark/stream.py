@@ -263,15 +263,24 @@ def by_topic(offsets: Offsets) -> dict[str, dict[int, int]]:
 
 def check_form(offsets: Offsets) -> None:
     """Raise UNSUPPORTED_FORMAT for what no `offsets_of` of this version made: Spark keeps them."""
-    version = offsets.get("v")
-    if version != VERSION:
+    version = offsets.get("v") if isinstance(cast("object", offsets), dict) else None
+    if version not in (None, VERSION):
         raise error_of(
             Code.UNSUPPORTED_FORMAT,
             f"the checkpoint's offset is of version {version}, known is {VERSION}: use the dledger "
             "that wrote it, or begin with a new checkpoint",
         )
+    if version is None or not _is_ours(offsets):
+        raise error_of(
+            Code.UNSUPPORTED_FORMAT,
+            f"the checkpoint's offset is {shown(offsets)}, which is none of ours: begin "
+            "with a new checkpoint",
+        )
+
+
+def _is_ours(offsets: Offsets) -> bool:
     queues, topics = offsets.get("q"), offsets.get("topics")
-    is_ours = (
+    return (
         isinstance(offsets.get("cluster"), str)
         and isinstance(topics, dict)
         and isinstance(queues, dict)
@@ -282,12 +291,6 @@ def check_form(offsets: Offsets) -> None:
             for queue, offset in each.items()
         )
     )
-    if not is_ours:
-        raise error_of(
-            Code.UNSUPPORTED_FORMAT,
-            f"the checkpoint's offset is {shown(offsets)}, which is none of ours: begin "
-            "with a new checkpoint",
-        )
 
 
 def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Place, int]:

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from dledger_client.errors import InvalidRequest
 from dledger_client.reading.plan import QueueState, Sample
-from dledger_client.spark.stream import limited, offsets_of, places_of
+from dledger_client.spark.stream import check_form, limited, offsets_of, places_of
 from tests.unit.proto.samples import TOPIC_ID, untimed
 
 IDS = {"t": TOPIC_ID.hex()}
@@ -42,6 +42,13 @@ def test_foreign_offsets_are_refused(change: dict[str, Any], says: str) -> None:
     """Another cluster, a topic of the same name, a later form."""
     with pytest.raises(InvalidRequest, match=says):
         places_of(offsets_of("c", IDS, {("t", 0): 1}) | change, "c", IDS)
+
+
+@pytest.mark.parametrize("offset", [5, [1], None, "x", {}, {"orders": {"0": 5}}])
+def test_a_checkpoint_of_another_source_is_refused(offset: Any) -> None:
+    """Of a query that read from something else before: numbers, Kafka's offsets."""
+    with pytest.raises(InvalidRequest, match="none of ours: begin with a new checkpoint"):
+        check_form(offset)
 
 
 limits = st.one_of(
