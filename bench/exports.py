@@ -4,11 +4,15 @@ The commands are those that users run, as processes of their own.
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +30,12 @@ PER_BATCH: Final = 64
 PACE: Final = 0.3
 """Of the producers' peak."""
 EXPORT_RATE: Final = "20m"
+COMPUTING: Final = """
+import os
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True:
+    pass
+"""
 MEMORY: Final = """
 import resource, sys
 from dledger_client.export.cluster_source import ClusterSource
@@ -84,21 +94,38 @@ async def measure(plan: Plan) -> list[Figure]:
                  note=f"paced at {PACE:g} of the peak, the export at {EXPORT_RATE}B/s"),
         compared("p99_while_exporting", rounds["p99"], "ms", "idle", rounds["idle p99"], "<=", 2.0,
                  note=f"of batches of {PER_BATCH}"),
+        compared("p99_while_an_export_starts", rounds["starting p99"], "ms",
+                 "a loop of lowest priority", rounds["computing p99"],
+                 note=f"its first {plan.seconds:g} s, before it reads"),
     ]  # fmt: skip
 
 
-async def _export(here: Running, topic: str, folder: Path, *more: str) -> int:
+async def _export(here: Running, topic: str, folder: Path) -> int:
     """Run the command; return its exit code."""
+    async with _process(*_export_command(here, topic, folder)) as process:
+        await process.communicate()
+        return process.returncode or 0
+
+
+def _export_command(here: Running, topic: str, folder: Path, *more: str) -> list[str]:
+    return [
+        str(Path(sys.executable).with_name("dledger")), "export", "--topic", topic,
+        "--to", str(folder), "--name-servers", here.cluster.name_server, *more,
+    ]  # fmt: skip
+
+
+@asynccontextmanager
+async def _process(*command: str) -> AsyncGenerator[Process]:
+    """Start a process; kill it in the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("dledger"), "export", "--topic", topic, "--to", str(folder),
-        "--name-servers", here.cluster.name_server, *more,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     try:
-        return await process.wait()
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
 
 
 def _plan_seconds(here: Running) -> float:
@@ -128,21 +155,34 @@ async def _task_memory(here: Running, folder: Path) -> float:
 
 
 async def _paced(here: Running, topic: bytes, plan: Plan, rounds: Rounds) -> None:
-    """Produce at a pace, in turn alone and while an export reads from followers."""
+    """Produce at a pace, in turn alone and while an export starts, and reads from followers."""
     records = plain_records(PER_BATCH)
     peak = await pour_for(here, topic, records, Window(64), plan.seconds)
     window = Window(64, batches_per_second=PACE * peak.rate / PER_BATCH)
+
+    async def measure(prefix: str) -> None:
+        poured = await pour_for(here, topic, records, window, plan.seconds)
+        rounds.add(f"{prefix}rate", poured.rate)
+        rounds.add(f"{prefix}p99", percentile(poured.batch_seconds, 0.99) * 1000)
+
     for number in range(plan.runs):
-        poured = await pour_for(here, topic, records, window, plan.seconds)
-        rounds.add("idle rate", poured.rate)
-        rounds.add("idle p99", percentile(poured.batch_seconds, 0.99) * 1000)
+        await measure("idle ")
+        async with _process(sys.executable, "-c", COMPUTING):
+            await measure("computing ")
         folder = plan.folder / f"while-{number}-{os.getpid()}"
-        export = asyncio.create_task(_export(here, "exported", folder, "--max-rate", EXPORT_RATE))
-        poured = await pour_for(here, topic, records, window, plan.seconds)
-        is_over = export.done()
-        export.cancel()
-        await asyncio.gather(export, return_exceptions=True)
-        if is_over:
-            raise NotReady("the export ended while it was measured: too little to export")
-        rounds.add("rate", poured.rate)
-        rounds.add("p99", percentile(poured.batch_seconds, 0.99) * 1000)
+        command = _export_command(here, "exported", folder, "--max-rate", EXPORT_RATE, "--json")
+        async with _process(*command) as export:
+            await measure("starting ")
+            await _first_rows(export)
+            await measure("")
+            if export.returncode is not None:
+                raise NotReady("the export ended while it was measured: too little to export")
+
+
+async def _first_rows(export: Process) -> None:
+    """Return when an export that prints JSON has begun to read."""
+    assert export.stdout is not None
+    while line := await export.stdout.readline():
+        if json.loads(line)["rows"]:
+            return
+    raise NotReady("the export ended before it was measured: too little to export")

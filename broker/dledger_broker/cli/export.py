@@ -5,6 +5,7 @@ which is imported when a command runs: it needs pyarrow.
 """
 
 import datetime as dt
+import os
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -77,7 +78,13 @@ Until = Annotated[str, typer.Option(help="Store time before which this run ends.
 MinBytes = Annotated[str, typer.Option(help="Leave less than this for a later run, like 64m.")]
 MaxDelay = Annotated[str, typer.Option(help="But let nothing wait for longer than this, like 10m.")]
 FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")]
-MaxRate = Annotated[str, typer.Option(help="Bytes of rows a second; 0: any. Not of Spark.")]
+MaxRate = Annotated[
+    str,
+    typer.Option(
+        help="Bytes of rows a second, like 20m, and whatever else runs on this machine goes first; "
+        "0: any. Not of Spark."
+    ),
+]
 ReadFrom = Annotated[
     str, typer.Option(help="Which members are asked first: follower, leader, any.")
 ]
@@ -134,6 +141,9 @@ def export(
         return
     _check_words(topic, to, engine, layout, read_from)
     pause = _pause(every, is_told_once=watch and dry_run)
+    rate = parse_size(max_rate, "--max-rate")
+    if rate:
+        _give_way()
     with _expected_failures():
         from dledger_client.export.layout import Layout
         from dledger_client.export.planning import Options, check_options
@@ -151,7 +161,7 @@ def export(
         check_options(options)
         storage = _storage(to)
         reporter = Reporter(as_json=as_json)
-        maker = _engine(engine, master, jobs, parse_size(max_rate, "--max-rate"), reporter)
+        maker = _engine(engine, master, jobs, rate, reporter)
         with _source(name_servers, storage, read_from, is_exporter=not dry_run) as source:
             if watch:
                 run = partial(_run, storage, source, maker, options, reporter)
@@ -176,6 +186,14 @@ def _pause(every: str, *, is_told_once: bool) -> float:
     if (pause_ms := parse_duration(every, "--every")) < EVERY_MS_MIN:
         bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
     return pause_ms / 1_000
+
+
+def _give_way() -> None:
+    """Run when nobody else wants the processor, with all threads and processes to come.
+
+    Before the imports, which take a second of it: who keeps a rate may share members' machine.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":

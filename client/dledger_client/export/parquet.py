@@ -7,6 +7,7 @@ A file is believed only when all of it was read and agrees with its own footer.
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -107,34 +108,34 @@ def write(
 ) -> FileEntry:
     """Write a range; return what a manifest says of it. ValueError when rows are missing.
 
-    Each call to pyarrow's writer makes a row group, so batches are gathered first: at most
-    ROW_GROUP_BYTES and a batch are held.
+    While a row group is encoded and written, the next is read: each is about half of the work, and
+    both let go of the interpreter. So two row groups at most are held.
     """
     schema = schema_of(columns)
     summary = Summary(piece, columns)
     summed = Summed(file)
-    with pq.ParquetWriter(
-        summed,
-        schema,
-        compression="zstd",
-        compression_level=ZSTD_LEVEL,
-        use_dictionary=[*_DICTIONARY],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in columns},
-        write_statistics=True,
-        write_page_index=True,
-        sorting_columns=[pq.SortingColumn(list(columns).index(OFFSET))],
-    ) as writer:
-        held: list[pa.RecordBatch] = []
-        size = rows = 0
-        for batch in batches:
-            summary.add(batch)
-            held.append(batch)
-            size, rows = size + batch.nbytes, rows + batch.num_rows
-            if size >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(held, schema), ROW_GROUP_ROWS)
-                held, size, rows = [], 0, 0
-        if held:
-            writer.write_table(pa.Table.from_batches(held, schema), ROW_GROUP_ROWS)
+    with (
+        pq.ParquetWriter(
+            summed,
+            schema,
+            compression="zstd",
+            compression_level=ZSTD_LEVEL,
+            use_dictionary=[*_DICTIONARY],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in columns},
+            write_statistics=True,
+            write_page_index=True,
+            sorting_columns=[pq.SortingColumn(list(columns).index(OFFSET))],
+        ) as writer,
+        ThreadPoolExecutor(1) as behind,
+    ):
+        writing: Future[None] | None = None
+        for group in _groups(batches, summary):
+            if writing is not None:
+                writing.result()
+            table = pa.Table.from_batches(group, schema)
+            writing = behind.submit(writer.write_table, table, ROW_GROUP_ROWS)
+        if writing is not None:
+            writing.result()
         crc = summary.finish()
         footer = {
             "cluster": identity.cluster, "topic": identity.topic, "topic_id": identity.topic_id,
@@ -144,6 +145,23 @@ def write(
         writer.add_key_value_metadata({FOOTER: json.dumps(footer, sort_keys=True)})
     file.flush()
     return _entry(identity, piece, summary, crc, (summed.size, summed.crc))
+
+
+def _groups(
+    batches: Iterable[pa.RecordBatch], summary: Summary
+) -> Iterator[Sequence[pa.RecordBatch]]:
+    """Yield what goes into one row group each: every call of pyarrow's writer makes one."""
+    held: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        summary.add(batch)
+        held.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
+            yield held
+            held, size, rows = [], 0, 0
+    if held:
+        yield held
 
 
 def _entry(

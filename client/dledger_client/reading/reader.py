@@ -39,7 +39,9 @@ from dledger_proto.raw import FETCH, SyncCall, sync_read, sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 
-FRAME_BYTES: Final = 4 * MIB
+FRAME_BYTES: Final = MIB
+"""Of one answer. A member serves its group by the same interpreter: of four times the size, its
+batches waited twice as long beside a paced read; and reading is no faster."""
 WAIT_MS: Final = 500
 """A member that has nothing says so this often."""
 SILENCE_MS: Final = 20 * WAIT_MS

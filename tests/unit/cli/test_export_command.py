@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,18 @@ def test_whose_plan_it_was_is_told(
     assert told in " ".join(capsys.readouterr().err.split())
     assert main(arguments) == 0
     assert "planned" not in capsys.readouterr().err
+
+
+def test_who_keeps_a_rate_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member on the same machine goes first."""
+    asked: list[int] = []
+    monkeypatch.setattr("os.sched_setscheduler", lambda _pid, policy, _param: asked.append(policy))
+    of_a_log(monkeypatch, FakeLog({0: 5}))
+    arguments = ["export", "--topic", "orders", "--to", str(tmp_path / "lake"), "--jobs", "1"]
+    assert main([*arguments, "--max-rate", "100m"]) == 0
+    assert asked == [os.SCHED_IDLE]
+    assert main(arguments) == 7
+    assert asked == [os.SCHED_IDLE]
 
 
 def test_a_full_disk_is_one_line_with_a_code(

@@ -5,12 +5,13 @@ library comes through. Method: exports of a log in memory, then changed.
 """
 
 import errno
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +40,9 @@ from dledger_client.export.run import plan_only
 from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 from tests.unit.export.test_files import NOW_MS, OPTIONS, now, refusal, run, storage_in
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @pytest.mark.parametrize(
@@ -295,6 +299,30 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, number: int) -> None:
     disk.number = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         run(Storage(tmp_path / "lake", disk), FakeLog({0: 5}))
+
+
+@pytest.mark.parametrize("room", range(1_000, 4_000, 200))
+def test_a_disk_that_fills_up_names_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Whichever write of a file it is that fails, while the next row group is read."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 500)
+
+    class Filling(io.FileIO):
+        def write(self, data: "ReadableBuffer", /) -> int:
+            if self.tell() + memoryview(data).nbytes > room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    class FillingDisk(QuickDisk):
+        def create(self, path: Path) -> BinaryIO:
+            super().create(path).close()
+            return io.BufferedWriter(Filling(path, "wb"), 1)
+
+    storage = Storage(tmp_path / "lake", FillingDisk())
+    assert refusal(storage, FakeLog({0: 40})).code is ExportCode.FOLDER_FAILED
+    assert [name for name in storage.walk(".") if name.endswith(".parquet")] == []
+    assert history.last_number(storage) == -1
 
 
 def test_a_queue_that_vanished_leaves_a_trace(
