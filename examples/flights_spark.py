@@ -36,7 +36,7 @@ from dledger_client.spark import read_export, session
 TOPIC: Final = "departures"
 QUEUES: Final = 8
 EXPORT_SECONDS: Final = 0.5
-"""Between two runs of the export while rows are written."""
+"""Between two runs of the export until half of the rows are written."""
 NOTHING_NEW: Final = 7
 """Exit code of `dledger export`."""
 FLIGHTS_OF_THE_WORST: Final = 100

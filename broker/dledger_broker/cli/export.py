@@ -55,6 +55,7 @@ EXPORT_EXIT_CODES: Final = (
     "a stable code, DLEDGER_EXPORT_..., what a cluster says with its own, UNAVAILABLE..."
 )
 EVERY_MS_MIN: Final = 100
+NICENESS: Final = 19
 ALL_CORES: Final = "local[*]"
 _NEVER: Final = Event()
 """Nobody sets it: who waits for it waits out the time."""
@@ -81,8 +82,8 @@ FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")
 MaxRate = Annotated[
     str,
     typer.Option(
-        help="Bytes of rows a second, like 20m, and whatever else runs on this machine goes first; "
-        "0: any. Not of Spark."
+        help="Bytes of rows a second, like 20m, at the least priority (nice 19); 0: any. "
+        "Not of Spark."
     ),
 ]
 ReadFrom = Annotated[
@@ -189,11 +190,12 @@ def _pause(every: str, *, is_told_once: bool) -> float:
 
 
 def _give_way() -> None:
-    """Run when nobody else wants the processor, with all threads and processes to come.
+    """Have the least priority, with all processes to come: members may be on the same machine.
 
-    Before the imports, which take a second of it: who keeps a rate may share members' machine.
+    Before the imports, which take a second of a processor. Not the class of those that run when
+    nobody else wants to: on a busy machine calls would not end in time, nor holds be renewed.
     """
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.nice(NICENESS)
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
@@ -476,10 +478,10 @@ def _expected_failures() -> Generator[None]:
     try:
         try:
             yield
-        except OSError as error:
-            if told := folder_failed("the folder", error):
-                raise told from error
+        except BrokenPipeError:  # whoever read the answer has seen enough
             raise
+        except OSError as error:
+            raise folder_failed("the folder", error) from error
     except ExportError as error:
         what = f"DLEDGER_EXPORT_{error.code}: {error.what}"
         raise CommandFailed(what, error.remedy, code=codes.get(error.code, Exit.FAILED)) from error

@@ -77,6 +77,7 @@ class Reporter:
         """Show what is done so far, all of it."""
         now = time.monotonic()
         seconds = max(now - self._began, 1e-9)
+        rows = min(rows, self._rows)  # what an attempt read in vain is counted, too
         if self._bar is not None:
             rate = f"{size / seconds / 1e6:,.0f} MB/s"
             text = f"{files} of {self._files} files, {rows:,} rows, {rate}"

@@ -103,7 +103,7 @@ def console() -> Console:
 
 def note(text: str) -> None:
     """Print a line about what goes on, on standard error."""
-    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(printable(text), markup=False)
 
 
 def print_error(what: str, remedy: str = "") -> None:
@@ -116,7 +116,10 @@ def print_error(what: str, remedy: str = "") -> None:
 
 def print_json(value: JsonValue) -> None:
     """Print one JSON document on one line."""
-    print(json.dumps(value, default=_plain, ensure_ascii=False), flush=True)  # noqa: T201
+    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    if not text.isprintable():  # within strings alone, where escapes are JSON's own
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    print(text, flush=True)  # noqa: T201
 
 
 def print_line(text: str) -> None:
@@ -162,7 +165,7 @@ def make_table(
         )
     for row in kept:
         # As Text: in a str rich reads "[fd00::1]:1" as markup.
-        table.add_row(*(Text(_cell(row.get(column, ""))) for column in columns))
+        table.add_row(*(Text(printable(_cell(row.get(column, "")))) for column in columns))
     return table
 
 

@@ -146,8 +146,8 @@ class ClusterSource:
             days = self._days(topic, starts, ends)
         queues = tuple(
             FrozenQueue(
-                queue, begins[queue], state.minimum, ends[queue], sizes_of(state),
-                days.get(queue, ()),
+                queue, begins[queue], state.minimum, ends[queue], state.maximum,
+                sizes_of(state), days.get(queue, ()),
             )
             for queue, state in sorted(now.items())
         )  # fmt: skip

@@ -4,7 +4,7 @@ import enum
 import errno
 from typing import Final
 
-_FOLDER_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_LASTING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What trying again does not help against. Others may pass: another host's, a stale handle's."""
 
 
@@ -44,7 +44,7 @@ class ExportCode(enum.StrEnum):
     NO_HARD_LINKS = "NO_HARD_LINKS"
     """The file system cannot publish exclusively."""
     FOLDER_FAILED = "FOLDER_FAILED"
-    """The file system is full, or refuses."""
+    """The file system is full, refuses, or fails."""
     WORKER_DIED = "WORKER_DIED"
     """A process of the engine ended without a word."""
 
@@ -69,12 +69,18 @@ def damaged(name: str, what: str) -> ExportError:
     return ExportError(ExportCode.DAMAGED, f"{name}: {what}", remedy)
 
 
-def folder_failed(where: str, error: OSError) -> ExportError | None:
-    """Return the error for a file system that is full, or refuses; None: it said something else."""
-    if error.errno not in _FOLDER_ERRORS:
-        return None
+def is_lasting(error: OSError) -> bool:
+    """Tell whether a file system is full, or refuses, and will as long as nobody does anything."""
+    return error.errno in _LASTING
+
+
+def folder_failed(where: str, error: OSError) -> ExportError:
+    """Return the error for what a file system says."""
+    help_first = (
+        "make room, or put its rights in order" if is_lasting(error) else "look at the disk"
+    )
     return ExportError(
         ExportCode.FOLDER_FAILED,
-        f"{error.filename or where}: {error.strerror}",
-        "make room, or put its rights in order, and run it again: what was made is kept",
+        f"{error.filename or where}: {error.strerror or error}",
+        f"{help_first}, and run it again: what was made is kept",
     )

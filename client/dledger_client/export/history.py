@@ -5,6 +5,7 @@ work to finish, whoever began it. Checkpoints are told from them, and save reade
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -32,7 +33,7 @@ from dledger_client.export.records import (
 )
 from dledger_client.export.storage import Storage
 
-_SUFFIX = ".json"
+_NUMBERED: Final = re.compile(rf"([0-9]{{{NUMBER_DIGITS}}})\.json")
 _LOG: Final = logging.getLogger("dledger_client.export")
 
 
@@ -47,11 +48,7 @@ def last_number(storage: Storage) -> int:
 
 def _numbers(storage: Storage, folder: str) -> list[int]:
     """Return the numbers that files of a folder are named by, in order."""
-    return [
-        int(name.removesuffix(_SUFFIX))
-        for name in storage.names(folder)
-        if len(name) == NUMBER_DIGITS + len(_SUFFIX) and name.removesuffix(_SUFFIX).isdigit()
-    ]
+    return [int(found[1]) for name in storage.names(folder) if (found := _NUMBERED.fullmatch(name))]
 
 
 def manifest_of(storage: Storage, number: int) -> Manifest:

@@ -58,6 +58,8 @@ class FrozenQueue:
     """The earliest offset that there still is; above `start` something is lost."""
     end: int
     """Committed; what lies behind it belongs to the next run."""
+    maximum: int
+    """Committed, too: above `end` where that is cut by a time."""
     sizes: tuple[tuple[int, int], ...] = ()
     """(offset, bytes before it), growing; between two it is even."""
     days: tuple[tuple[int, str], ...] = ()

@@ -22,7 +22,14 @@ from dledger_client.arrow import schema_of
 from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import Piece, name_of
-from dledger_client.export.records import FileEntry, Identity, known, other_format
+from dledger_client.export.records import (
+    OFFSET,
+    STORED,
+    FileEntry,
+    Identity,
+    known,
+    other_format,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -35,10 +42,10 @@ ROW_GROUP_ROWS: Final = 1_000_000
 ZSTD_LEVEL: Final = 3
 READ_BYTES: Final = 4 << 20
 """Of a row group, about, in what is read at once."""
-OFFSET: Final = "queue_offset"
-STORED: Final = "store_timestamp"
-DAMAGE: Final = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError)
-"""What pyarrow, and we, raise about bytes that are not what was written."""
+DAMAGE: Final = (
+    OSError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, RecursionError,
+)  # fmt: skip
+"""What pyarrow, json and we raise about bytes that are not what was written."""
 _DELTA: Final = (OFFSET, STORED, "born_timestamp")
 """Growing numbers: a few bits each."""
 _DICTIONARY: Final = ("topic", "queue_id", "tag", "properties.key_value.key")
@@ -114,35 +121,40 @@ def write(
     schema = schema_of(columns)
     summary = Summary(piece, columns)
     summed = Summed(file)
-    with (
-        pq.ParquetWriter(
-            summed,
-            schema,
-            compression="zstd",
-            compression_level=ZSTD_LEVEL,
-            use_dictionary=[*_DICTIONARY],
-            column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in columns},
-            write_statistics=True,
-            write_page_index=True,
-            sorting_columns=[pq.SortingColumn(list(columns).index(OFFSET))],
-        ) as writer,
-        ThreadPoolExecutor(1) as behind,
-    ):
-        writing: Future[None] | None = None
-        for group in _groups(batches, summary):
+    writer = pq.ParquetWriter(
+        summed,
+        schema,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=[*_DICTIONARY],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in columns},
+        write_statistics=True,
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(list(columns).index(OFFSET))],
+    )
+    try:
+        with ThreadPoolExecutor(1) as behind:
+            writing: Future[None] | None = None
+            for group in _groups(batches, summary):
+                if writing is not None:
+                    writing.result()
+                table = pa.Table.from_batches(group, schema)
+                writing = behind.submit(writer.write_table, table, ROW_GROUP_ROWS)
             if writing is not None:
                 writing.result()
-            table = pa.Table.from_batches(group, schema)
-            writing = behind.submit(writer.write_table, table, ROW_GROUP_ROWS)
-        if writing is not None:
-            writing.result()
         crc = summary.finish()
-        footer = {
-            "cluster": identity.cluster, "topic": identity.topic, "topic_id": identity.topic_id,
-            "queue": piece.queue, "start": piece.start, "end": piece.end, "date": piece.date,
-            "columns": list(columns), "schema": SCHEMA_VERSION, "crc": crc,
-        }  # fmt: skip
-        writer.add_key_value_metadata({FOOTER: json.dumps(footer, sort_keys=True)})
+    except BaseException:
+        # What is thrown away needs no footer; and a second interrupt ends the wait for a write
+        # that goes on, beside which nothing may be closed.
+        writer.is_open = False
+        raise
+    footer = {
+        "cluster": identity.cluster, "topic": identity.topic, "topic_id": identity.topic_id,
+        "queue": piece.queue, "start": piece.start, "end": piece.end, "date": piece.date,
+        "columns": list(columns), "schema": SCHEMA_VERSION, "crc": crc,
+    }  # fmt: skip
+    writer.add_key_value_metadata({FOOTER: json.dumps(footer, sort_keys=True)})
+    writer.close()
     file.flush()
     return _entry(identity, piece, summary, crc, (summed.size, summed.crc))
 

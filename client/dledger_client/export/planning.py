@@ -113,10 +113,10 @@ def _check_queues(last: Manifest | None, frozen: Frozen, options: Options) -> No
                     f"queue {queue}, exported up to offset {position}, is no queue of the topic",
                     "give the topic its queues back, or say --accept-data-loss",
                 )
-        elif found.end < position and options.until_ms is None:
+        elif found.maximum < position:
             raise ExportError(
                 ExportCode.LOG_SHORTER,
-                f"queue {queue} ends at offset {found.end}, exported up to {position}",
+                f"queue {queue} ends at offset {found.maximum}, exported up to {position}",
                 "the cluster has lost its log or is another one; export into a new folder",
             )
 

@@ -28,6 +28,7 @@ from crc32c import crc32c
 from dledger_client.arrow.schema import COLUMNS, unknown
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import FILE_NAME, Layout, Piece, name_of
+from dledger_proto.limits import TIME_MS_MAX
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -37,6 +38,8 @@ FORMAT: Final = 2
 EXPORT: Final = "export"
 COMPACT: Final = "compact"
 NUMBER_DIGITS: Final = 10
+OFFSET: Final = "queue_offset"
+STORED: Final = "store_timestamp"
 _SUM: Final = re.compile(rb'^ "crc": (\d{1,10}),\n', re.MULTILINE)
 """What lies deeper has more blanks before it, and no text has a line's end within."""
 
@@ -208,7 +211,7 @@ def load_manifest(name: str, data: bytes) -> Manifest:
             added=tuple(file_of(topic, each) for each in said["added"]),
             removed=tuple(typed("removed", str, each) for each in said["removed"]),
             writer=typed("writer", str, said["writer"]),
-            time_ms=typed("time_ms", int, said["time_ms"]),
+            time_ms=_time("time_ms", said["time_ms"]),
             **common,
         )
     except NO_RECORD as error:
@@ -258,7 +261,17 @@ def file_of(topic: str, said: Mapping[str, Any]) -> FileEntry:
     wanted = _name(topic, entry.piece)
     if entry.path != wanted:
         raise ValueError(f"path is {entry.path!r}, must be {wanted!r}")
+    _time("time_min_ms", entry.time_min_ms)
+    _time("time_max_ms", entry.time_max_ms)
     return entry
+
+
+def _time(name: str, said: object) -> int:
+    """Return a time; TypeError, ValueError for one that no log can have."""
+    time_ms: int = typed(name, int, said)
+    if not 0 <= time_ms <= TIME_MS_MAX:
+        raise ValueError(f"{name} is {time_ms}, must be 0 to {TIME_MS_MAX}")
+    return time_ms
 
 
 def other_format(what: str, version: int, mine: int) -> ExportError:
@@ -297,7 +310,7 @@ def _common(said: Mapping[str, Any]) -> dict[str, Any]:
         "kind": {EXPORT: EXPORT, COMPACT: COMPACT}[said["kind"]],
         "identity": known(Identity, said["identity"]),
         "layout": Layout(said["layout"]),
-        "columns": tuple(_column(each) for each in said["columns"]),
+        "columns": _columns(said["columns"]),
         "start": by_queue(said["start"]),
         "end": by_queue(said["end"]),
         "gaps": tuple(known(Gap, each) for each in said["gaps"]),
@@ -305,10 +318,14 @@ def _common(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _column(name: str) -> str:
-    if name not in COLUMNS:
-        raise ValueError(f"columns: {unknown(name, COLUMNS)}")
-    return name
+def _columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of columns; ValueError without those that every file is checked by."""
+    for name in names:
+        if name not in COLUMNS:
+            raise ValueError(f"columns: {unknown(name, COLUMNS)}")
+    if len({*names}) < len(names) or not {OFFSET, STORED} <= {*names}:
+        raise ValueError(f"columns: {names}, must be {OFFSET}, {STORED} and others, each once")
+    return tuple(names)
 
 
 def by_queue(offsets: Mapping[str, int]) -> dict[int, int]:

@@ -15,6 +15,7 @@ _dledger/holders/   names of holds on the log (`holder.py`)
 """
 
 import errno
+import fcntl
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -124,6 +125,8 @@ class Storage:
         file = self._disk.create(path)
         try:
             with file:
+                with suppress(OSError):  # where nothing locks, `collect` goes by age alone
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield Staged(file, path)
         finally:
             with suppress(FileNotFoundError):
@@ -175,6 +178,17 @@ class Storage:
         """Take a name away; no error when it is gone."""
         with suppress(FileNotFoundError):
             self._disk.unlink(self.path(name))
+
+    def is_being_written(self, name: str) -> bool:
+        """Tell whether a staged file's writer lives; False also where nothing locks."""
+        try:
+            with self.path(name).open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def modified(self, name: str) -> float:
         """Return when a file was last written, seconds since 1970; 0 when it is gone."""

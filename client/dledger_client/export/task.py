@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dledger_client.export.errors import ExportCode, ExportError, damaged, folder_failed
+from dledger_client.export.errors import ExportCode, ExportError, damaged, folder_failed, is_lasting
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.parquet import check, write
 from dledger_client.export.planning import WRITE_AGAIN
@@ -57,9 +57,9 @@ def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
             made = _file_of(work, piece, watch)
         except OSError as error:
             # Said here, where it is known what it is: Spark would try again, and speak of itself.
-            if told := folder_failed(str(work.storage.root), error):
-                raise told from error
-            raise
+            if not is_lasting(error):
+                raise
+            raise folder_failed(str(work.storage.root), error) from error
         except DataLost as lost:
             if not work.accept_data_loss:
                 raise ExportError(

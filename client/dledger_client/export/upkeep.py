@@ -22,7 +22,7 @@ from dledger_client.export.source import DataLost, RangeSource
 from dledger_client.export.storage import TEMPORARY, Storage
 
 GRACE_MS_MIN: Final = 60_000
-"""Below it a live writer's file would count as forgotten."""
+"""Below it what was made a moment ago would count as forgotten."""
 
 
 def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Outcome:
@@ -157,12 +157,12 @@ def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bo
 def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> list[str]:
     """Delete what no version needs, once it is older than the grace time; return the names.
 
-    Kept: every live file, what a compaction replaced less than `grace_ms` ago (readers of an older
-    version are at it), whatever is not named like a file of ours of this topic, and while a plan is
-    open every file: whoever finishes it may reuse what is there, also of a range that lost its head
-    since, whose name the plan does not know. A range is planned once, so a name that is forgotten
-    is never planned again. NOT_AN_EXPORT without a version and a plan: whoever lost `_dledger` has
-    his files still, and nothing here tells which of them are needed.
+    Kept: every live file, what somebody is writing, what a compaction replaced less than `grace_ms`
+    ago (readers of an older version are at it), whatever is not named like a file of ours of this
+    topic, and while a plan is open every file: whoever finishes it may reuse what is there, also of
+    a range that lost its head since, whose name the plan does not know. A range is planned once, so
+    a name that is forgotten is never planned again. NOT_AN_EXPORT without a version and a plan:
+    whoever lost `_dledger` has his files still, and nothing here tells which of them are needed.
     """
     if grace_ms < GRACE_MS_MIN:
         raise ExportError(
@@ -170,7 +170,11 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
         )
     # The files first: what is installed after this look is not in it.
     written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
-    temporary = [f"{TEMPORARY}/{name}" for name in storage.names(TEMPORARY)]
+    temporary = [
+        name
+        for name in storage.walk(TEMPORARY)
+        if name.rpartition("/")[0] == TEMPORARY and not storage.is_being_written(name)
+    ]
     temporary += history.replaced_checkpoints(storage)
     topic, is_open, kept, replaced_ms = _named(storage)
     written = [name for name in written if name.startswith(f"{topic_folder(topic)}/")]

@@ -273,13 +273,7 @@ class _Reading:
             frame = self._sound(message)
             if frame.code is not Code.OK:
                 self._refused(frame)
-            if not frame.rows:
-                empty += 1
-                if empty >= EMPTY_FRAMES_MAX:
-                    text = f"{address} ends at offset {frame.max_offset}"
-                    raise _LeaveMember(error_of(Code.UNAVAILABLE, text))
-                continue
-            empty = 0
+            before = self._decoder.next_offset
             spans = [
                 Span(
                     row.base_offset, row.first_record, row.record_count, row.store_time_ms,
@@ -288,6 +282,13 @@ class _Reading:
                 for row, batch in zip(frame.rows, frame.batches, strict=True)
             ]  # fmt: skip
             yield from self._decoded(spans)
+            if self._decoder.next_offset == before:  # nothing, or what was read already
+                empty += 1
+                if empty >= EMPTY_FRAMES_MAX:
+                    text = f"{address} ends at offset {frame.max_offset}"
+                    raise _LeaveMember(error_of(Code.UNAVAILABLE, text))
+                continue
+            empty = 0
             self._reader.left.worked(address)
             if self._decoder.is_done:
                 return

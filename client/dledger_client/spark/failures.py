@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
+import pyarrow as pa
+
 from dledger_client.reading.folders import FolderError
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.remedies import remedy_of
@@ -44,5 +46,7 @@ def told(*, is_plan_kept: bool = False) -> Generator[None]:
         raise DledgerReadError(f"DLEDGER_{error.code.name}: {sentence}") from error
     except FolderError as error:
         raise DledgerReadError(f"DLEDGER_{error}") from error
+    except pa.ArrowException:  # some are ValueErrors
+        raise
     except ValueError as error:  # of addresses and connection settings
         raise DledgerReadError(f"DLEDGER_INVALID_ARGUMENT: {error}") from error

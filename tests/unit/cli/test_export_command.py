@@ -16,9 +16,16 @@ from dledger_broker.cli.export import repeat
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import Identity, Manifest, dump, plan_name
+from dledger_client.export.records import (
+    Identity,
+    Manifest,
+    dump,
+    manifest_name,
+    plan_name,
+    summed,
+)
 from dledger_client.export.run import Outcome, export_once, plan_only
-from dledger_client.export.storage import Storage
+from dledger_client.export.storage import TEMPORARY, Storage
 from dledger_proto.errors import Code
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 from tests.unit.proto.samples import TOPIC_ID
@@ -118,29 +125,33 @@ def test_whose_plan_it_was_is_told(
 def test_who_keeps_a_rate_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member on the same machine goes first."""
     asked: list[int] = []
-    monkeypatch.setattr("os.sched_setscheduler", lambda _pid, policy, _param: asked.append(policy))
+    monkeypatch.setattr("os.nice", asked.append)
     of_a_log(monkeypatch, FakeLog({0: 5}))
     arguments = ["export", "--topic", "orders", "--to", str(tmp_path / "lake"), "--jobs", "1"]
     assert main([*arguments, "--max-rate", "100m"]) == 0
-    assert asked == [os.SCHED_IDLE]
+    assert asked == [command.NICENESS]
     assert main(arguments) == 7
-    assert asked == [os.SCHED_IDLE]
+    assert asked == [command.NICENESS]
 
 
-def test_a_full_disk_is_one_line_with_a_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "make room"), (errno.EIO, "look at the disk")]
+)
+def test_a_disk_that_fails_is_one_line_with_a_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    number: int, remedy: str,
+) -> None:  # fmt: skip
     """Also where no task met it, as when the plan is published."""
 
     def refuse(*_: object) -> bool:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, "It says so")
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(Storage, "put_if_absent", refuse)
     of_a_log(monkeypatch, FakeLog({0: 9}))
     assert main(["export", "--topic", "orders", "--to", str(tmp_path / "lake")]) == 1
     said = capsys.readouterr().err
-    assert "DLEDGER_EXPORT_FOLDER_FAILED: the folder: No space left on device; make room" in said
+    assert f"DLEDGER_EXPORT_FOLDER_FAILED: the folder: It says so; {remedy}" in said
     assert said.count("\n") == 1
 
 
@@ -190,6 +201,28 @@ def test_status_says_what_a_folder_holds(lake: Path, capsys: pytest.CaptureFixtu
     assert "orders" in capsys.readouterr().out
     assert main(["export", "status", str(lake.parent / "none")]) == 1
     assert "DLEDGER_EXPORT_NOT_AN_EXPORT" in capsys.readouterr().err
+
+
+def test_what_a_folder_says_moves_no_cursor(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its names are whoever's who may write there; programs read what it says."""
+    path = lake / manifest_name(0)
+    said = json.loads(path.read_bytes())
+    del said["crc"]
+    name = "c\x1b[2J\x9b31m\u202e\nerror: fake\ud800"
+    said["identity"]["cluster"] = name
+    path.write_bytes(summed(said))
+    (lake / TEMPORARY / "1-\x1b[2J").write_bytes(b"")
+    os.utime(lake / TEMPORARY / "1-\x1b[2J", (0, 0))
+    assert main(["export", "status", str(lake)]) == 0
+    assert main(["export", "gc", str(lake), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "error: fake" in out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert not any(line.startswith("error: fake") for line in out.splitlines())
+    assert main(["export", "status", str(lake), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out)["cluster"] == name
 
 
 def test_upkeep_ends_with_its_codes(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:

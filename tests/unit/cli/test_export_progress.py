@@ -35,6 +35,7 @@ def test_programs_are_told_how_long_it_takes(
         def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
             for seconds, files, rows, size in (
                 (0.5, 0, 10, 100), (1.5, 0, 0, 0), (4.0, 0, 20, 8_000), (6.0, 1, 60, 24_000),
+                (9.0, 1, 130, 36_000),  # an attempt was in vain
             ):  # fmt: skip
                 clock.now = seconds
                 reporter.advance(files, rows, size)
@@ -45,8 +46,9 @@ def test_programs_are_told_how_long_it_takes(
     with reporter.running(Engine()):
         reporter.run(work, [Piece(0, 0, 60, size=1 << 30), Piece(1, 20, 60)])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["seconds_left"] for line in lines] == [None, 16, 4]
-    assert lines[-1] == {
+    assert [line["seconds_left"] for line in lines] == [None, 16, 4, 0]
+    assert lines[-1]["rows"] == 100
+    assert lines[-2] == {
         "event": "progress", "files": 1, "of": 2, "rows": 60, "of_rows": 100,
         "bytes_per_second": 4_000, "seconds_left": 4,
     }  # fmt: skip

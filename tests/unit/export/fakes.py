@@ -75,13 +75,13 @@ class FakeLog:
         for queue, end in sorted(self.ends.items()):
             minimum = self.minimums.get(queue, 0)
             start = request.begin(queue, minimum, max(minimum, self._at(request.since_ms, 0)))
-            end = min(end, self._at(request.until_ms, end))
+            maximum, end = end, min(end, self._at(request.until_ms, end))
             sizes = ((0, 0), (max(end, 1), max(end, 1) * RECORD_BYTES))
             days = [
                 (number * self.records_per_day, day_of(DAY0 + number * MS_PER_DAY))
                 for number in range(end // self.records_per_day + 1)
             ]
-            queues.append(FrozenQueue(queue, start, minimum, end, sizes, tuple(days)))
+            queues.append(FrozenQueue(queue, start, minimum, end, maximum, sizes, tuple(days)))
         self.ends = {queue: end + self.grows for queue, end in self.ends.items()}
         identity = replace(self.identity, topic=request.topic)
         return Frozen(identity, tuple(queues), self.is_overdue)

@@ -14,11 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from dledger_client.export import history, read_export
+import pyarrow as pa
+
+from dledger_client.export import history, parquet, read_export
 from dledger_client.export.engine_local import LocalEngine
+from dledger_client.export.layout import Piece
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Engine, export_once
 from dledger_client.export.storage import Storage
@@ -27,14 +31,25 @@ from tests.waiting import wait_until
 
 LOCAL, SPARK = "local", "spark"
 OPTIONS = Options("orders", file_bytes=MIB)
+ROW_GROUP_BYTES = 1
+"""One for each batch."""
 END_SECONDS = 60.0
 LIFE_SECONDS_MAX = {LOCAL: 1.5, SPARK: 2.5}
 """Behind the imports, or Spark's start: about what a run takes, with a pool longer."""
 
 
+class FewRows(FakeLog):
+    """Has files of several row groups, so that one is written while the next is read."""
+
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield a range, in whatever process."""
+        vars(parquet)["ROW_GROUP_BYTES"] = ROW_GROUP_BYTES
+        return super().read(piece, columns)
+
+
 def log_up_to(end: int) -> FakeLog:
     """Return the log as of one moment; the same for every process."""
-    return FakeLog({0: end, 1: end // 2, 2: end // 5})
+    return FewRows({0: end, 1: end // 2, 2: end // 5})
 
 
 def export(root: Path, end: int, engine: Engine) -> bool:

@@ -9,8 +9,10 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -25,7 +27,8 @@ from dledger_client.export import (
     read_export,
     upkeep,
 )
-from dledger_client.export.layout import FILE_NAME, name_of
+from dledger_client.export.layout import FILE_NAME, Piece, name_of
+from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.records import (
     Manifest,
     Plan,
@@ -38,7 +41,7 @@ from dledger_client.export.records import (
 )
 from dledger_client.export.run import plan_only
 from dledger_client.export.storage import Storage
-from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
+from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
 from tests.unit.export.test_files import NOW_MS, OPTIONS, now, refusal, run, storage_in
 
 if TYPE_CHECKING:
@@ -137,7 +140,9 @@ def test_a_sum_is_of_all_bytes(tmp_path: Path) -> None:
                 _load(name, other)
 
 
-WRONG: Sequence[Any] = (None, True, -1, 1.5, "", "../../x", [], [1], {}, {"x": "y"}, "\ud800")
+WRONG: Sequence[Any] = (
+    None, True, -1, 1.5, 1 << 70, "", "../../x", [], [1], {}, {"x": "y"}, "\ud800",
+)  # fmt: skip
 
 
 def changed(value: Any) -> Iterator[Any]:
@@ -178,8 +183,55 @@ def test_whoever_sums_nonsense_is_told_what_it_is(tmp_path: Path, name: str) -> 
             codes.add(error.code)
         else:
             assert all(map(FILE_NAME.fullmatch, _names(record))), each
-    assert codes == {ExportCode.DAMAGED, ExportCode.OLDER_FORMAT}
+    assert codes == {ExportCode.DAMAGED, ExportCode.OLDER_FORMAT, ExportCode.NEWER_FORMAT}
     assert tried > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("columns", ["queue_offset", "queue_offset", "store_timestamp"]),
+        ("columns", ["queue_id", "store_timestamp"]),
+        ("columns", ["queue_offset"]),
+        ("time_ms", -1),
+        ("time_ms", 1 << 60),
+    ],
+)
+def test_what_no_writer_of_ours_says_is_damage(tmp_path: Path, name: str, said: object) -> None:
+    """Else it would be met later, as an error of whatever goes by it."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 5}))
+    path = storage.path(manifest_name(0))
+    manifest = json.loads(path.read_bytes()) | {name: said}
+    del manifest["crc"]
+    path.write_bytes(summed(manifest))
+    with pytest.raises(ExportError, match=f"DAMAGED.*{name}"):
+        history.load(storage)
+
+
+def test_a_footer_that_nests_is_damage(tmp_path: Path) -> None:
+    """Whoever puts such a file in the way stops no run."""
+    storage, log = storage_in(tmp_path), FakeLog({0: 5})
+    run(storage, log)
+    (entry,) = read_export(storage.root).files
+    path = storage.path(entry.path)
+    table = pq.read_table(path)
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({parquet.FOOTER: "[" * 200_000})
+    (problem,) = upkeep.verify(storage).problems
+    assert problem.code is ExportCode.DAMAGED
+    storage.delete(manifest_name(0))
+    assert run(storage, log).manifest is not None
+    assert upkeep.verify(storage).problems == ()
+
+
+def test_a_name_that_only_looks_like_a_number_is_nobodys(tmp_path: Path) -> None:
+    """As "²" does to `isdigit`."""
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 5}))
+    storage.path(f"_dledger/manifests/{'²' * 10}.json").write_bytes(b"")
+    assert history.load(storage).rows == 5
 
 
 def test_a_version_names_all_that_lies_between_its_ends(tmp_path: Path) -> None:
@@ -323,6 +375,40 @@ def test_a_disk_that_fills_up_names_nothing(
     assert refusal(storage, FakeLog({0: 40})).code is ExportCode.FOLDER_FAILED
     assert [name for name in storage.walk(".") if name.endswith(".parquet")] == []
     assert history.last_number(storage) == -1
+
+
+def test_nothing_is_closed_beside_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts twice ends the wait for a write that goes on."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 500)
+    begun, may_end, closed = Event(), Event(), list[bool]()
+
+    class Writer(pq.ParquetWriter):
+        def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
+            begun.set()
+            assert may_end.wait(60)
+            super().write_table(table, row_group_size)
+
+        def close(self) -> None:
+            closed.append(may_end.is_set())
+            super().close()
+
+    class Impatient(ThreadPoolExecutor):
+        def __exit__(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows_of(0, 0, 30, EXPORTED, 40)
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq, "ParquetWriter", Writer)
+    monkeypatch.setattr(parquet, "ThreadPoolExecutor", Impatient)
+    try:
+        with (tmp_path / "a").open("wb") as file, pytest.raises(KeyboardInterrupt):
+            parquet.write(file, IDENTITY, Piece(0, 0, 60), EXPORTED, batches())
+        assert closed == []
+    finally:
+        may_end.set()
 
 
 def test_a_queue_that_vanished_leaves_a_trace(

@@ -1,7 +1,6 @@
 """Files, names and cuts: what others read, and what we believe of it."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from dledger_client.export.records import dump, load_manifest, manifest_name, pl
 from dledger_client.export.run import Outcome, export_once, plan_only
 from dledger_client.export.source import FreezeRequest, Frozen
 from dledger_client.export.storage import Storage
-from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import DAY0, IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
 
 OPTIONS = Options("orders", file_bytes=MIB)
@@ -88,7 +86,7 @@ def test_pieces_are_the_range_cut_at_days(
         days.append((end, f"2024-10-{number + 1:02d}"))
         end += count
     start = min(start, end)
-    frozen = FrozenQueue(0, start, 0, end, ((0, 0), (end, end * 100)), tuple(days))
+    frozen = FrozenQueue(0, start, 0, end, end, ((0, 0), (end, end * 100)), tuple(days))
     pieces = list(pieces_of(frozen, layout, size_max))
     assert [at for piece in pieces for at in range(piece.start, piece.end)] == [*range(start, end)]
     assert all(piece.start < piece.end for piece in pieces)
@@ -250,6 +248,7 @@ def test_another_cluster_topic_or_layout_is_refused(tmp_path: Path) -> None:
         (ExportCode.OTHER_TOPIC, more, replace(OPTIONS, topic="pays")),
         (ExportCode.OTHER_LAYOUT, more, replace(OPTIONS, layout=Layout.QUEUE)),
         (ExportCode.LOG_SHORTER, FakeLog({0: 4}), OPTIONS),
+        (ExportCode.LOG_SHORTER, FakeLog({0: 4}), replace(OPTIONS, until_ms=1 << 45)),
         (ExportCode.DATA_LOSS, FakeLog({1: 4}), OPTIONS),
     ):
         error = refusal(storage, other, options)
@@ -442,26 +441,6 @@ def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:
     assert read_export(storage.root).read().equals(before)
     with pytest.raises(ExportError, match="VERSION_UNKNOWN"):
         read_export(storage.root, 7)
-
-
-def test_the_grace_time_counts_from_when_a_compaction_was_published(tmp_path: Path) -> None:
-    """Not from its beginning: readers of the version before may have begun just now."""
-    storage, log = storage_in(tmp_path), FakeLog({0: 40})
-    run(storage, log)
-    begun, published = 3_900_000_000_000, 3_900_009_000_000
-    clock = [begun]
-
-    class SlowEngine(HereEngine):
-        def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
-            clock[0] = published
-            return super().run(work, pieces)
-
-    outcome = upkeep.compact(storage, SlowEngine(), 1 << 30, lambda: clock[0])
-    assert outcome.manifest is not None
-    assert outcome.manifest.time_ms == published
-    assert upkeep.collect(storage, 60_000, published + 59_999) == []
-    removed = set(outcome.manifest.removed)
-    assert set(upkeep.collect(storage, 60_000, published + 60_000)) == removed
 
 
 def test_another_topics_compaction_is_not_finished(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def refusal(code: Code, minimum: int) -> bytes:
     )  # fmt: skip
 
 
-def rows() -> bytes:
+def rows(at: int = 7) -> bytes:
     batch = make_batch()
-    row = FetchRow(7, 0, 3, len(batch))
+    row = FetchRow(at, 0, 3, len(batch))
     return encode_fetch([row], [batch], assignment=0, min_offset=0, max_offset=10, next_offset=10)
 
 
@@ -52,9 +52,17 @@ class Silent:
         self.calls = 0
 
 
+class Stale:
+    """A member that sends, over and over, what is read already."""
+
+
 def _answer(
-    said: bytes | Silent, _request: bytes, context: grpc.ServicerContext
+    said: bytes | Silent | Stale, _request: bytes, context: grpc.ServicerContext
 ) -> Iterator[bytes]:
+    if isinstance(said, Stale):
+        while context.is_active():
+            yield rows(4)
+        return
     if isinstance(said, Silent):
         said.calls += 1
         context.add_callback(said.given_up.set)
@@ -71,7 +79,7 @@ def _hold(_request: bytes, _context: grpc.ServicerContext) -> bytes:
 
 
 @contextmanager
-def members(*answers: bytes | Silent) -> Iterator[Origin]:
+def members(*answers: bytes | Silent | Stale) -> Iterator[Origin]:
     """Run one member for each answer; a reader asks them in this order."""
     servers: list[grpc.Server] = []
     known: list[Member] = []
@@ -131,6 +139,12 @@ def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         assert offsets(origin) == [7, 8, 9]
         assert silent.given_up.wait(DEADLINE_SECONDS)
         assert not silent.waited_in_vain
+
+
+def test_a_member_that_brings_nothing_new_is_left() -> None:
+    """It is neither silent nor empty."""
+    with members(Stale(), rows()) as origin:
+        assert offsets(origin) == [7, 8, 9]
 
 
 def test_a_member_that_says_nothing_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
