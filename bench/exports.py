@@ -94,9 +94,10 @@ async def measure(plan: Plan) -> list[Figure]:
         async with AsyncProducer(here.cluster.name_server) as producer:
             for _ in range(int(plan.seconds * (100 << 20)) // LARGE):
                 await producer.send("large", os.urandom(LARGE), queue=0)
-        for name, code in (("export", EXPORT_MEMORY), ("read", READ_MEMORY)):
-            for of in ("exported", "large"):
-                rounds.add(f"memory {name}", await _task_memory(here, plan.folder, code, of))
+        for name, program in (("export", EXPORT_MEMORY), ("read", READ_MEMORY)):
+            for stored in ("exported", "large"):
+                taken = await _task_memory(here, plan.folder, program, stored)
+                rounds.add(f"memory {name}", taken)
         await _paced(here, topic, plan, rounds)
     return [
         stated("plan_1000_queues", rounds["plan"], "s", "<=", 0.3,

@@ -82,8 +82,8 @@ FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")
 MaxRate = Annotated[
     str,
     typer.Option(
-        help="Bytes of rows a second, like 20m, at the least priority (nice 19); 0: any. "
-        "Not of Spark."
+        help="Bytes of rows a second, like 20m, by one process unless --jobs says more, at the "
+        "least priority (nice 19); 0: any. Not of Spark."
     ),
 ]
 ReadFrom = Annotated[

@@ -39,12 +39,16 @@ class LocalEngine:
         max_rate: float = 0.0,
         progress: Progress = lambda _files, _rows, _bytes: None,
     ) -> None:
-        """`jobs` 0: one for each processor. `max_rate`: bytes a second of all together; 0: any."""
+        """`jobs` 0: one for each processor, or one where a rate is to be kept.
+
+        `max_rate`: bytes a second of all together; 0: any. Each more process costs a second of a
+        processor for its imports, and one alone writes some 100 MB a second.
+        """
         if not 0 <= jobs <= JOBS_MAX:
             raise ExportError(ExportCode.BAD_OPTION, f"--jobs: {jobs}", f"must be 0 to {JOBS_MAX}")
         if max_rate < 0:
             raise ExportError(ExportCode.BAD_OPTION, f"--max-rate: {max_rate}", "must be 0 or more")
-        self._jobs = jobs or min(os.cpu_count() or 1, JOBS_MAX)
+        self._jobs = jobs or (1 if max_rate else min(os.cpu_count() or 1, JOBS_MAX))
         self._max_rate = max_rate
         self._progress = progress
 

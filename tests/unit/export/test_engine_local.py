@@ -1,6 +1,7 @@
 """The local engine's bounds, pace and progress, without a process."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.unit.export.fakes import IDENTITY, FakeLog, QuickDisk
 def test_a_large_machine_gets_no_more_jobs_than_may_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --jobs 0, one for each processor, as with a number."""
+    """With --jobs 0, one for each processor, as with a number; with a rate, one is enough."""
     asked: list[int] = []
 
     def pool(jobs: int, *_: object) -> None:
@@ -30,6 +31,12 @@ def test_a_large_machine_gets_no_more_jobs_than_may_be_asked_for(
     with pytest.raises(KeyboardInterrupt):
         LocalEngine().run(work, pieces)
     assert asked == [JOBS_MAX]
+    columns = ("queue_offset", "store_timestamp")
+    made = LocalEngine(max_rate=1e12).run(replace(work, columns=columns), pieces[:2])
+    assert len(made) == 2
+    with pytest.raises(KeyboardInterrupt):
+        LocalEngine(3, max_rate=1e12).run(work, pieces)
+    assert asked == [JOBS_MAX, 3]
 
 
 def test_what_was_there_is_done_too(tmp_path: Path) -> None:
