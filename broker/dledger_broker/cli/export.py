@@ -96,6 +96,10 @@ Watch = Annotated[bool, typer.Option(help="Go on until interrupted.")]
 Every = Annotated[str, typer.Option(help="With --watch: how often to look.")]
 DryRun = Annotated[bool, typer.Option(help="Say what would be done; write nothing.")]
 Jobs = Annotated[int, typer.Option(min=0, max=64, help="Processes; 0: one for each processor.")]
+ExportJobs = Annotated[
+    int,
+    typer.Option(min=0, max=64, help="Processes; 0: one for each processor; one with --max-rate."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -123,7 +127,7 @@ def export(
     min_bytes: MinBytes = "0",
     max_delay: MaxDelay = "0s",
     file_bytes: FileBytes = "256m",
-    jobs: Jobs = 0,
+    jobs: ExportJobs = 0,
     max_rate: MaxRate = "0",
     read_from: ReadFrom = "follower",
     accept_data_loss: AcceptDataLoss = False,
@@ -143,6 +147,7 @@ def export(
     _check_words(topic, to, engine, layout, read_from)
     pause = _pause(every, is_told_once=watch and dry_run)
     rate = parse_size(max_rate, "--max-rate")
+    _check_engine(engine, master, jobs, rate)
     if rate:
         _give_way()
     with _expected_failures():
@@ -180,6 +185,18 @@ def _check_words(topic: str, to: str, engine: str, layout: str, read_from: str) 
     _choice("--read-from", read_from, ("follower", "leader", "any"))
 
 
+def _check_engine(name: str, master: str, jobs: int, rate: int) -> None:
+    """Refuse options of one engine that are given to the other."""
+    if name == "local":
+        if master != ALL_CORES:
+            bad_input(f"--master {master}: only of --engine spark", "leave one of them out")
+        return
+    if jobs:
+        bad_input(f"--jobs {jobs}: Spark has as many as its master says", "leave one of them out")
+    if rate:
+        bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
+
+
 def _pause(every: str, *, is_told_once: bool) -> float:
     """Return the seconds between two runs of --watch."""
     if is_told_once:
@@ -195,20 +212,14 @@ def _give_way() -> None:
     Before the imports, which take a second of a processor. Not the class of those that run when
     nobody else wants to: on a busy machine calls would not end in time, nor holds be renewed.
     """
-    os.nice(NICENESS)
+    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
     if name == "local":
-        if master != ALL_CORES:
-            bad_input(f"--master {master}: only of --engine spark", "leave one of them out")
         from dledger_client.export.engine_local import LocalEngine
 
         return LocalEngine(jobs, rate, reporter.advance)
-    if jobs:
-        bad_input(f"--jobs {jobs}: Spark has as many as its master says", "leave one of them out")
-    if rate:
-        bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
     return _spark_engine(master, reporter)
 
 
@@ -478,7 +489,7 @@ def _expected_failures() -> Generator[None]:
     try:
         try:
             yield
-        except BrokenPipeError:  # whoever read the answer has seen enough
+        except (ConnectionError, TimeoutError):  # no folder says so; a broken pipe is one of them
             raise
         except OSError as error:
             raise folder_failed("the folder", error) from error

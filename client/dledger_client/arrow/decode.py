@@ -22,8 +22,8 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
 
 PORTION_BYTES: Final = 4 * MIB
-"""Bodies and properties of one Arrow batch, about: what Spark takes fastest, and a bound of memory
-whatever batches decompress to."""
+"""Bodies and properties of one Arrow batch, at most about: a bound of memory, whatever batches
+decompress to. What a reader asks for at once is less."""
 assert PORTION_BYTES + 2 * BATCH_SIZE_MAX < 1 << 31, "Arrow's binary columns have 32 bits"
 
 _RECORD_BYTES: Final = 64

@@ -81,6 +81,6 @@ def folder_failed(where: str, error: OSError) -> ExportError:
     )
     return ExportError(
         ExportCode.FOLDER_FAILED,
-        f"{error.filename or where}: {error.strerror or error}",
+        f"{error.filename or where}: {error.strerror or error or type(error).__name__}",
         f"{help_first}, and run it again: what was made is kept",
     )

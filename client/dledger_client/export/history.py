@@ -32,6 +32,7 @@ from dledger_client.export.records import (
     untiled,
 )
 from dledger_client.export.storage import Storage
+from dledger_proto.names import printable
 
 _NUMBERED: Final = re.compile(rf"([0-9]{{{NUMBER_DIGITS}}})\.json")
 _LOG: Final = logging.getLogger("dledger_client.export")
@@ -120,7 +121,8 @@ def _nearest(storage: Storage, wanted: int) -> Version | None:
             last = manifest_of(storage, number)
             return load_checkpoint(name, data, last, _bytes_of(storage, number))
         except ExportError as error:
-            _LOG.warning("%s; passed over: delete it to be told no more", error.what)
+            told = printable(error.what)
+            _LOG.warning("%s; passed over: delete it to be told no more", told)
     return None
 
 

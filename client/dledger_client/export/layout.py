@@ -18,7 +18,7 @@ OFFSET_DIGITS: Final = 20
 QUEUE_DIGITS: Final = 4
 MS_PER_DAY: Final = 86_400_000
 FILE_NAME: Final = re.compile(
-    r"topic=[^/]+/(?:dt=\d{4}-\d\d-\d\d/)?queue=\d{4,}/\d{20}-\d{20}\.parquet"
+    r"topic=[^/]+/(?:dt=\d{4}-\d\d-\d\d/)?queue=\d{4,}/\d{20}-\d{20}\.parquet", re.ASCII
 )
 """What we write beside `_dledger`; whatever else lies in the folder is not ours."""
 

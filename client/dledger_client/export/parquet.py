@@ -144,8 +144,8 @@ def write(
                 writing.result()
         crc = summary.finish()
     except BaseException:
-        # What is thrown away needs no footer; and a second interrupt ends the wait for a write
-        # that goes on, beside which nothing may be closed.
+        # Not even by its finalizer: a second interrupt ends the wait for a write that goes on,
+        # beside which nothing may be closed. The file is thrown away.
         writer.is_open = False
         raise
     footer = {

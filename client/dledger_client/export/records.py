@@ -211,7 +211,7 @@ def load_manifest(name: str, data: bytes) -> Manifest:
             added=tuple(file_of(topic, each) for each in said["added"]),
             removed=tuple(typed("removed", str, each) for each in said["removed"]),
             writer=typed("writer", str, said["writer"]),
-            time_ms=_time("time_ms", said["time_ms"]),
+            time_ms=_time(said["time_ms"]),
             **common,
         )
     except NO_RECORD as error:
@@ -261,16 +261,14 @@ def file_of(topic: str, said: Mapping[str, Any]) -> FileEntry:
     wanted = _name(topic, entry.piece)
     if entry.path != wanted:
         raise ValueError(f"path is {entry.path!r}, must be {wanted!r}")
-    _time("time_min_ms", entry.time_min_ms)
-    _time("time_max_ms", entry.time_max_ms)
     return entry
 
 
-def _time(name: str, said: object) -> int:
-    """Return a time; TypeError, ValueError for one that no log can have."""
-    time_ms: int = typed(name, int, said)
+def _time(said: object) -> int:
+    """Return when a version was published; TypeError, ValueError for what is no date."""
+    time_ms: int = typed("time_ms", int, said)
     if not 0 <= time_ms <= TIME_MS_MAX:
-        raise ValueError(f"{name} is {time_ms}, must be 0 to {TIME_MS_MAX}")
+        raise ValueError(f"time_ms is {time_ms}, must be 0 to {TIME_MS_MAX}")
     return time_ms
 
 

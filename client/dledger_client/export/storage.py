@@ -118,15 +118,19 @@ class Storage:
         return self._disk.names(self.path(folder))
 
     @contextmanager
-    def stage(self) -> Generator[Staged]:
-        """Yield a new file that is on the way; what is not installed is gone afterwards."""
+    def stage(self, *, is_slow: bool = False) -> Generator[Staged]:
+        """Yield a new file that is on the way; what is not installed is gone afterwards.
+
+        `is_slow`: it may take longer than any grace time, so it is locked for `is_being_written`.
+        """
         self._make_folders(TEMPORARY)
         path = self.path(f"{TEMPORARY}/{os.getpid()}-{os.urandom(8).hex()}")
         file = self._disk.create(path)
         try:
             with file:
-                with suppress(OSError):  # where nothing locks, `collect` goes by age alone
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_slow:
+                    with suppress(OSError):  # where nothing locks, `collect` goes by age alone
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield Staged(file, path)
         finally:
             with suppress(FileNotFoundError):
@@ -180,10 +184,11 @@ class Storage:
             self._disk.unlink(self.path(name))
 
     def is_being_written(self, name: str) -> bool:
-        """Tell whether a staged file's writer lives; False also where nothing locks."""
+        """Tell whether a slow file's writer lives; False also where nothing locks."""
         try:
-            with self.path(name).open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared, which those who may only read can ask for; the writer's lock excludes it.
+            with self.path(name).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:

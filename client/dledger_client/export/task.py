@@ -83,7 +83,7 @@ def _file_of(work: Work, piece: Piece, watch: Watch) -> Made:
     if found is not None:
         watch(found.rows, 0)
         return Made(found, reused=True)
-    with storage.stage() as staged:
+    with storage.stage(is_slow=True) as staged:
         batches = _watched(work.rows.read(piece, work.columns), watch)
         try:
             entry = write(staged.file, work.identity, piece, work.columns, batches)

@@ -170,11 +170,7 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
         )
     # The files first: what is installed after this look is not in it.
     written = [name for name in storage.walk(".") if FILE_NAME.fullmatch(name)]
-    temporary = [
-        name
-        for name in storage.walk(TEMPORARY)
-        if name.rpartition("/")[0] == TEMPORARY and not storage.is_being_written(name)
-    ]
+    temporary = [name for name in storage.walk(TEMPORARY) if name.rpartition("/")[0] == TEMPORARY]
     temporary += history.replaced_checkpoints(storage)
     topic, is_open, kept, replaced_ms = _named(storage)
     written = [name for name in written if name.startswith(f"{topic_folder(topic)}/")]
@@ -183,6 +179,8 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
         for name in (temporary if is_open else (*temporary, *written))
         if name not in kept
         and max(storage.modified(name) * 1_000, replaced_ms.get(name, 0)) + grace_ms <= now_ms
+        # The age first: who asks for the lock of a file that was just made may take it away.
+        and not (name.startswith(TEMPORARY) and storage.is_being_written(name))
     ]
     for name in dead if not dry_run else ():
         storage.delete(name)

@@ -13,6 +13,7 @@ import pytest
 from dledger_broker.cli import export as command
 from dledger_broker.cli import main
 from dledger_broker.cli.export import repeat
+from dledger_broker.cli.output import note
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
 from dledger_client.export.planning import MIB, Options
@@ -30,6 +31,14 @@ from dledger_proto.errors import Code
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 from tests.unit.proto.samples import TOPIC_ID
 from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
+
+
+@pytest.fixture(autouse=True)
+def priorities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Commands run in this process, which keeps its own; return what they asked for."""
+    asked: list[int] = []
+    monkeypatch.setattr("os.setpriority", lambda _which, _who, nice: asked.append(nice))
+    return asked
 
 
 @pytest.fixture
@@ -122,16 +131,17 @@ def test_whose_plan_it_was_is_told(
     assert "planned" not in capsys.readouterr().err
 
 
-def test_who_keeps_a_rate_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_keeps_a_rate_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, priorities: list[int]
+) -> None:
     """A member on the same machine goes first."""
-    asked: list[int] = []
-    monkeypatch.setattr("os.nice", asked.append)
     of_a_log(monkeypatch, FakeLog({0: 5}))
     arguments = ["export", "--topic", "orders", "--to", str(tmp_path / "lake"), "--jobs", "1"]
     assert main([*arguments, "--max-rate", "100m"]) == 0
-    assert asked == [command.NICENESS]
+    assert priorities == [command.NICENESS]
     assert main(arguments) == 7
-    assert asked == [command.NICENESS]
+    assert main([*arguments, "--max-rate", "1m", "--engine", "spark"]) == 2
+    assert priorities == [command.NICENESS]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +163,22 @@ def test_a_disk_that_fails_is_one_line_with_a_code(
     said = capsys.readouterr().err
     assert f"DLEDGER_EXPORT_FOLDER_FAILED: the folder: It says so; {remedy}" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), TimeoutError(), ConnectionRefusedError()])
+def test_what_no_folder_says_is_not_told_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    error: OSError,
+) -> None:  # fmt: skip
+    """Some are errors of the same kind to Python."""
+
+    def refuse(*_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(Storage, "put_if_absent", refuse)
+    of_a_log(monkeypatch, FakeLog({0: 9}))
+    assert main(["export", "--topic", "orders", "--to", str(tmp_path / "lake")]) == 1
+    assert "FOLDER" not in capsys.readouterr().err
 
 
 def test_watching_looks_as_often_as_it_was_told() -> None:
@@ -223,6 +249,8 @@ def test_what_a_folder_says_moves_no_cursor(lake: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert out.rstrip("\n").isprintable()
     assert json.loads(out)["cluster"] == name
+    note("1\x1b[2J\n\u3000")
+    assert capsys.readouterr().err == "1\\u001b[2J\\u000a\u3000\n"
 
 
 def test_upkeep_ends_with_its_codes(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_what_somebody_is_writing_is_not_collected(tmp_path: Path) -> None:
     storage.path(f"{TEMPORARY}/folder").mkdir()
     left = f"{TEMPORARY}/1-dead"
     storage.path(left).write_bytes(b"PAR1")
-    with storage.stage() as staged:
+    with storage.stage(is_slow=True) as staged:
         assert upkeep.collect(storage, 60_000, 3_900_000_000_000) == [left]
         staged.file.write(b"goes on")
         assert storage.install(staged, "topic=orders/here")

@@ -8,9 +8,10 @@ import errno
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -375,6 +376,36 @@ def test_a_disk_that_fills_up_names_nothing(
     assert refusal(storage, FakeLog({0: 40})).code is ExportCode.FOLDER_FAILED
     assert [name for name in storage.walk(".") if name.endswith(".parquet")] == []
     assert history.last_number(storage) == -1
+
+
+def test_one_row_group_waits_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third would be memory that nobody has counted."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    under_way: list[bool] = []
+
+    class Later(Future[None]):
+        """Writes when somebody waits for it."""
+
+        def __init__(self, write: Callable[[], None]) -> None:
+            super().__init__()
+            self._write = write
+
+        def result(self, timeout: float | None = None) -> None:
+            self._write()
+            under_way.clear()
+
+    class Lazy(ThreadPoolExecutor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+            assert under_way == []
+            under_way.append(True)
+            return Later(partial(fn, *args))
+
+    monkeypatch.setattr(parquet, "ThreadPoolExecutor", Lazy)
+    storage = storage_in(tmp_path)
+    run(storage, FakeLog({0: 40}), replace(OPTIONS, file_bytes=64 << 20))
+    assert upkeep.verify(storage).problems == ()
+    (entry, *_) = read_export(storage.root).files
+    assert pq.read_metadata(storage.path(entry.path)).num_row_groups > 2
 
 
 def test_nothing_is_closed_beside_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,7 @@ def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         assert not silent.waited_in_vain
 
 
+@pytest.mark.timeout(60)
 def test_a_member_that_brings_nothing_new_is_left() -> None:
     """It is neither silent nor empty."""
     with members(Stale(), rows()) as origin:

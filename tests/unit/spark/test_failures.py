@@ -1,5 +1,6 @@
 """What Spark's users read of an error: code, what was wrong, what to do."""
 
+import pyarrow as pa
 import pytest
 
 from dledger_client.errors import error_of
@@ -23,6 +24,14 @@ def test_errors_that_cannot_name_a_value_name_the_remedy() -> None:
     assert "holdOwner" in said(Code.TOO_MANY_HOLDS, "64 holds")
     assert said(Code.INVALID_ARGUMENT, "topic: empty") == "DLEDGER_INVALID_ARGUMENT: topic: empty"
     assert MEANINGS[Code.BUSY].sentence in said(Code.BUSY, "")
+
+
+def test_what_arrow_says_is_no_option() -> None:
+    """To Python some of it is a ValueError, as what is said of addresses."""
+    with pytest.raises(pa.ArrowInvalid), told():
+        raise pa.ArrowInvalid("too large")
+    with pytest.raises(DledgerReadError, match="INVALID_ARGUMENT: no port"), told():
+        raise ValueError("no port")
 
 
 def test_a_reader_is_told_nothing_about_writes() -> None:
