@@ -167,11 +167,9 @@ def _plan_seconds(here: Running) -> float:
 async def _task_memory(here: Running, folder: Path, code: str, topic: str) -> float:
     """Return MiB."""
     work = tempfile.mkdtemp(prefix="memory-", dir=folder)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, here.cluster.name_server, work, topic,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
-    printed, _ = await process.communicate()
+    command = (sys.executable, "-c", code, here.cluster.name_server, work, topic)
+    async with _process(*command) as process:
+        printed, _ = await process.communicate()
     pieces, taken = printed.decode().split()
     assert pieces == "1", f"{pieces} pieces"
     return float(taken)

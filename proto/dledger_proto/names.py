@@ -7,6 +7,7 @@ operators name, keep the stricter rule of the member's configuration.
 
 import re
 from typing import Final
+from unicodedata import category
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
@@ -48,10 +49,13 @@ def check_client_id(field: str, value: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text with every character that is not printable as an escape, for one line."""
+    """Return the text with every character that is not printable as an escape, for one line.
+
+    Blanks of all widths stay: Python calls only one of them printable.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or category(c) == "Zs" else repr(c)[1:-1] for c in text)
 
 
 def _refusal(field: str, value: str, limit: str) -> DledgerError:

@@ -52,17 +52,19 @@ class ElsewhereEngine(HereEngine):
         return super().run(replace(work, storage=Storage(self._root, QuickDisk())), pieces)
 
 
+def conflicts(root: Path, log: FakeLog, engine: protocol.Engine) -> None:
+    """Export with an engine whose files are not published; finish with one whose files are."""
+    storage = Storage(root, QuickDisk())
+    refused(lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT)
+    assert history.last_number(storage) == -1
+    finish(root, log)
+    check(root, log)
+
+
 def test_files_that_lie_elsewhere_are_in_no_version() -> None:
     """A folder that hosts do not share: what a task has made is not where readers look."""
     with folder() as root, folder() as other:
-        storage, log = Storage(root, QuickDisk()), FakeLog({0: 21})
-        engine = ElsewhereEngine(other)
-        refused(
-            lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
-        )
-        assert history.last_number(storage) == -1
-        finish(root, log)
-        check(root, log)
+        conflicts(root, FakeLog({0: 21}), ElsewhereEngine(other))
 
 
 def test_a_collection_takes_nothing_of_another_topic() -> None:
@@ -104,10 +106,5 @@ def test_a_rivals_other_bytes_are_not_published_as_ours() -> None:
             (root / name).write_bytes(data[:-1] + b"2")
 
         engine = BetweenEngine(replace_it)
-        refused(
-            lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
-        )
-        assert history.last_number(storage) == -1
-        finish(root, log)
-        check(root, log)
+        conflicts(root, log, engine)
         assert upkeep.verify(storage, log).problems == ()

@@ -26,7 +26,8 @@ PIPE_WIDTH: Final = 1_000
 _OBEYED: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters, line ends, directions of writing, and halves of characters."""
+"""By a terminal: control characters, line ends, directions of writing; and halves of characters.
+All else that JSON may hold is payload, which stays as it is."""
 
 Advance = Callable[[int], None]
 """Moves a progress bar by a count."""
@@ -100,11 +101,6 @@ def failure_of(error: DledgerError) -> CommandFailed:
     return CommandFailed(f"{error.code.name}: {sentence}", remedy, code=code)
 
 
-def escaped(text: str) -> str:
-    """Return a text of others with what a terminal would obey as escapes, and no line's end."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def console() -> Console:
     """Return the console of answers. What is not a terminal has no width to fold lines at."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
@@ -113,7 +109,7 @@ def console() -> Console:
 
 def note(text: str) -> None:
     """Print a line about what goes on, on standard error."""
-    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(escaped(text), markup=False)
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(printable(text), markup=False)
 
 
 def print_error(what: str, remedy: str = "") -> None:
@@ -126,8 +122,9 @@ def print_error(what: str, remedy: str = "") -> None:
 
 def print_json(value: JsonValue) -> None:
     """Print one JSON document on one line."""
-    # Escaped are characters within strings alone, where JSON has the same escapes.
-    print(escaped(json.dumps(value, default=_plain, ensure_ascii=False)), flush=True)  # noqa: T201
+    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    # They are within strings alone, where JSON has such escapes.
+    print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)  # noqa: T201
 
 
 def print_line(text: str) -> None:
@@ -157,7 +154,7 @@ def make_table(
 ) -> Table:
     """Return a table: numbers right-aligned, headings from the column names."""
     table = Table(
-        title=Text(escaped(title), "table.title") if title else None,
+        title=Text(printable(title), "table.title") if title else None,
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -173,7 +170,7 @@ def make_table(
         )
     for row in kept:
         # As Text: in a str rich reads "[fd00::1]:1" as markup.
-        table.add_row(*(Text(escaped(_cell(row.get(column, "")))) for column in columns))
+        table.add_row(*(Text(printable(_cell(row.get(column, "")))) for column in columns))
     return table
 
 

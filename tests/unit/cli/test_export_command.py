@@ -250,7 +250,7 @@ def test_what_a_folder_says_moves_no_cursor(lake: Path, capsys: pytest.CaptureFi
     assert out.rstrip("\n").isprintable()
     assert json.loads(out)["cluster"] == name
     note("1\x1b[2J\n\u3000")
-    assert capsys.readouterr().err == "1\\u001b[2J\\u000a\u3000\n"
+    assert capsys.readouterr().err == "1\\x1b[2J\\n\u3000\n"
 
 
 def test_upkeep_ends_with_its_codes(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:

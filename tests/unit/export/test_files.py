@@ -131,16 +131,6 @@ def test_encodings_and_footer(tmp_path: Path) -> None:
     assert (entry.time_min_ms, entry.time_max_ms) == (DAY0, DAY0 + 8 * DAY_MS // 40)
 
 
-def test_row_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one for each batch that comes; and a new one when enough is held."""
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 2_500)
-    storage = storage_in(tmp_path)
-    run(storage, FakeLog({0: 40}), replace(OPTIONS, file_bytes=64 * MIB))
-    (entry,) = read_export(storage.root).files
-    groups = pq.read_metadata(storage.path(entry.path)).num_row_groups
-    assert 1 < groups < -(-40 // 7)
-
-
 def test_a_file_is_read_by_bytes_and_not_by_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
