@@ -113,11 +113,18 @@ def _noticed(said: str) -> str:
     return said
 
 
-def known_catches() -> dict[str, str]:
-    """Return what caught each mutant last time."""
-    if not TABLE.exists():
-        return {}
-    return {row["mutant"]: row["by"] for row in json.loads(TABLE.read_text())}
+def known_rows() -> list[dict[str, str]]:
+    """Return the kept table; empty when there is none."""
+    return json.loads(TABLE.read_text()) if TABLE.exists() else []
+
+
+def merged(kept: Sequence[dict[str, str]], fresh: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the table with `fresh` rows in place of older ones, in the catalogue's order.
+
+    Rows of mutants that left the catalogue are dropped.
+    """
+    rows = {row["mutant"]: row for row in (*kept, *fresh)}
+    return [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
 
 
 def _job(work: tuple[str, int, str]) -> tuple[Catch | None, str]:
@@ -133,7 +140,7 @@ def hunt(arguments: argparse.Namespace) -> int:
     """Run `mutants`."""
     console = Console(stderr=arguments.json)
     chosen = [m for m in MUTANTS if arguments.only in ("", m.name)]
-    known = known_catches()
+    known = {row["mutant"]: row["by"] for row in known_rows()}
     work = [(mutant.name, arguments.seeds, known.get(mutant.name, "")) for mutant in chosen]
     catches: list[Catch] = []
     broken: list[str] = []
@@ -149,8 +156,9 @@ def hunt(arguments: argparse.Namespace) -> int:
     show(console, catches)
     for error in broken:
         console.print(error, markup=False, highlight=False)
-    if not arguments.only and not broken:
-        TABLE.write_text(json.dumps([_kept(each) for each in catches], indent=1) + "\n")
+    if not broken:
+        rows = merged(known_rows(), [_kept(each) for each in catches])
+        TABLE.write_text(json.dumps(rows, indent=1) + "\n")
     survivors = [each.mutant for each in catches if not each.by]
     for name in survivors:
         console.print(f"[red]survived[/red] {name}")

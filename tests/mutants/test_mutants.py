@@ -4,17 +4,13 @@ Goal: the ordinary test run notices when the simulation has lost its teeth. Meth
 of `caught.json`, what caught it last time must catch it now. Slow ones are left to `make mutants`.
 """
 
-import json
-
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.hunt import TABLE, catch
+from tests.mutants.hunt import catch, known_rows, merged
 
 FAST = {
-    row["mutant"]: row["by"]
-    for row in (json.loads(TABLE.read_text()) if TABLE.exists() else [])
-    if row["by"].startswith(("test_", "unit."))
+    row["mutant"]: row["by"] for row in known_rows() if row["by"].startswith(("test_", "unit."))
 }
 
 
@@ -27,5 +23,17 @@ def test_a_mutant_with_a_script_is_caught(name: str) -> None:
 
 def test_every_mutant_was_caught() -> None:
     """The kept table names a catcher for each of the catalogue."""
-    table = {row["mutant"]: row["by"] for row in json.loads(TABLE.read_text())}
+    table = {row["mutant"]: row["by"] for row in known_rows()}
     assert [mutant.name for mutant in MUTANTS if not table.get(mutant.name)] == []
+
+
+def test_a_run_of_one_mutant_changes_its_row_only() -> None:
+    """Rows stand in the catalogue's order, and those of mutants that are gone leave."""
+    first, second, third = (mutant.name for mutant in MUTANTS[:3])
+    kept = [{"mutant": name, "by": "before"} for name in (first, third, "gone")]
+    table = merged(kept, [{"mutant": second, "by": "now"}, {"mutant": third, "by": "now"}])
+    assert [(row["mutant"], row["by"]) for row in table] == [
+        (first, "before"),
+        (second, "now"),
+        (third, "now"),
+    ]
