@@ -35,7 +35,7 @@ def _hash_bytes(argument: object) -> bytes:
 
 
 def by_hash(queues: Sequence[TopicQueue], message: Record, argument: object) -> int:  # noqa: ARG001
-    """Choose by CRC32C of the argument (bytes, or its text), over all queues of the layout."""
+    """Choose as for an ordering key, by the argument (bytes, or its text): `queue_of_key`."""
     return queue_of_key(_hash_bytes(argument), len(queues))
 
 

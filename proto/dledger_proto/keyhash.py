@@ -31,9 +31,20 @@ def tag_hash(tag: str) -> int:
     return (crc32c(tag.encode()) or 1) if tag else 0
 
 
+def mixed(value: int) -> int:
+    """Return 32 bits whose every bit depends on all 32 of `value`: fmix32, murmur3's finaliser."""
+    value ^= value >> 16
+    value = value * 0x85EBCA6B & 0xFFFFFFFF
+    value ^= value >> 13
+    value = value * 0xC2B2AE35 & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
 def queue_of_key(ordering_key: bytes, queues_total: int) -> int:
     """Return the queue, 0 to `queues_total` - 1, of an ordering key.
 
+    It is `mixed(CRC32C(key))` modulo the total. A checksum alone is linear: keys of one shape, as
+    "tenant-0" to "tenant-7", differ by sums of few patterns and then miss half of the queues.
     `queues_total` is the layout's configured total, never the number that is reachable now (D14).
     """
-    return crc32c(ordering_key) % queues_total
+    return mixed(crc32c(ordering_key)) % queues_total

@@ -479,7 +479,6 @@ def test_hashes_are_what_other_languages_compute() -> None:
     assert key_hash(b"123456789") == 0xCBF43926_091E01DE
     assert tag_hash("123456789") == 0xE3069283
     assert tag_hash("") == 0
-    assert queue_of_key(b"123456789", 8) == 0xE3069283 % 8
 
 
 def test_the_halves_of_a_key_hash_are_independent() -> None:
