@@ -25,7 +25,7 @@ from dledger_proto.batch import (
     split_batches,
 )
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.keyhash import key_hash, queue_of_key, tag_hash
+from dledger_proto.keyhash import key_hash, tag_hash
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
     BATCH_SIZE_MAX,

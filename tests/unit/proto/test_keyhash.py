@@ -47,7 +47,7 @@ def test_eight_tenants_use_every_queue_they_can() -> None:
     assert len(queues("tenant", 32, 16)) >= 13
 
 
-@pytest.mark.parametrize("total", TOTALS)
+@pytest.mark.parametrize("total", [total for total in TOTALS if total >= 4])
 def test_few_keys_of_any_shape_reach_as_many_queues_as_random_ones(total: int) -> None:
     count = 2 * total
     found = sum(len(queues(shape, count, total)) for shape in SHAPES)
