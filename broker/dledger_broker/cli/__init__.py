@@ -3,8 +3,29 @@
 Owns the command line: one module per group of commands, `output` for what they print, `connect`
 for how they reach a cluster. Modules are imported when their command runs, so that `--help` and
 `dledger broker` do not pay for what they do not use.
+
+The command needs packages that a client does not: `pip install 'dledger[broker]'`. Without them it
+ends with one line that says so, and exit code 1. So nothing here may import them at the top.
 """
 
-from dledger_broker.cli.app import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code. Prints one line for every expected failure."""
+    try:
+        from dledger_broker.cli.app import run
+
+        return run(arguments)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package.startswith("dledger") or package in sys.stdlib_module_names:
+            raise  # a bug of ours
+        sys.stderr.write(
+            f"error: the dledger command needs {package}, which is not installed; "
+            "pip install 'dledger[broker]'\n"
+        )
+        return 1

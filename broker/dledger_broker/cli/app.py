@@ -8,11 +8,19 @@ import importlib
 import inspect
 import sys
 from collections.abc import Sequence
-from typing import Final, Protocol, cast
+from importlib.metadata import version
+from typing import Annotated, Final, Protocol, cast
 
 import typer
 
-from dledger_broker.cli.output import EXIT_CODES_HELP, CommandFailed, Exit, failure_of, print_error
+from dledger_broker.cli.output import (
+    EXIT_CODES_HELP,
+    CommandFailed,
+    Exit,
+    failure_of,
+    print_error,
+    print_line,
+)
 from dledger_broker.config import ConfigError
 from dledger_proto.errors import DledgerError
 
@@ -55,6 +63,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="dledger",
         epilog=EXIT_CODES_HELP,
+        context_settings={"help_option_names": ["--help", "-h"]},  # of every command below, too
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
@@ -76,12 +85,29 @@ def _unwrap_help(app: typer.Typer) -> None:
             command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
-def dledger() -> None:
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"dledger {version('dledger')}")
+        raise typer.Exit
+
+
+def dledger(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and end.",
+        ),
+    ] = False,
+) -> None:
     """A Raft-replicated message log: run it, use it, look into it."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code. Prints one line for every expected failure."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; see `dledger_broker.cli.main`."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         result: object = make_app(given)(args=given, prog_name="dledger", standalone_mode=False)
