@@ -11,12 +11,12 @@ import subprocess
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from dledger_client import AsyncAdmin
+from dledger_proto import __version__
 from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.endings import Ending
@@ -86,15 +86,14 @@ class Watch:
 
 def product_version() -> str:
     """Return the version that is installed and, in a clone, its commit."""
-    version = metadata.version("dledger")
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty"], check=True, capture_output=True, text=True,
             cwd=Path(__file__).parent,
         )  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
-        return version
-    return f"{version} {found.stdout.strip()}"
+        return __version__
+    return f"{__version__} {found.stdout.strip()}"
 
 
 def _header(plan: Plan, backend: Backend) -> Header:

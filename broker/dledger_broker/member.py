@@ -19,7 +19,6 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from random import SystemRandom
 from typing import Final
 
@@ -48,7 +47,7 @@ from dledger_broker.native_service import NativeService
 from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
 from dledger_broker.topics import TopicAuthority, TopicFollower
-from dledger_proto import raw
+from dledger_proto import __version__, raw
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
 
@@ -161,7 +160,7 @@ class Member:
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER_OBJECTS)
         self._log.info(
-            "serving", listen=self._config.listen, groups=list(self._groups), version=_version()
+            "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
         )
 
     def request_stop(self) -> None:
@@ -202,7 +201,7 @@ class Member:
             self._control_addresses,
             _lift,
             config.storage.flush.value,
-            _version(),
+            __version__,
         )
         served = {name: runtime.served for name, runtime in self._groups.items()}
         routes = RoutesService(calls, served)
@@ -295,10 +294,6 @@ def _lift(messaging: Messaging, member: str, sentence: str) -> None:
             f"member {member!r}: ask that member itself, this is {served.names.member!r}",
         )
     served.host.lift_quarantine(served.names.member, sentence)
-
-
-def _version() -> str:
-    return version("dledger")
 
 
 def run_member(config: MemberConfig) -> int:

@@ -56,6 +56,7 @@ from dledger_client.producer import Producer
 from dledger_client.producer_async import AsyncProducer
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_client.selectors import QueueSelector, TopicQueue, by_groups, by_hash, by_random
+from dledger_proto import __version__
 from dledger_proto.batch import Compression
 
 __all__ = [
@@ -116,6 +117,7 @@ __all__ = [
     "TopicRoute",
     "Unavailable",
     "UnknownOutcome",
+    "__version__",
     "by_groups",
     "by_hash",
     "by_random",

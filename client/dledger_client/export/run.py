@@ -14,7 +14,6 @@ are the same for all, a manifest exists once. Replacing step 4's `put_if_absent`
 commit with N as its transaction number keeps all of that.
 """
 
-import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from dledger_client.export.records import (
 from dledger_client.export.source import FreezeRequest, Frozen, Source
 from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
+from dledger_proto import __version__
 
 _LOG: Final = logging.getLogger("dledger_client.export")
 
@@ -185,7 +185,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         tuple(sorted(entries, key=lambda each: (each.queue, each.start))),
         tuple(each.path for merge in plan.merges for each in merge.inputs),
         tuple(sorted(gaps, key=lambda each: (each.queue, each.start))),
-        f"dledger {importlib.metadata.version('dledger')}",
+        f"dledger {__version__}",
         clock(),
         plan.absent,
     )
