@@ -22,6 +22,7 @@ import uvloop
 
 from bench import echo
 from dledger_proto import raw
+from dledger_proto.aio import make_server, open_channel
 
 FILE_SIZE = 256 << 20
 NAMES = ("bare-leader", "bare-follower-1", "bare-follower-2")
@@ -104,9 +105,7 @@ async def _serve(folder: str, name: str, *ports: str) -> None:
     async with AsyncExitStack() as open_:
         followers: list[raw.RawStreamCall] = []
         for port in ports:
-            channel = grpc.aio.insecure_channel(
-                f"127.0.0.1:{port}", options=raw.MESSAGE_SIZE_OPTIONS
-            )
+            channel = open_channel(f"127.0.0.1:{port}", options=raw.MESSAGE_SIZE_OPTIONS)
             await open_.enter_async_context(channel)
             await channel.channel_ready()
             followers.append(raw.raw_stream(channel, echo.STREAM)())
@@ -114,7 +113,7 @@ async def _serve(folder: str, name: str, *ports: str) -> None:
         if ports:
             leader = Leader(disk, followers)
             behaviour = leader.stream
-        server = grpc.aio.server(options=raw.MESSAGE_SIZE_OPTIONS)
+        server = make_server(options=raw.MESSAGE_SIZE_OPTIONS)
         methods: dict[str, raw.RawMethod] = {"Stream": raw.StreamMethod(behaviour)}
         server.add_generic_rpc_handlers((raw.raw_handlers(echo.SERVICE, methods),))
         own_port = server.add_insecure_port("127.0.0.1:0")
@@ -142,7 +141,7 @@ async def group(folder: Path) -> AsyncGenerator[grpc.aio.Channel]:
     try:
         ports = [start(name) for name in NAMES[1:]]
         address = f"127.0.0.1:{start(NAMES[0], *ports)}"
-        async with grpc.aio.insecure_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
+        async with open_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
             await channel.channel_ready()
             yield channel
     finally:

@@ -20,6 +20,7 @@ import grpc.aio
 
 from dledger_broker.local_cluster import LocalCluster, Setting
 from dledger_proto import raw
+from dledger_proto.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 
@@ -51,7 +52,7 @@ class Running:
                 ("grpc.use_local_subchannel_pool", 1),
             ]
             address = self.cluster.address(member)
-            self.channels[member] = grpc.aio.insecure_channel(address, options=options)
+            self.channels[member] = open_channel(address, options=options)
         return self.channels[member]
 
     async def status(self, member: str, timeout: float = 1.0) -> pb.StatusReply | None:

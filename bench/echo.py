@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import AsyncIterator
 
-import grpc.aio
 import uvloop
 
 from dledger_proto import raw
+from dledger_proto.aio import make_server
 
 SERVICE = "floor.Echo"
 UNARY = f"/{SERVICE}/Unary"
@@ -38,7 +38,7 @@ async def _chunks(request: bytes, _context: raw.RawContext) -> AsyncIterator[byt
 
 async def serve() -> None:
     """Serve on a free port until standard input ends."""
-    server = grpc.aio.server(options=raw.MESSAGE_SIZE_OPTIONS)
+    server = make_server(options=raw.MESSAGE_SIZE_OPTIONS)
     methods: dict[str, raw.RawMethod] = {
         "Unary": raw.UnaryMethod(_unary),
         "Stream": raw.StreamMethod(_stream),

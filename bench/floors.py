@@ -22,6 +22,7 @@ import grpc.aio
 from bench import echo, writer
 from bench.callers import call_rate
 from dledger_proto import raw
+from dledger_proto.aio import open_channel
 
 WRITE_SIZE = 256 << 10
 
@@ -81,7 +82,7 @@ def _echo_process() -> Generator[str]:
 async def echo_server() -> AsyncGenerator[grpc.aio.Channel]:
     """Run a bare echo server; yield a channel to it."""
     with _echo_process() as address:
-        async with grpc.aio.insecure_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
+        async with open_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
             await channel.channel_ready()
             yield channel
 

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from dledger_proto import raw
+from dledger_proto.aio import open_channel
 from dledger_proto.batch import BatchView, ProducerStamp, Record, check_batch, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetch
@@ -32,7 +33,7 @@ class Wire:
     """A connection to one member."""
 
     def __init__(self, address: str, group: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = open_channel(address, options=_OPTIONS)
         self._metadata = (("dledger-group", group),)
 
     async def __aenter__(self) -> Self:

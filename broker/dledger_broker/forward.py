@@ -19,6 +19,7 @@ import structlog
 from dledger.clock import Clock
 from dledger_broker.append import Item
 from dledger_proto import raw
+from dledger_proto.aio import open_channel
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import encode_append, parse_answers
 from dledger_proto.limits import (
@@ -61,7 +62,7 @@ class Channels:
         """Return the channel to "host:port"."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=client_options())
+            channel = open_channel(address, options=client_options())
             self._channels[address] = channel
         return channel
 

@@ -22,8 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 from typing import Final
 
-import grpc
-import grpc.aio
 import structlog
 import uvloop
 
@@ -48,6 +46,7 @@ from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
 from dledger_broker.topics import TopicAuthority, TopicFollower
 from dledger_proto import __version__, raw
+from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
 
@@ -122,9 +121,7 @@ class Member:
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
-        self._server = grpc.aio.server(  # pyright: ignore[reportUnknownMemberType]
-            options=server_options()
-        )
+        self._server = make_server(options=server_options())
         trace = LogTrace("", config.member, lambda: 0)
         self._listener = PeerListener(config.cluster, trace)
         self._view = ClusterView(

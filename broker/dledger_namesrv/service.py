@@ -17,6 +17,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
+from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
 from dledger_proto.raw import (
@@ -254,7 +255,7 @@ class NameServer:
     async def start(self) -> None:
         """Listen; PortTaken when the address cannot be had."""
         service = NameServerService(self.registry, time.monotonic)
-        server = grpc.aio.server(  # pyright: ignore[reportUnknownMemberType]
+        server = make_server(
             options=[
                 ("grpc.so_reuseport", 0),  # or a second process would take half of the calls
                 *MESSAGE_SIZE_OPTIONS,

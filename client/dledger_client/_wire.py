@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error
+from dledger_proto.aio import open_channel
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
 from dledger_proto.raw import CHANNEL_OPTIONS, Metadata, raw_unary
@@ -92,7 +93,7 @@ class Channels:
         """Return the channel to an address."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=channel_options(self._config))
+            channel = open_channel(address, options=channel_options(self._config))
             self._channels[address] = channel
         return channel
 

@@ -43,6 +43,7 @@ from dledger.raft.tasks import end_task
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
 from dledger_proto import raw, status
+from dledger_proto.aio import open_channel
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     FRAME_SIZE_MAX,
@@ -238,7 +239,7 @@ class PeerLink:
         while True:
             timeout = self._settings.redial_timeout if redial else DIAL_TIMEOUT_SECONDS
             self._heard.clear()
-            channel = grpc.aio.insecure_channel(self._address, options=channel_options())
+            channel = open_channel(self._address, options=channel_options())
             try:
                 call = await self._dial(channel, timeout)
                 if call is not None:

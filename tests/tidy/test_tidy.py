@@ -43,6 +43,11 @@ BANNED_CALLS = {
 }
 
 
+# How grpc.aio is used has one home, which mends its wake-ups.
+GRPC_HOME = "proto/dledger_proto/aio.py"
+MADE_ELSEWHERE = ("grpc.aio.insecure_channel", "grpc.aio.secure_channel", "grpc.aio.server")
+
+
 def our_files() -> list[Path]:
     """Return every tracked or new Python file that a person wrote."""
     listed = subprocess.run(
@@ -80,6 +85,12 @@ def banned_call(text: str) -> Iterator[str]:
                 yield f"line {node.lineno}: {name}: {BANNED_CALLS[name]}"
 
 
+def made_elsewhere(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in MADE_ELSEWHERE:
+            yield f"line {node.lineno}: {ast.unparse(node.func)}: take {GRPC_HOME}"
+
+
 def sleeping(text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if re.search(r"\btime\.sleep\(", line) and "poll interval" not in line:
@@ -108,6 +119,12 @@ def test_time_and_chance_are_arguments() -> None:
     _check(banned_call, files)
 
 
+def test_channels_and_servers_are_made_in_one_place() -> None:
+    """Its wake-ups block a busy loop otherwise; tests may do as they like."""
+    files = [path for path in our_files() if "tests" not in path.relative_to(ROOT).parts]
+    _check(made_elsewhere, [path for path in files if path != ROOT / GRPC_HOME])
+
+
 def test_tests_do_not_sleep() -> None:
     """Tests use virtual time, or wait for a condition with a deadline."""
     this = Path(__file__)
@@ -130,6 +147,7 @@ SAMPLES: list[tuple[Rule, str]] = [
     (long_function, "def f():\n" + "    x = 1\n" * 61),
     (unfinished, "# TO" + "DO later"),
     (banned_call, "import time\ntime.time()"),
+    (made_elsewhere, "import grpc.aio\ngrpc.aio.server()"),
     (sleeping, "time.sleep(1)"),
 ]
 
