@@ -22,6 +22,7 @@ from bench import (
     exports,
     failover,
     fetch,
+    gaps,
     idle,
     lag,
     latency,
@@ -41,6 +42,7 @@ Measure = Callable[[Plan], Awaitable[list[Figure]]]
 BENCHMARKS: dict[str, Measure] = {
     "append": append.measure,
     "send": send.measure,
+    "gaps": gaps.measure,
     "single": single.measure,
     "lone": lone.measure,
     "fetch": fetch.measure,
