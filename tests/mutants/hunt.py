@@ -1,7 +1,8 @@
 """Catching every mutant: its scripts first, then seeds. Prints and keeps the table.
 
 Owns: running a mutant in a process of its own, deciding whether it was caught, the table
-`caught.json` (mutant -> script or seed, and what it said). A mutant that survives fails the run.
+`caught.json` (mutant -> script or seed, and what it said; what seeds alone find, see `alone.py`).
+A mutant that survives fails the run, and so does a share of seeds alone below `SHARE_MIN`.
 """
 
 import argparse
@@ -13,17 +14,20 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.alone import SEEDS, SHARE_MIN, SIMULATED, Alone, search, shares
+from tests.mutants.catalogue import MUTANTS, by_name
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import StaleMutant, applied
 
 TABLE: Final = Path(__file__).with_name("caught.json")
+SAID_MAX: Final = 200
+"""Characters kept of what a script or seed said."""
 NO_CATCH: Final = (
     "AttributeError",
     "ImportError",
@@ -47,8 +51,9 @@ class Catch:
     by: str
     """A script's name, or "seed n"."""
     said: str
-    tried_seeds: int
     cpu_seconds: float
+    alone: Alone | None = None
+    """None outside of what is simulated."""
 
 
 def run_script(name: str) -> None:
@@ -68,31 +73,47 @@ def load_script(name: str) -> Callable[..., None]:
     return script
 
 
-def catch(mutant: Mutant, seeds: int, known: str = "") -> Catch:
-    """Try what caught the mutant before, then its scripts, then seeds."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is spent on one mutant."""
+
+    seeds: int
+    """When no script catches it."""
+    alone_seeds: int = 0
+    alone_seconds: float = 0.0
+
+
+def catch(mutant: Mutant, bounds: Bounds, known: str = "", before: Alone | None = None) -> Catch:
+    """Try what caught the mutant before, then its scripts, then seeds; and seeds alone."""
     from tests.sim.run import run_seed
 
+    def run(seed: int) -> str:
+        failure = run_seed(seed, 0).failure
+        return _noticed(failure.strip().splitlines()[-1][:SAID_MAX]) if failure else ""
+
     began = time.process_time()
-    tried = 0
     for script in mutant.scripts:
         # Or a module that is imported meanwhile would keep the bug for good.
         load_script(script)
     with applied(*mutant.edits):
+        by, said = "", ""
         for script in sorted(mutant.scripts, key=lambda script: script != known):
             said = _failure_of(script)
             if said:
-                return Catch(mutant.name, script, said, 0, time.process_time() - began)
-        order = list(range(seeds))
-        if known.startswith("seed "):
-            order.insert(0, int(known[5:]))
-        seed, result = -1, None
-        for seed in order:
-            tried += 1
-            result = run_seed(seed, 0)
-            if result.failure:
-                said = _noticed(result.failure.strip().splitlines()[-1][:200])
-                return Catch(mutant.name, f"seed {seed}", said, tried, time.process_time() - began)
-    return Catch(mutant.name, "", "", tried, time.process_time() - began)
+                by = script
+                break
+        alone = None
+        if bounds.alone_seeds and mutant.area in SIMULATED:
+            alone = search(run, bounds.alone_seeds, bounds.alone_seconds, before)
+            if not by and alone.seed is not None:
+                by, said = f"seed {alone.seed}", alone.said
+        seeds = [int(known[5:])] if known.startswith("seed ") else []
+        for seed in (*seeds, *range(bounds.seeds)) if not by else ():
+            said = run(seed)
+            if said:
+                by = f"seed {seed}"
+                break
+    return Catch(mutant.name, by, said, time.process_time() - began, alone)
 
 
 def _failure_of(script: str) -> str:
@@ -101,7 +122,7 @@ def _failure_of(script: str) -> str:
     except StaleMutant:
         raise
     except BaseException as error:  # whatever the bug does to the script, it was noticed
-        said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:SAID_MAX]
         return _noticed(said)
     return ""
 
@@ -113,12 +134,15 @@ def _noticed(said: str) -> str:
     return said
 
 
-def known_rows() -> list[dict[str, str]]:
+Row = dict[str, Any]
+
+
+def known_rows() -> list[Row]:
     """Return the kept table; empty when there is none."""
     return json.loads(TABLE.read_text()) if TABLE.exists() else []
 
 
-def merged(kept: Sequence[dict[str, str]], fresh: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def merged(kept: Sequence[Row], fresh: Sequence[Row]) -> list[Row]:
     """Return the table with `fresh` rows in place of older ones, in the catalogue's order.
 
     Rows of mutants that left the catalogue are dropped.
@@ -127,11 +151,16 @@ def merged(kept: Sequence[dict[str, str]], fresh: Sequence[dict[str, str]]) -> l
     return [rows[mutant.name] for mutant in MUTANTS if mutant.name in rows]
 
 
-def _job(work: tuple[str, int, str]) -> tuple[Catch | None, str]:
-    name, seeds, known = work
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+def _known_alone(row: Row) -> Alone | None:
+    if "alone" not in row:
+        return None
+    return Alone(row["alone"], row["tried"], row["seconds"])
+
+
+def _job(work: tuple[str, Bounds, Row]) -> tuple[Catch | None, str]:
+    name, bounds, row = work
     try:
-        return catch(mutant, seeds, known), ""
+        return catch(by_name()[name], bounds, row.get("by", ""), _known_alone(row)), ""
     except Exception:
         return None, traceback.format_exc()
 
@@ -140,8 +169,12 @@ def hunt(arguments: argparse.Namespace) -> int:
     """Run `mutants`."""
     console = Console(stderr=arguments.json)
     chosen = [m for m in MUTANTS if arguments.only in ("", m.name)]
-    known = {row["mutant"]: row["by"] for row in known_rows()}
-    work = [(mutant.name, arguments.seeds, known.get(mutant.name, "")) for mutant in chosen]
+    known = {row["mutant"]: row for row in known_rows()}
+    alone_seeds = arguments.alone_seeds
+    if alone_seeds is None:
+        alone_seeds = 0 if arguments.only else SEEDS
+    bounds = Bounds(arguments.seeds, alone_seeds, arguments.alone_seconds)
+    work = [(mutant.name, bounds, known.get(mutant.name, {})) for mutant in chosen]
     catches: list[Catch] = []
     broken: list[str] = []
     context = multiprocessing.get_context("fork")
@@ -157,26 +190,52 @@ def hunt(arguments: argparse.Namespace) -> int:
     for error in broken:
         console.print(error, markup=False, highlight=False)
     if not broken:
-        rows = merged(known_rows(), [_kept(each) for each in catches])
+        rows = merged(known_rows(), [_kept(each, known.get(each.mutant, {})) for each in catches])
         TABLE.write_text(json.dumps(rows, indent=1) + "\n")
     survivors = [each.mutant for each in catches if not each.by]
     for name in survivors:
         console.print(f"[red]survived[/red] {name}")
     if arguments.json:
         print(json.dumps({"caught": [asdict(each) for each in catches], "survived": survivors}))
-    return 1 if survivors or broken else 0
+    few = not arguments.only and not show_alone(console, catches)
+    return 1 if survivors or broken or few else 0
 
 
-def _kept(found: Catch) -> dict[str, str]:
-    return {"mutant": found.mutant, "by": found.by, "said": found.said}
+def _kept(found: Catch, before: Row) -> Row:
+    row: Row = {"mutant": found.mutant, "by": found.by, "said": found.said}
+    alone = found.alone or _known_alone(before)
+    if alone is not None:
+        row |= {"alone": alone.seed, "tried": alone.tried, "seconds": alone.cpu_seconds}
+    return row
 
 
 def show(console: Console, catches: Sequence[Catch]) -> None:
     """Print which script or seed caught which mutant."""
     whats = {mutant.name: mutant.what for mutant in MUTANTS}
     table = Table(title=f"{sum(bool(c.by) for c in catches)} of {len(catches)} mutants caught")
-    for column in ("mutant", "what it does", "caught by", "what was said"):
+    for column in ("mutant", "what it does", "caught by", "seeds alone", "what was said"):
         table.add_column(column, overflow="fold")
     for found in catches:
-        table.add_row(found.mutant, whats[found.mutant], found.by or "-", found.said)
+        alone = found.alone.describe() if found.alone else "-"
+        table.add_row(found.mutant, whats[found.mutant], found.by or "-", alone, found.said)
     console.print(table)
+
+
+def show_alone(console: Console, catches: Sequence[Catch]) -> bool:
+    """Print what random seeds find alone, by area; False when that is less than it should be."""
+    results = [(by_name()[each.mutant], each.alone) for each in catches if each.alone]
+    if not results:
+        return True
+    table = Table(title="found by random seeds alone")
+    for column in ("area", "found", "of", "share", "CPU seconds"):
+        table.add_column(column, justify="left" if column == "area" else "right")
+    for area, (found, count, seconds) in shares(results).items():
+        share = found / max(count, 1)
+        table.add_row(area, str(found), str(count), f"{share:.0%}", f"{seconds:.0f}")
+    console.print(table)
+    enough = found >= SHARE_MIN * count
+    if not enough:
+        console.print(
+            f"[red]below the floor[/red] seeds alone: {share:.0%}, at least {SHARE_MIN:.0%}"
+        )
+    return enough

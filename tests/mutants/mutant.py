@@ -13,6 +13,21 @@ DISK: Final = "test_disk_findings"
 QUARANTINE: Final = "test_quarantine"
 
 
+AREAS: Final = {
+    "dledger.raft": "replication",
+    "pysyncobj": "replication",
+    "dledger.log": "log",
+    "dledger.state": "state",
+    "dledger_broker": "broker",
+    "dledger_client.export": "export",
+    "dledger_client.arrow": "reading",
+    "dledger_client.reading": "reading",
+    "dledger_client.spark": "reading",
+    "dledger_client": "client",
+}
+"""By the module that the first edit of a bug changes; the first that fits counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """One bug: small, plausible, and real in some system."""
@@ -21,3 +36,9 @@ class Mutant:
     what: str
     edits: Sequence[Edit]
     scripts: Sequence[str] = ()
+
+    @property
+    def area(self) -> str:
+        """Return the part of the product that the bug is in."""
+        where = self.edits[0].where
+        return next((area for begin, area in AREAS.items() if where.startswith(begin)), "harness")

@@ -283,6 +283,18 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [f'{SAFETY}.test_f16_a_stale_leader_confirms_no_read:"a"'],
     ),
     Mutant(
+        "old-answer-confirms-a-read",
+        "an answer to what was sent before a read began confirms it, too (F16)",
+        [
+            Edit(
+                f"{RAFT}.barrier:Barriers.on_answer",
+                "number >= current.thresholds[peer]",
+                "True",
+            )
+        ],
+        ["test_stale_reads.test_an_answer_to_what_was_sent_before_confirms_no_read"],
+    ),
+    Mutant(
         "read-before-own-entry",
         "a new leader confirms reads before it knows what was committed",
         [

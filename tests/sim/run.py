@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tests.mutants import alone
 from tests.sim.invariants.violation import Violation
 from tests.sim.nemesis import KINDS
 from tests.sim.plan import draw_plan
@@ -237,6 +238,12 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     mutants = commands.add_parser("mutants", help="every known bug must be caught")
     mutants.add_argument("--only", default="", help="one mutant by name")
     mutants.add_argument("--seeds", type=int, default=60, help="seeds tried per mutant")
+    mutants.add_argument(
+        "--alone-seeds", type=int, help=f"tried without any script; {alone.SEEDS}, with --only 0"
+    )
+    mutants.add_argument(
+        "--alone-seconds", type=float, default=alone.CPU_SECONDS, help="per mutant"
+    )
     mutants.add_argument("--jobs", type=int, default=2)
     mutants.add_argument("--json", action="store_true")
     return parser.parse_args(given)
