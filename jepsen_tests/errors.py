@@ -17,7 +17,7 @@ LATER: Final = frozenset({
     "NOT_PROPOSED", "STORAGE_FAILED", "UNAVAILABLE", "UNKNOWN_OUTCOME", "STALE_LAYOUT",
     "TOO_MANY_IN_FLIGHT",
 })  # fmt: skip
-"""What a caller may try again, as the shared table says."""
+"""What a caller may try again, as the shared table says, and what leaves the outcome open."""
 _SEQUENCED: Final = frozenset({"SEQUENCE_GAP", "UNKNOWN_PRODUCER"})
 """The last that a producer heard of what it certainly did not store before its time was over."""
 _FENCED: Final = _SEQUENCED | {"STALE_EPOCH"}

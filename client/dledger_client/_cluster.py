@@ -282,7 +282,7 @@ class Cluster:
             except ClientError as error:
                 if unknown is not None and error.definite and not error.retriable:
                     raise still_unknown(unknown, error) from error
-                self._judge(method, address, error)
+                self._judge(address, error)
                 last = error
                 if not error.definite:
                     unknown = error
@@ -295,9 +295,9 @@ class Cluster:
                 min(backoff(tries - 1, self._generator), max(0.0, deadline - self._now()))
             )
 
-    def _judge(self, method: Method[Request, Reply], address: str, error: ClientError) -> None:
+    def _judge(self, address: str, error: ClientError) -> None:
         """Raise an error that no repeat may follow; else remember what it says."""
-        if not error.retriable or not (error.definite or method.is_repeatable):
+        if not error.retriable:
             raise error
         self.members.failed(address, self._now())
 
@@ -351,6 +351,7 @@ def still_unknown(unknown: ClientError, refusal: ClientError) -> ClientError:
         Code.UNKNOWN_OUTCOME,
         f"an earlier try may have been carried out ({unknown.detail or unknown.code.name}); then"
         f" {refusal.code.name}: {refusal.detail}",
+        repeatable=unknown.repeatable and refusal.retriable,
     )
     error.__cause__ = refusal
     return error
@@ -362,6 +363,11 @@ def _out_of_time(
     text = f"{method.path} of group {group}: out of time after {tries} tries in {seconds:.1f} s"
     if last is None:
         return error_of(Code.NOT_PROPOSED, text)
-    error = error_of(last.code, f"{text}; last: {last.code.name} {last.detail}", hint=last.hint)
+    error = error_of(
+        last.code,
+        f"{text}; last: {last.code.name} {last.detail}",
+        hint=last.hint,
+        repeatable=last.repeatable,
+    )
     error.__cause__ = last
     return error

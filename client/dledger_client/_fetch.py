@@ -384,7 +384,7 @@ class FetchCore:
     def _refused(self, source: FetchStream, read: QueueRead, frame: FetchFrame, now: float) -> None:
         """Handle the error of one assignment; the stream goes on for the others."""
         detail = f"{source.address}: {frame.detail}"
-        error = error_of(frame.code, f"{read.name}: {detail}")
+        error = error_of(frame.code, f"{read.name}: {detail}", repeatable=True)
         if frame.code in OUT_OF_RANGE:
             self._lose(read, detail)
         elif error.retriable:

@@ -136,7 +136,9 @@ class Channels:
                 metadata=group_metadata(group),
             )
         except grpc.aio.AioRpcError as error:
-            raise failure(error, write=method.is_write) from None
+            broken = failure(error, write=method.is_write)
+            broken.repeatable = method.is_repeatable
+            raise broken from None
         return method.reply.FromString(answer)
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 ```
 DledgerError                        dledger_proto.errors: .code .detail .hint .definite .retriable
 └── ClientError                     everything this package raises about a cluster
-    ├── UnknownOutcome              the write may or may not be stored; repeating may store it twice
+    ├── UnknownOutcome              the write may or may not be stored; see below
     ├── ServerBug                   a member met a bug of its own; nothing is known
     └── NotStored                   definite: nothing happened
         ├── Unavailable             nobody could take the call now; a retry helps
@@ -27,9 +27,26 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
             └── ProducerFenced      a newer producer of the same name took over; stop this one
 ```
 
-`definite` and `retriable` come from the one table in `dledger_proto.errors`. After `UnknownOutcome`
-the producer has already repeated the send as long as its time budget allowed (a repeat with the
-same sequence is stored once); what is left to the caller is a repeat that may store it twice.
+`definite` and `retriable` come from the one table in `dledger_proto.errors`. `retriable` is true
+only where the same call may succeed later and a repeat does no harm:
+
+    while True:
+        try:
+            result = producer.send(topic, body, key=key)
+            break
+        except ClientError as error:
+            if not error.retriable:
+                raise  # or handle it
+            time.sleep(1)
+
+After `UnknownOutcome` of a send it is false: a new `send` is a new message, and may store it twice.
+The producer itself has repeated the send, with the same sequence, as long as its budget allowed;
+such repeats are stored once, so first give sends a longer `timeout_ms`. What stays unknown: look
+for it (`Admin.lookup_key`, once the cluster answers again), or send it again where consumers can
+tell a copy. Of other calls it is true where doing them twice is doing them once: to create a topic,
+to commit offsets without `reset`, to trim, to hold. It is false for those that would undo what
+others did meanwhile: to change or delete a topic, to reset offsets, to release a hold, to transfer
+the leadership, to lift a quarantine.
 """
 
 from typing import Self
@@ -42,13 +59,16 @@ class ClientError(DledgerError):
 
     def again(self) -> Self:
         """Return a copy without traceback, so that each waiter of one batch raises its own."""
-        copy = type(self)(self.code, self.detail, hint=self.hint)
+        copy = type(self)(self.code, self.detail, hint=self.hint, repeatable=self.repeatable)
         copy.__cause__ = self.__cause__
         return copy
 
 
 class UnknownOutcome(ClientError):
-    """The write may or may not be stored. Not definite; repeating it may store it twice."""
+    """The write may or may not be stored. Not definite; retriable where a repeat does no harm.
+
+    That is never so for a send: its repeat may store it twice.
+    """
 
 
 class ServerBug(ClientError):
@@ -180,16 +200,18 @@ assert all(
 ), "NotStored is the definite branch"
 
 
-def error_of(code: Code, detail: str = "", *, hint: str = "") -> ClientError:
-    """Return the exception of a code, unraised."""
-    return _CLASSES[code](code, detail, hint=hint)
+def error_of(
+    code: Code, detail: str = "", *, hint: str = "", repeatable: bool = False
+) -> ClientError:
+    """Return the exception of a code, unraised; `repeatable`: the call may be done twice."""
+    return _CLASSES[code](code, detail, hint=hint, repeatable=repeatable)
 
 
 def client_error(error: DledgerError) -> ClientError:
     """Return `error` as an exception of this package's tree, with the original as its cause."""
     if isinstance(error, ClientError):
         return error
-    translated = error_of(error.code, error.detail, hint=error.hint)
+    translated = error_of(error.code, error.detail, hint=error.hint, repeatable=error.repeatable)
     translated.__cause__ = error
     return translated
 

@@ -1,7 +1,9 @@
 """The one error table: server, client, harness and Spark read outcomes from here (D11).
 
 A code is *definite* when the operation certainly did not take effect, and *retriable* when the
-same call may succeed later or elsewhere. Numbers are on the wire and are never reused.
+same call may succeed later or elsewhere and a repeat does no harm. After an unknown outcome that
+depends on the call: an error says whether it is *repeatable*, and without a word it is not. Numbers
+are on the wire and are never reused.
 """
 
 import enum
@@ -97,7 +99,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.HEAD_TRIMMED: _no("the log before this position is trimmed"),
     Code.UNAVAILABLE: _later("the member could not be reached; nothing was sent"),
     Code.UNKNOWN_OUTCOME: Meaning(
-        definite=False, retriable=True, sentence="the write may or may not be stored"
+        definite=False, retriable=False, sentence="the write may or may not be stored"
     ),
     Code.INVALID_ARGUMENT: _no("a field has a value outside its limit"),
     Code.CORRUPT_BATCH: _no("the batch does not match its checksum or its own sizes"),
@@ -131,12 +133,16 @@ assert set(MEANINGS) == set(Code), "every code has a meaning"
 class DledgerError(Exception):
     """An answer other than OK, as an exception: the code, and a sentence naming field and limit."""
 
-    def __init__(self, code: Code, detail: str = "", *, hint: str = "") -> None:
+    def __init__(
+        self, code: Code, detail: str = "", *, hint: str = "", repeatable: bool = False
+    ) -> None:
         super().__init__(f"{code.name}: {detail or MEANINGS[code].sentence}")
         self.code = code
         self.detail = detail
         self.hint = hint
         """For NOT_LEADER and WRONG_GROUP: address of whom to ask ("host:port"), or empty."""
+        self.repeatable = repeatable
+        """Doing the call twice is doing it once, so that it may follow its own unknown outcome."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as it is: `args` are the sentence, not what a constructor of ours takes."""
@@ -149,7 +155,12 @@ class DledgerError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """True: the same call may succeed later, or at another member."""
+        """True: the same call may succeed later, or at another member, and its repeat is safe.
+
+        After an unknown outcome that is so only where doing the call twice is doing it once.
+        """
+        if self.code is Code.UNKNOWN_OUTCOME:
+            return self.repeatable
         return MEANINGS[self.code].retriable
 
 

@@ -106,6 +106,60 @@ def test_what_undoes_others_is_not_repeated(name: str) -> None:
     run(body())
 
 
+@pytest.mark.parametrize(
+    ("name", "is_safe"),
+    [
+        ("CreateTopic", True),
+        ("CommitOffsets", True),
+        ("Trim", True),
+        ("Hold", True),
+        ("Reset", False),
+        ("UpdateTopic", False),
+        ("DeleteTopic", False),
+        ("ReleaseHold", False),
+        ("TransferLeadership", False),
+        ("LiftQuarantine", False),
+    ],
+)
+def test_an_unknown_call_is_retriable_where_twice_is_once(name: str, is_safe: bool) -> None:
+    """Of what is safe every try within the budget is lost; what is not safe has but one."""
+
+    async def body() -> None:
+        config = ConnectionConfig(call_timeout_ms=300)
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap, config) as admin:
+            await admin.describe_topic("t")
+            leader = cluster.leader()
+            leader.call_errors.extend([LOST] * 1_000)
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "CreateTopic": lambda: admin.create_topic("n"),
+                "CommitOffsets": lambda: admin.commit_offsets("g", {("t", 0): 7}),
+                "Trim": lambda: admin.trim("t", 0, 7),
+                "Hold": lambda: admin.hold("job", "t", 0, 7, 1_000),
+                "Reset": lambda: admin.commit_offsets("g", {("t", 0): 7}, reset=True),
+                "UpdateTopic": lambda: admin.update_topic("t", read_queues=3),
+                "DeleteTopic": lambda: admin.delete_topic("t"),
+                "ReleaseHold": lambda: admin.release_hold("job", "t", 0),
+                "TransferLeadership": lambda: admin.transfer_leadership("a"),
+                "LiftQuarantine": lambda: admin.lift_quarantine(leader.address, "a", "a2", "yes"),
+            }
+            with pytest.raises(UnknownOutcome) as ended:
+                await calls[name]()
+            assert ended.value.retriable is is_safe
+
+    run(body())
+
+
+def test_a_call_that_was_refused_for_good_after_an_unknown_try_is_not_retriable() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as admin:
+            cluster.leader().call_errors.extend([LOST, DledgerError(Code.TOPIC_EXISTS, "other")])
+            with pytest.raises(UnknownOutcome) as ended:
+                await admin.create_topic("n")
+            assert not ended.value.retriable
+
+    run(body())
+
+
 def test_an_unknown_of_one_group_comes_before_the_refusal_of_another() -> None:
     """A caller who is told of the refusal alone takes it for nothing done."""
 

@@ -330,7 +330,7 @@ class Producer:
         if answer.code is Code.UNKNOWN_PRODUCER:
             self._new_epoch()
             return
-        retriable = meaning.retriable or answer.code is Code.SEQUENCE_GAP
+        retriable = meaning.retriable or answer.code in (Code.SEQUENCE_GAP, Code.UNKNOWN_OUTCOME)
         expired = self._scheduler.now - job.send.invoked > SEND_DEADLINE
         repeat = retriable and not expired and (self.plan.stamped or meaning.definite)
         if not repeat:

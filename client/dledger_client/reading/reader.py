@@ -339,7 +339,7 @@ class _Reading:
             self._decoder.next_offset = gap.end
             lost = error_of(Code.OFFSET_OUT_OF_RANGE, gap.describe())
             raise _LeaveMember(lost, is_at_fault=False)
-        error = error_of(frame.code, f"{wanted.describe()}: {frame.detail}")
+        error = error_of(frame.code, f"{wanted.describe()}: {frame.detail}", repeatable=True)
         if error.retriable or frame.code in LEAVE_FOR:
             raise _LeaveMember(error)
         raise error

@@ -196,6 +196,7 @@ class FakeMember:
             "Hold": self._hold,
             "Status": self._status,
             "TransferLeadership": self._transfer,
+            **dict.fromkeys(("DeleteTopic", "LiftQuarantine", "Trim"), self._errors_only),
         }
         server.add_generic_rpc_handlers(
             (
@@ -448,6 +449,10 @@ class FakeMember:
             role="leader" if is_leader else "follower",
             term=self.group.term,
         )
+
+    async def _errors_only(self, _data: bytes) -> Message:
+        """Serve a call that this member answers with what is in `call_errors` alone."""
+        raise DledgerError(Code.UNIMPLEMENTED, "not part of this fake")
 
     async def _transfer(self, data: bytes) -> Message:
         target = pb.TransferLeadershipRequest.FromString(data).target

@@ -1,5 +1,7 @@
 """The exception tree against the one table of outcomes."""
 
+import pickle
+
 import pytest
 
 from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer, ClientClosed, errors
@@ -30,6 +32,16 @@ def test_copies_do_not_share_tracebacks() -> None:
     assert copy.__traceback__ is None
     assert copy.__cause__ is cause
     assert (type(copy), copy.code, copy.detail, copy.hint) == (type(error), Code.BUSY, "x", "h:1")
+
+
+def test_an_unknown_outcome_may_be_repeated_only_where_the_call_says_so() -> None:
+    assert not error_of(Code.UNKNOWN_OUTCOME).retriable
+    safe = error_of(Code.UNKNOWN_OUTCOME, repeatable=True)
+    assert safe.retriable
+    for copy in (safe.again(), client_error(safe), pickle.loads(pickle.dumps(safe))):
+        assert copy.retriable
+    assert client_error(DledgerError(Code.UNKNOWN_OUTCOME, repeatable=True)).retriable
+    assert not error_of(Code.INTERNAL, repeatable=True).retriable
 
 
 def test_an_unknown_number_is_an_unknown_outcome() -> None:

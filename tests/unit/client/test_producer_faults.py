@@ -186,6 +186,7 @@ def test_out_of_time_is_unknown_if_a_try_was_not_answered() -> None:
             with pytest.raises(UnknownOutcome, match=cluster.leader().address) as raised:
                 await producer.send("t", b"1", queue=0)
             assert not raised.value.definite
+            assert not raised.value.retriable, "another send is another message"
             cluster.leader().script.clear()
             # The queue goes on in a new epoch; what was given up is not sent again.
             assert (await producer.send("t", b"2", queue=0)).offset == 2

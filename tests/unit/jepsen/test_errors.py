@@ -74,7 +74,8 @@ def test_one_that_may_be_met_is_not(workload: str, f: str, error: str) -> None:
 
 
 def test_what_asks_for_another_try_may_be_met_everywhere() -> None:
-    assert {code.name for code, each in MEANINGS.items() if each.retriable} == errors.LATER
+    later = {code.name for code, each in MEANINGS.items() if each.retriable}
+    assert later | {"UNKNOWN_OUTCOME"} == errors.LATER
     for workload in WORKLOADS:
         for function in SHAPES:
             allowed = allowed_errors(workload, function)
