@@ -4,7 +4,8 @@ Owns the translation of protobuf and the way of topic calls to the control group
 Not owned: what topics are (`topics`), who executes a write (`calls`).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Final, TypeVar
 
 import grpc.aio
@@ -20,6 +21,7 @@ from dledger_broker.status_reply import status_reply
 from dledger_broker.topics import TopicAuthority, import_topics
 from dledger_proto import status
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 
@@ -318,16 +320,20 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 
-    async def LogEntries(  # noqa: N802
+    # A coroutine that writes: the time of each message is limited.
+    async def LogEntries(  # type: ignore[override] # noqa: N802 # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         request: pb.LogEntriesRequest,
         context: "grpc.aio.ServicerContext[pb.LogEntriesRequest, pb.LogEntriesReply]",
-    ) -> AsyncIterator[pb.LogEntriesReply]:
+    ) -> None:
         """See broker.proto."""
+        write = within_stall_limit(context.write, "ask again from the last index")
         try:
-            with self._calls.admission.admin_calls.held():
+            with self._calls.admission.log_streams.held():
                 messaging = self._calls.group_of(Call(context, self._calls.clock))
-                async for reply in log_entries(messaging.served, request.from_index):
-                    yield reply
+                replies = log_entries(messaging.served, request.from_index)
+                async with aclosing(replies):
+                    async for reply in replies:
+                        await write(reply)
         except DledgerError as error:
             await status.abort(context, error)

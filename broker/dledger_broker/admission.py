@@ -8,6 +8,7 @@ cannot take what writers need. Whoever waits for room registers a callback (`Bou
     fetch     bytes of frames read and not yet taken by gRPC; streams
     query     unary reads and commits of offsets
     admin     administration
+    log       streams of the log's entries
     watch     watchers of routes
 """
 
@@ -40,6 +41,7 @@ class AdmissionLimits:
     fetch_bytes_max: int
     queries_max: int
     admin_calls_max: int
+    log_streams_max: int
     route_watchers_max: int
 
 
@@ -124,6 +126,7 @@ class Admission:
         self.fetch_bytes = Bound("admission.fetch_bytes_max", limits.fetch_bytes_max)
         self.queries = Bound("admission.queries_max", limits.queries_max)
         self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
+        self.log_streams = Bound("admission.log_streams_max", limits.log_streams_max)
         self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
         self._draining = ""
 
@@ -181,6 +184,7 @@ class Admission:
             self.fetch_bytes,
             self.queries,
             self.admin_calls,
+            self.log_streams,
             self.route_watchers,
         )
         return {bound.name: (bound.used, bound.limit, bound.refused) for bound in bounds}

@@ -208,6 +208,8 @@ class AdmissionConfig(Section):
     """Of frames read and not yet taken by gRPC, over all fetch streams."""
     queries_max: Annotated[int, Field(ge=1, le=100_000)] = 1_024
     admin_calls_max: Annotated[int, Field(ge=1, le=10_000)] = 64
+    log_streams_max: Annotated[int, Field(ge=1, le=10_000)] = 16
+    """Of the log's entries, as `LogEntries` sends them for comparing members."""
     route_watchers_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
 
 

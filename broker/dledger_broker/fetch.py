@@ -5,8 +5,8 @@ CRC (I15), the wait for new data. Not owned: where batches lie (the state), thei
 
 New data is in the log's tail cache and is sent without leaving the loop's thread. Old data is read
 by the pool, which also checks and joins it, one frame ahead of what is being sent. A frame that
-the reader does not take in STALL_SECONDS ends the stream, so that what it holds is bounded in time
-as well as in size.
+the reader does not take in STREAM_STALL_MS ends the stream, so that what it holds is bounded in
+time as well as in size.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from dledger_proto.batch import BATCH_MAGIC
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, KIB, MIB
+from dledger_proto.stall import within_stall_limit
 
-STALL_SECONDS: Final = 60.0
 WAIT_DEFAULT_MS: Final = 15_000
 WAIT_MIN_MS: Final = 10
 WAIT_MAX_MS: Final = 60_000
@@ -192,12 +192,7 @@ class FetchSession:
         held = FRAME_COPIES * len(frame)
         self._admission.fetch_bytes.take_regardless(held)
         try:
-            async with asyncio.timeout(STALL_SECONDS):
-                await send(frame)
-        except TimeoutError:
-            raise DledgerError(
-                Code.BUSY, f"the reader took nothing for {STALL_SECONDS:.0f} s; fetch again"
-            ) from None
+            await within_stall_limit(send, "fetch again")(frame)
         finally:
             self._admission.fetch_bytes.give(held)
 

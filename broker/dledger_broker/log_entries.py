@@ -4,7 +4,7 @@ Reads headers only, in the pool; the header's CRC covers the CRCs of the payload
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from dledger.log.commit_log import CommitLog
@@ -58,7 +58,7 @@ def read_headers(
     return found, position
 
 
-async def log_entries(served: ServedGroup, from_index: int) -> AsyncIterator[pb.LogEntriesReply]:
+async def log_entries(served: ServedGroup, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
     """Yield the applied entries from `from_index` on; the last reply says index and digest.
 
     Digest and applied index belong together: both are those of the moment the last reply is made.
@@ -72,7 +72,7 @@ async def log_entries(served: ServedGroup, from_index: int) -> AsyncIterator[pb.
         raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 
-async def _replies(served: ServedGroup, from_index: int) -> AsyncIterator[pb.LogEntriesReply]:
+async def _replies(served: ServedGroup, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
     log, machine = served.log, served.machine
     index = max(from_index, log.first_index, 1)
     loop = asyncio.get_running_loop()

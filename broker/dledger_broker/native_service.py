@@ -26,6 +26,7 @@ from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queu
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
+from dledger_proto.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 
@@ -94,7 +95,8 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 # Tells the caller that the stream is taken: what it writes now has arrived.
                 await context.send_initial_metadata(())
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
-                await session.run(receive, context.write)
+                answer = within_stall_limit(context.write, "what is unanswered is unknown")
+                await session.run(receive, answer)
         except DledgerError as error:
             left_out = self._quiet.admit(error.code)
             if left_out is not None:

@@ -5,7 +5,8 @@ whole cluster's table (the name server's).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import grpc.aio
@@ -16,6 +17,7 @@ from dledger_broker.convert import topic_to_proto
 from dledger_broker.served import ServedGroup
 from dledger_proto import status
 from dledger_proto.errors import DledgerError
+from dledger_proto.stall import within_stall_limit
 from dledger_proto.v1 import routes_pb2 as pb
 from dledger_proto.v1 import routes_pb2_grpc
 
@@ -49,20 +51,24 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         except DledgerError as error:
             await status.abort(context, error)
 
-    async def Watch(  # noqa: N802
+    # A coroutine that writes: the time of each message is limited.
+    async def Watch(  # type: ignore[override] # noqa: N802 # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         request: pb.RoutesRequest,
         context: "grpc.aio.ServicerContext[pb.RoutesRequest, pb.RoutesReply]",
-    ) -> AsyncIterator[pb.RoutesReply]:
+    ) -> None:
         """See routes.proto."""
+        write = within_stall_limit(context.write, "watch again")
         try:
             with self._calls.admission.route_watchers.held():
-                async for reply in self._follow(frozenset(request.topics)):
-                    yield reply
+                replies = self._follow(frozenset(request.topics))
+                async with aclosing(replies):
+                    async for reply in replies:
+                        await write(reply)
         except DledgerError as error:
             await status.abort(context, error)
 
-    async def _follow(self, names: frozenset[str]) -> AsyncIterator[pb.RoutesReply]:
+    async def _follow(self, names: frozenset[str]) -> AsyncGenerator[pb.RoutesReply]:
         event = asyncio.Event()
         self._watchers.add(event)
         try:

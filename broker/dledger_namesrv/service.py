@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ from dledger_proto.raw import (
     UnaryMethod,
     raw_handlers,
 )
+from dledger_proto.stall import within_stall_limit
 from dledger_proto.status import abort
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesRequest
 
@@ -41,6 +42,8 @@ STANDSTILL_SECONDS: Final = 0.5
 """Waking so much later than planned, this process was paused, and leases are lengthened by it."""
 SNAPSHOT_AGE_KEYS_MAX: Final = 500
 """A shared snapshot is brought up to date by a delta until so many keys have changed since."""
+
+Send = Callable[[bytes], Awaitable[None]]
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("namesrv")
 
@@ -77,17 +80,21 @@ class NameServerService:
 
     async def register(self, stream: AsyncIterator[bytes], context: RawContext) -> None:
         """Serve /dledger.v1.Registry/Register until the stream ends."""
+        try:
+            await self._answer_all(stream, within_stall_limit(context.write, "register again"))
+        except DledgerError as error:
+            _log.warning("registration refused", reason=str(error), peer=context.peer())
+            await abort(context, error)  # may wait for who reads nothing: it holds no place now
+
+    async def _answer_all(self, stream: AsyncIterator[bytes], write: Send) -> None:
         if self._registrations >= REGISTRATIONS_MAX:
-            await abort(context, DledgerError(Code.BUSY, f"{REGISTRATIONS_MAX} registrations"))
+            raise DledgerError(Code.BUSY, f"{REGISTRATIONS_MAX} registrations")
         self._registrations += 1
         session = self._registry.open_session()
         try:
             async for data in stream:
                 answer = self._take(session, _registration(data))
-                await context.write(answer.SerializeToString())
-        except DledgerError as error:
-            _log.warning("registration refused", reason=str(error), peer=context.peer())
-            await abort(context, error)
+                await write(answer.SerializeToString())
         finally:
             self._registrations -= 1
             self._registry.close_session(session)
@@ -103,33 +110,40 @@ class NameServerService:
 
     async def get(self, data: bytes, context: RawContext) -> bytes:
         """Serve /dledger.v1.Routes/Get."""
-        names = await self._names(data, context)
+        try:
+            return self._all_at_once(_names(data))
+        except DledgerError as error:
+            await abort(context, error)
+
+    def _all_at_once(self, names: Names) -> bytes:
         reply = self._registry.all_at_once(names)
         if reply.ByteSize() > FRAME_SIZE_MAX:
-            await abort(
-                context,
-                DledgerError(
-                    Code.INVALID_ARGUMENT,
-                    f"{len(reply.topics)} topics exceed one answer of {FRAME_SIZE_MAX} bytes: "
-                    "name the topics, or use Watch",
-                ),
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"{len(reply.topics)} topics exceed one answer of {FRAME_SIZE_MAX} bytes: "
+                "name the topics, or use Watch",
             )
         return reply.SerializeToString()
 
-    async def watch(self, data: bytes, context: RawContext) -> AsyncIterator[bytes]:
+    async def watch(self, data: bytes, context: RawContext) -> None:
         """Serve /dledger.v1.Routes/Watch: a snapshot, then every change.
 
         A reader that is slow holds up only itself: it skips to the newest values of what changed.
         """
-        names = await self._names(data, context)
+        try:
+            await self._follow(_names(data), within_stall_limit(context.write, "watch again"))
+        except DledgerError as error:
+            await abort(context, error)
+
+    async def _follow(self, names: Names, write: Send) -> None:
         if self._watchers >= WATCHERS_MAX:
-            await abort(context, DledgerError(Code.BUSY, f"{WATCHERS_MAX} watchers, the limit"))
+            raise DledgerError(Code.BUSY, f"{WATCHERS_MAX} watchers, the limit")
         self._watchers += 1
         try:
             seen, replies = self._snapshot_for(names)
             while True:
                 for reply in replies:
-                    yield reply
+                    await write(reply)
                 while seen == self._registry.version:
                     await self._changed.wait()
                 before, seen = seen, self._registry.version
@@ -140,23 +154,6 @@ class NameServerService:
                     replies = [delta] if delta else []
         finally:
             self._watchers -= 1
-
-    async def _names(self, data: bytes, context: RawContext) -> Names:
-        try:
-            request = RoutesRequest.FromString(data)
-        except DecodeError as error:
-            await abort(
-                context, DledgerError(Code.INVALID_ARGUMENT, f"not a RoutesRequest: {error}")
-            )
-        if len(request.topics) > NAMES_PER_REQUEST_MAX:
-            await abort(
-                context,
-                DledgerError(
-                    Code.INVALID_ARGUMENT,
-                    f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}",
-                ),
-            )
-        return frozenset(request.topics)
 
     def _snapshot_for(self, names: Names) -> tuple[int, list[bytes]]:
         """Return a snapshot and its version; an unfiltered one is shared while it is young."""
@@ -229,6 +226,19 @@ class NameServerService:
                 {"Get": UnaryMethod(self.get), "Watch": ReadMethod(self.watch)},
             ),
         )
+
+
+def _names(data: bytes) -> Names:
+    try:
+        request = RoutesRequest.FromString(data)
+    except DecodeError as error:
+        raise DledgerError(Code.INVALID_ARGUMENT, f"not a RoutesRequest: {error}") from error
+    if len(request.topics) > NAMES_PER_REQUEST_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}",
+        )
+    return frozenset(request.topics)
 
 
 def _registration(data: bytes) -> Registration:

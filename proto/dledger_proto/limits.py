@@ -50,6 +50,8 @@ QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
 LOOKS_PER_CALL_MAX: Final = 2_048
 """Rows that a member looks at for one plan, for samples and times of all its queues together: some
 ten milliseconds of its loop's time."""
+STREAM_STALL_MS: Final = 60_000
+"""How long a message of a stream waits for its reader, before the stream ends as BUSY."""
 DETAIL_SIZE_MAX: Final = 1_024
 """Sentence or hint of an answer; a longer one is cut."""
 

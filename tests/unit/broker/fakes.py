@@ -143,6 +143,7 @@ def admission(**changes: int) -> Admission:
         "fetch_bytes_max": 64 * MIB,
         "queries_max": 100,
         "admin_calls_max": 10,
+        "log_streams_max": 10,
         "route_watchers_max": 10,
     }
     return Admission(AdmissionLimits(**{**values, **changes}))
