@@ -259,11 +259,11 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
         assert (code, "holds 0 to 0; say --queue" in error) == (2, True), error
         code, (rows,), _ = run(name_server, *offsets, "-q", queue)
         assert (code, [(row["committed"], row["lag"]) for row in rows]) == (0, [(7, 1995)])
-        code, (rows,), _ = run(name_server, "trim", "t", "-q", queue, "--offset", "1000")
+        code, (rows,), _ = run(name_server, "trim", "t", "-q", queue, "--offset", "1000", "-y")
         assert (code, rows[0]["minimum"]) == (0, 1000)
         _, rows, _ = run(name_server, "tail", "t", "-q", queue, "--limit", "1")
         assert rows[0]["offset"] == 1000
-        code, _, error = run(name_server, "trim", "t", "-q", queue, "--offset", "5000")
+        code, _, error = run(name_server, "trim", "t", "-q", queue, "--offset", "5000", "-y")
         assert (code, error) == (
             1,
             "error: OFFSET_OUT_OF_RANGE: offset 5000, the queue ends at 2002\n",

@@ -135,7 +135,7 @@ class Load:
                     await self._lone(producer, started, advance)
                 else:
                     await self._batched(producer, started, advance)
-        return self._row(mode, time.perf_counter() - started)
+        return self.summary(mode, time.perf_counter() - started)
 
     async def _lone(self, producer: AsyncProducer, started: float, advance: Advance) -> None:
         while time.perf_counter() - started < self._seconds:
@@ -206,7 +206,8 @@ class Load:
             failure = failure_of(error)
             print_error(failure.what, failure.remedy)
 
-    def _row(self, mode: str, seconds: float) -> dict[str, object]:
+    def summary(self, mode: str, seconds: float) -> dict[str, object]:
+        """Return a mode's row; latencies in milliseconds, None where none was measured."""
         row: dict[str, object] = {
             "mode": mode,
             "messages": self._done,
@@ -218,5 +219,5 @@ class Load:
         ordered = sorted(self._latencies)
         for name, share in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0)):
             place = min(int(share * len(ordered)), len(ordered) - 1)
-            row[name] = round(ordered[place] * 1000, 3) if ordered else "-"
+            row[name] = round(ordered[place] * 1000, 3) if ordered else None
         return row

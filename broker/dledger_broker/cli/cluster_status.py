@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
 from dledger_broker.cli.output import (
@@ -17,9 +16,9 @@ from dledger_broker.cli.output import (
     Exit,
     JsonFlag,
     console,
-    make_table,
     print_json,
 )
+from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1.broker_pb2 import StatusReply
 from dledger_proto.v1.routes_pb2 import GroupRoute, MemberRoute
@@ -79,7 +78,8 @@ def _watch(cluster: Cluster, group: str, every: float, as_json: bool) -> None:
             while True:
                 print_json(_look_again(cluster, group))
                 time.sleep(every)
-        with Live(console=console(), screen=False, auto_refresh=False) as live:
+        # Visible: rows below the end of the screen are not left out.
+        with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
             while True:
                 live.update(Group(*_tables(_look_again(cluster, group))), refresh=True)
                 time.sleep(every)
@@ -239,10 +239,10 @@ def _all_led(rows: Sequence[dict[str, object]]) -> bool:
     return groups == {row["group"] for row in rows if row["role"] == "leader"}
 
 
-def _tables(rows: Sequence[dict[str, object]]) -> list[Table]:
-    tables: list[Table] = []
+def _tables(rows: Sequence[dict[str, object]]) -> list[Rows]:
+    tables: list[Rows] = []
     for group in sorted({str(row["group"]) for row in rows}):
         mine = [row for row in rows if row["group"] == group]
         title = f"{group} (control group)" if mine[0]["control_group"] else group
-        tables.append(make_table(mine, COLUMNS, title=title))
+        tables.append(Rows(mine, COLUMNS, title))
     return tables

@@ -57,7 +57,7 @@ class Reporter:
         self._began = self._said = time.monotonic()
         console = Console(file=sys.stderr)
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeRemainingColumn(),

@@ -149,24 +149,27 @@ def segments(
     tail: a member that was killed leaves one, and cuts it at its next start.
     """
     shown = 0
-    entries = 0
+    skipped = 0
+    more = ""
     damaged = False
     for piece in walk_segments(_open(folder)):
-        damaged |= isinstance(piece, Damage) or bool(piece.problem)
         if isinstance(piece, EntryFound):
-            entries += 1
             if piece.entry.header.index < first and not piece.problem:
+                skipped += 1
                 continue
-            shown += 1
-            if shown > limit:
+            if shown == limit:
+                more = ", more follow"
                 break
+            shown += 1
+        damaged |= isinstance(piece, Damage) or bool(piece.problem)
         if as_json:
             print_json(_piece_fields(piece, payloads=payloads))
         else:
             for line in _piece_lines(piece, payloads=payloads):
                 print_line(line)
     if not as_json:
-        print_line(f"{entries} entries, {'with damage' if damaged else 'all sound'}")
+        below = f" and {skipped} below {first}" if skipped else ""
+        print_line(f"{shown} entries{below}, {'with damage' if damaged else 'all sound'}{more}")
     if damaged:
         raise typer.Exit(Exit.FAILED)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dledger_broker.cli.asking import Yes, ask
 from dledger_broker.cli.connect import (
     AGAIN_SECONDS,
     DEFAULT_NAME_SERVERS,
@@ -90,6 +91,7 @@ def trim(
     offset: Annotated[
         int, typer.Option(min=0, max=OFFSET_MAX, help="The new minimum: what is below goes.")
     ],
+    yes: Yes = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
@@ -98,6 +100,11 @@ def trim(
 
     Disk space follows when nothing needs it.
     """
+    ask(
+        f"queue {queue} of topic {topic} is not trimmed",
+        f"Delete all messages of topic {topic}, queue {queue}, below offset {offset}?",
+        yes=yes,
+    )
     request = TrimRequest(queue=QueueRef(topic=topic, queue=queue), offset=offset)
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(

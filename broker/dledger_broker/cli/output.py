@@ -8,21 +8,21 @@ import enum
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final, NoReturn, cast
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
+from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.names import printable
 from dledger_proto.remedies import remedy_of
 
-PIPE_WIDTH: Final = 1_000
+PIPE_WIDTH: Final = 1_000_000
+"""Columns of what is no terminal: no line is folded there."""
 _OBEYED: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -127,9 +127,14 @@ def print_json(value: JsonValue) -> None:
     print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)  # noqa: T201
 
 
-def print_line(text: str) -> None:
-    """Print one line of the answer as it is."""
-    print(text, flush=True)  # noqa: T201
+def print_line(*fields: str) -> None:
+    """Print one line of the answer: fields with tabs between them, each in printable characters."""
+    print("\t".join(map(printable, fields)), flush=True)  # noqa: T201
+
+
+def say(text: str) -> None:
+    """Print a sentence of the answer."""
+    console().print(printable(text), markup=False)
 
 
 def print_rows(
@@ -144,34 +149,9 @@ def print_rows(
     if as_json:
         print_json(list(rows))
     elif not rows:
-        console().print(empty, markup=False)
+        say(empty)
     else:
-        console().print(make_table(rows, columns, title=title))
-
-
-def make_table(
-    rows: Iterable[Mapping[str, JsonValue]], columns: Sequence[str], *, title: str = ""
-) -> Table:
-    """Return a table: numbers right-aligned, headings from the column names."""
-    table = Table(
-        title=Text(printable(title), "table.title") if title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    kept = list(rows)
-    for column in columns:
-        numeric = any(isinstance(row.get(column), (int, float)) for row in kept)
-        table.add_column(
-            column.replace("_", " "),
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=numeric,
-        )
-    for row in kept:
-        # As Text: in a str rich reads "[fd00::1]:1" as markup.
-        table.add_row(*(Text(printable(_cell(row.get(column, "")))) for column in columns))
-    return table
+        console().print(Rows(rows, columns, title))
 
 
 @contextmanager
@@ -182,7 +162,7 @@ def progress_bar(what: str, total: int | None, *, show: bool) -> Generator[Advan
     """
     visible = Console(file=sys.stderr)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -191,26 +171,12 @@ def progress_bar(what: str, total: int | None, *, show: bool) -> Generator[Advan
         disable=not show or not visible.is_terminal,
     )
     with bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable(what), total=total)
 
         def advance(count: int) -> None:
             bar.advance(task, count)
 
         yield advance
-
-
-def _cell(value: JsonValue) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in cast("list[object]", value))
-    return str(value)
 
 
 def _plain(value: object) -> object:

@@ -23,14 +23,15 @@ from dledger.state.lmdb_check import check_store
 from dledger.state.sealed import reason_of
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import MemberId
+from dledger_broker.cli.asking import Yes, ask
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
     CommandFailed,
     Exit,
     JsonFlag,
-    console,
     print_json,
     progress_bar,
+    say,
 )
 from dledger_broker.offline import (
     DAMAGED_MARK,
@@ -71,7 +72,7 @@ def add_to(app: typer.Typer) -> None:
 
 def repair(
     folder: FolderArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     check: Annotated[bool, typer.Option("--check", help="Only say what is damaged.")] = False,
     force: Annotated[
         bool, typer.Option("--even-if-healthy", help="Set aside a folder without damage.")
@@ -99,18 +100,21 @@ def repair(
         )
     if not as_json:
         _tell(found, problems, None, as_json=False)
-    if not yes:
-        _ask(found)
+    ask(
+        f"{found} is not renamed",
+        "Set it aside?",
+        yes=yes,
+        warning=f"{found} is renamed, and the member starts empty. It counts for no majority until "
+        "the others have filled it: while it is away, losing one more member may stop the group.",
+    )
     aside = set_aside(found)
     if as_json:
         _tell(found, problems, aside, as_json)
     else:
-        screen = console()
-        screen.print(f"renamed to {aside}", markup=False)
-        screen.print(
+        say(f"renamed to {aside}")
+        say(
             f"{_how_to_start(found)}: it returns empty, in quarantine, and is filled by the "
-            "others (dledger status shows it). Keep the renamed folder until it serves.",
-            markup=False,
+            "others (dledger status shows it). Keep the renamed folder until it serves."
         )
 
 
@@ -246,22 +250,7 @@ def _tell(folder: Path, problems: list[str], aside: Path | None, as_json: bool) 
             }
         )
         return
-    screen = console()
     if not problems:
-        screen.print(f"{folder}: no damage found", markup=False)
+        say(f"{folder}: no damage found")
     for problem in problems:
-        screen.print(problem, markup=False)
-
-
-def _ask(folder: Path) -> None:
-    if not sys.stdin.isatty():
-        raise CommandFailed(
-            f"{folder} is not renamed without being asked for", "say --yes", code=Exit.BAD_INPUT
-        )
-    console().print(
-        f"{folder} is renamed, and the member starts empty. It counts for no majority until the "
-        "others have filled it: while it is away, losing one more member may stop the group.",
-        markup=False,
-    )
-    if not typer.confirm("Set it aside?"):
-        raise CommandFailed("nothing was changed")
+        say(problem)

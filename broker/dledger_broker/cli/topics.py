@@ -1,6 +1,5 @@
 """`dledger topic`: create, list, describe, update, delete."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -8,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.asking import Yes, ask
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     Cluster,
@@ -17,12 +17,11 @@ from dledger_broker.cli.connect import (
 )
 from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
-    CommandFailed,
     JsonFlag,
     bad_input,
-    console,
     print_json,
     print_rows,
+    say,
 )
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.v1.broker_pb2 import (
@@ -208,16 +207,13 @@ def _parts(owners: Iterable[str]) -> list[LayoutPart]:
 
 def delete(
     name: TopicName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Delete a topic and its messages. A new one of this name is another topic."""
-    if not yes and not sys.stdin.isatty():
-        bad_input(f"topic {name} is not deleted without being asked for", "say --yes")
-    if not yes and not typer.confirm(f"Delete topic {name} and all its messages?", err=True):
-        raise CommandFailed("nothing was changed")
+    ask(f"topic {name} is not deleted", f"Delete topic {name} and all its messages?", yes=yes)
     request = DeleteTopicRequest(name=name)
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(
@@ -240,7 +236,7 @@ def _print_changed(
     print_rows([row], columns, as_json=False)
     if reply.missing_groups:
         missing = ", ".join(reply.missing_groups)
-        console().print(f"not yet taken by: {missing}; they will", markup=False)
+        say(f"not yet taken by: {missing}; they will")
 
 
 def topic_row(topic: Topic) -> dict[str, object]:

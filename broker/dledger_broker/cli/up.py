@@ -23,11 +23,11 @@ from dledger_broker.cli.output import (
     Exit,
     JsonFlag,
     bad_input,
-    console,
-    make_table,
     note,
     print_error,
     print_json,
+    print_rows,
+    say,
 )
 from dledger_broker.local_cluster import (
     NAME_SERVER,
@@ -310,14 +310,13 @@ class Supervisor:
         for name, address in addresses.items():
             role = "leader" if name == leader else "member"
             rows.append({"process": name, "address": address, "role": role})
-        screen = console()
-        screen.print(f"dledger is up; data and logs in {cluster.folder.absolute()}", markup=False)
-        screen.print(make_table(rows, ("process", "address", "role")))
+        say(f"dledger is up; data and logs in {cluster.folder.absolute()}")
+        print_rows(rows, ("process", "address", "role"), as_json=False)
         at = "" if cluster.ports[NAME_SERVER] == DEFAULT_PORT else f" -n {cluster.name_server}"
-        screen.print(f'try: dledger send{at} greetings "hello"', markup=False)
-        screen.print(f"     dledger tail{at} greetings --from beginning", markup=False)
-        screen.print(f"     dledger status{at}", markup=False)
-        screen.print("Ctrl-C stops it; the data stays.", markup=False)
+        say(f'try: dledger send{at} greetings "hello"')
+        say(f"     dledger tail{at} greetings --from beginning")
+        say(f"     dledger status{at}")
+        say("Ctrl-C stops it; the data stays.")
 
     def _stop(self) -> None:
         """Members first, so that they say good-bye to the name server; each within a bound."""

@@ -426,7 +426,7 @@ def test_offsets_of_a_queue_that_does_not_exist(
 def test_trim(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
     leader = cluster.members["a"]
     leader.answers["Trim"] = lambda _: pb.TrimReply(minimum=40)
-    assert cluster.run("trim", "t", "--queue", "1", "--offset", "50", "--json") == 0
+    assert cluster.run("trim", "t", "--queue", "1", "--offset", "50", "--yes", "--json") == 0
     request = pb.TrimRequest.FromString(leader.calls[-1][1])
     assert (request.queue.topic, request.queue.queue, request.offset) == ("t", 1, 50)
     assert printed(capsys) == [{"topic": "t", "queue": 1, "minimum": 40}]

@@ -142,7 +142,7 @@ def test_a_damaged_record_of_a_cluster_is_one_clear_error(
     assert (tmp_path / "cluster.json").read_text() == text
 
 
-def test_arguments_that_are_no_utf8_and_deletes_nobody_confirms() -> None:
+def test_arguments_that_are_no_utf8() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "dledger_broker.cli", "send", "t", "x", "--key", b"\xff",
          "-n", "127.0.0.1:1", "--timeout", "0.2"],
@@ -150,9 +150,6 @@ def test_arguments_that_are_no_utf8_and_deletes_nobody_confirms() -> None:
     )  # fmt: skip
     assert ended.returncode in {2, 3}
     assert len(ended.stderr.splitlines()) == 1
-    ended = dledger("topic", "delete", "t")
-    assert ended.returncode == 2
-    assert ended.stderr == ("error: topic t is not deleted without being asked for; say --yes\n")
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:

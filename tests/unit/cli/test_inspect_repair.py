@@ -194,6 +194,15 @@ def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0].startswith("00000000000000000000.log: position 0 index 1, ")
     assert lines[1].startswith("  entry 1 term=0 genesis=1 position=0 ")
     assert lines[-1] == f"{BATCHES + 7} entries, all sound"
+    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 7, lines[-1])):
+        assert main(["inspect", "segments", str(folder), "--limit", str(limit)]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert len([line for line in shown if line.startswith("  entry ")]) == limit
+        assert shown[-1] == end
+    assert main(["inspect", "segments", str(folder), "--from", "10", "--limit", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "2 entries and 9 below 10, all sound, more follow"
+    )
     assert main(["inspect", "hard-state", str(folder)]) == 0
     assert "term          2" in capsys.readouterr().out
 
