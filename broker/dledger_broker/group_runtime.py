@@ -29,7 +29,7 @@ from dledger.raft.transport import (
     PeerLink,
     PeerListener,
 )
-from dledger.state import command as commands
+from dledger.state.command import ExpireProducers
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import ProducersExpired
@@ -37,6 +37,7 @@ from dledger.state.store import StoreFull
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.config import GroupConfig, MemberConfig
+from dledger_broker.expiry import ProducerExpiry
 from dledger_broker.forward import AppendForwarder, Channels
 from dledger_broker.log_trace import LogTrace
 from dledger_broker.long_poll import LongPoll
@@ -50,9 +51,6 @@ UPKEEP_SECONDS: Final = 5.0
 UPKEEP_SECONDS_LOW: Final = 1.0
 """While the disk is low: how soon it is seen that others made room. What is left when the log has
 allocated more for itself, it measures at once."""
-EXPIRY_SECONDS_MAX: Final = 3_600.0
-EXPIRY_CHECKS: Final = 8
-"""A leader proposes to forget producers this often within the time after which they expire."""
 _DISK_LINES: Final = {
     DiskRoom.ENOUGH: "disk has room again",
     DiskRoom.LOW: "disk is low: writes are refused but those that free space",
@@ -242,18 +240,16 @@ class GroupRuntime:
         self._folder.close()
 
     async def _upkeep(self) -> None:
-        expiry = self._config.topics.producer_expiry_ms / 1000 / EXPIRY_CHECKS
-        period = min(expiry, EXPIRY_SECONDS_MAX)
-        expire_at = self._clock.monotonic() + period
+        expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
         room = DiskRoom.ENOUGH
         while True:
             look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
-            await asyncio.sleep(min(look, period))
+            await asyncio.sleep(min(look, expiry.period))
             room = await self._look_at_disk(room)
-            now = self._clock.monotonic()
-            if self.served.host.leadership.role is Role.LEADER and now >= expire_at:
-                expire_at = now + period
-                await self._expire_producers()
+            raft = self.served.host.group
+            leads_term = raft.term if raft.role is Role.LEADER else None
+            if (due := expiry.due(leads_term, self._clock.monotonic())) is not None:
+                await self._expire_producers(due, expiry.rest())
 
     async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
         """Measure free space; say so when it is another than before."""
@@ -267,16 +263,16 @@ class GroupRuntime:
             self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
         return room
 
-    async def _expire_producers(self) -> None:
+    async def _expire_producers(self, due: ExpireProducers, rest: ExpireProducers) -> None:
         """Forget producers that wrote nothing for so long (D11)."""
-        before = self._clock.wall_ms() - self._config.topics.producer_expiry_ms
         try:
             while True:
-                result = await self.served.commands.propose(commands.ExpireProducers(before))
+                result = await self.served.commands.propose(due)
                 assert isinstance(result, ProducersExpired), result
                 self._log_lines.info("producers expired", count=result.count)
                 if not result.more:
                     return
+                due = rest
         except DledgerError as error:
             self._log_lines.info("producers not expired", reason=str(error))
 

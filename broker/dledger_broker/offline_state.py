@@ -17,7 +17,12 @@ from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFil
 from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
 from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.offsets import OFFSET_VALUE
-from dledger.state.producers import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.producers import (
+    COUNTED_KEY,
+    PRODUCER_QUEUE_VALUE,
+    PRODUCER_VALUE,
+    WINDOW_ROW,
+)
 from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
 from dledger.state.store import NewerStore
@@ -205,6 +210,8 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
     if name == "level":
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
+    if key == COUNTED_KEY[1:]:
+        return name, {"counted_ms": U64.unpack(value)[0]}
     return name, {"bytes": value.hex()}
 
 

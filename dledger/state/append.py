@@ -79,7 +79,7 @@ class Appender:
         count = header.record_count
         base_offset = self._queues.append(queue, position, count, header.size, time_ms)
         if progress is not None:
-            self._producers.record(progress, header, base_offset, time_ms)
+            self._producers.record(progress, header, base_offset)
             self._message_ids.record(header, base_offset)
         if header.key_count:
             self._keys.record(header, payload, base_offset, position, time_ms)

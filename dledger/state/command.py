@@ -43,9 +43,11 @@ class RegisterProducer:
 
 @dataclass(frozen=True, slots=True)
 class ExpireProducers:
-    """Forget producers that wrote nothing since a leader time."""
+    """Count time in which a leader led, and forget producers that wrote nothing for so long."""
 
-    before_time_ms: int
+    elapsed_ms: int
+    """By the leader's monotonic clock, since it last counted or began to lead."""
+    expiry_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,8 @@ def encode(command: Command) -> bytes:
             out.identity("life_id", command.life_id)
             out.number(_U32, "epoch", command.epoch)
         case ExpireProducers():
-            out.number(_I64, "before_time_ms", command.before_time_ms)
+            out.number(_I64, "elapsed_ms", command.elapsed_ms)
+            out.number(_I64, "expiry_ms", command.expiry_ms)
         case CreateTopic():
             out.identity("topic_id", command.topic_id)
             out.text("name", command.name)
@@ -370,7 +373,7 @@ def _decode_level(body: _Decoder) -> SetFormatLevel:
 
 
 _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
-    2: lambda body: ExpireProducers(body.number(_I64)),
+    2: lambda body: ExpireProducers(body.number(_I64), body.number(_I64)),
     6: lambda body: DeleteTopic(body.take(ID_SIZE)),
     7: _decode_offsets,
     8: lambda body: Trim(body.take(ID_SIZE), body.number(_U32), body.number(_I64)),

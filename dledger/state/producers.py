@@ -10,7 +10,11 @@ Not: topics and queues of the batch (`append.py`), message ids (`message_ids.py`
     53 producer_id, topic_id, queue, block u64 -> up to WINDOW_ROWS_PER_BLOCK rows:
                                                base_sequence i64, base_offset i64, count u32
 
-A step is ACTIVITY_STEP_MS of leader time; rows 50 and 51 change at most once a step.
+A step is ACTIVITY_STEP_MS of counted time; rows 50 and 51 change at most once a step. Counted time
+is the sum of what leaders have told in ExpireProducers that they led, by their monotonic clocks: it
+never runs ahead of true time, whatever the wall clocks say, so nobody is forgotten early.
+
+    META "producers' time"                    -> counted_ms u64
 
     epoch of the batch       sequence of its first record          verdict
     -----------------------  ------------------------------------  ------------------------------
@@ -28,12 +32,12 @@ A life is one run of a producer; it draws `life_id` when it starts. Who register
 
     who asks                 the epoch it asks for                 answer
     -----------------------  ------------------------------------  ------------------------------
-    of an unknown id: any    any                                   leader time in seconds: the id
+    of an unknown id: any    any                                   its seconds (see below): the id
                                                                may have been forgotten, and what
                                                                it held is far below (see below)
     the life that holds it   0, up to what it holds                what it holds: a repeat
                              the next, or one above that and up    that one: it fences its past
-                             to leader time in seconds
+                             to its seconds (see below)
                              above these                           INVALID_ARGUMENT
     the life before it       any                                   STALE_EPOCH
     another life             0                                     Taken: what is held; no change
@@ -46,8 +50,10 @@ that has ended takes the name only from those who held it when it asked, never f
 later, and repeats of its own registrations find what they gave. A forgotten id knows nobody: all
 this holds for copies and pauses that are shorter than the expiry.
 
-An id is forgotten after an expiry of at least a step without a write. It begins again above its old
-epochs as long as it was registered less than once a second on average since it was first known.
+An id is forgotten after its expiry, and at most two steps more, without a write. It begins again at
+the seconds of leader and counted time together: one of the two may stand still while an id is
+forgotten, not both. That is above its old epochs as long as it was registered less than once a
+second on average since it was first known.
 """
 
 import struct
@@ -73,11 +79,13 @@ ACTIVITY_STEP_MS: Final = 600_000
 EPOCH_MAX: Final = (1 << 32) - 2
 """The one above can be asked for, and is refused."""
 FIRST_EPOCH_MAX: Final = 3 << 30
-"""Seconds of leader time, of the year 2072; the rest up to EPOCH_MAX is for later epochs."""
+"""Seconds of leader and counted time, not before 2048. Up to EPOCH_MAX come later epochs."""
 WINDOW_BATCHES: Final = PRODUCER_BATCHES_IN_FLIGHT_MAX
 WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
 """The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
+COUNTED_AT_ONCE_MAX_MS: Final = ACTIVITY_STEP_MS
+"""One ExpireProducers counts so much; what a leader did not tell in time is lost."""
 EXPIRED_AT_ONCE_MAX: Final = 64
 """Producers that one ExpireProducers forgets."""
 EXPIRED_ROWS_MAX: Final = 2_048
@@ -87,6 +95,7 @@ LAST_SEQUENCES_MAX: Final = 4_096
 CACHED_PRODUCERS_MAX: Final = 16_384
 CACHED_QUEUES_MAX: Final = 32_768
 
+COUNTED_KEY: Final = PREFIX[Table.META] + b"producers' time"
 PRODUCER_VALUE: Final = struct.Struct("<IQ16s16s")
 PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
 WINDOW_ROW: Final = struct.Struct("<qqI")
@@ -145,6 +154,8 @@ class ProducerTable:
         self._producers: dict[bytes, Producer] = {}
         self._queues: dict[ProducerQueueId, ProducerQueue] = {}
         self._changed: dict[ProducerQueueId, ProducerQueue] = {}
+        counted = self._store.get(COUNTED_KEY)
+        self._counted_ms: int = 0 if counted is None else U64.unpack(counted)[0]
 
     def find(self, producer_id: bytes) -> Producer | None:
         """Return the producer, or None when it is not registered."""
@@ -228,9 +239,7 @@ class ProducerTable:
                 if left == 0:
                     return
 
-    def record(
-        self, queue: ProducerQueue, header: BatchHeader, base_offset: int, time_ms: int
-    ) -> None:
+    def record(self, queue: ProducerQueue, header: BatchHeader, base_offset: int) -> None:
         """Remember an appended batch that `check` let pass."""
         producer = self._producers[header.producer_id]
         if queue.epoch != header.producer_epoch:
@@ -247,7 +256,7 @@ class ProducerTable:
         queue.rows += 1
         queue.next_sequence = header.base_sequence + header.record_count
         self._changed[queue.id] = queue
-        step = time_ms // ACTIVITY_STEP_MS
+        step = self._counted_ms // ACTIVITY_STEP_MS
         if step != producer.active_step:
             self._store_producer(header.producer_id, producer, step)
 
@@ -279,10 +288,12 @@ class ProducerTable:
             if value == NO_ID:
                 raise DledgerError(Code.INVALID_ARGUMENT, f"{name} is all zero")
         producer = self.find(producer_id)
+        first_epoch = _first_epoch(time_ms + self._counted_ms)
+        step = self._counted_ms // ACTIVITY_STEP_MS
         if producer is None:
-            producer = Producer(_first_epoch(time_ms), -1, life_id, NO_ID)
+            producer = Producer(first_epoch, -1, life_id, NO_ID)
         else:
-            verdict = self._verdict(producer, life_id, wanted, _first_epoch(time_ms))
+            verdict = self._verdict(producer, life_id, wanted, first_epoch)
             if verdict is not None:
                 return verdict
             if producer.life_id != life_id:
@@ -290,9 +301,9 @@ class ProducerTable:
                 producer.epoch = wanted
             elif wanted > producer.epoch:
                 producer.epoch = wanted
-            elif producer.active_step == time_ms // ACTIVITY_STEP_MS:
+            elif producer.active_step == step:
                 return self._registered(producer_id, producer.epoch)
-        self._store_producer(producer_id, producer, time_ms // ACTIVITY_STEP_MS)
+        self._store_producer(producer_id, producer, step)
         return self._registered(producer_id, producer.epoch)
 
     @staticmethod
@@ -301,7 +312,7 @@ class ProducerTable:
     ) -> Taken | Refused | None:
         """Return why a registration changes nothing; None: it may have what it asks for.
 
-        `now` is leader time in seconds, above all epochs that were ever held (see above).
+        `now` is the id's first epoch were it new, above all epochs ever held (see above).
         """
         held = producer.epoch
         if life_id == producer.life_id:
@@ -342,9 +353,15 @@ class ProducerTable:
                 yield LastSequence(key[17:33], U32.unpack(key[33:])[0], next_sequence - 1)
 
     def expire(self, command: ExpireProducers) -> ProducersExpired:
-        """Forget producers whose last write is certainly before the time, oldest first."""
+        """Count the time told, and forget who certainly wrote nothing for so long, oldest first."""
         assert not self._changed, "commands and batches share no entry"
-        stop_step = max(command.before_time_ms // ACTIVITY_STEP_MS, 0)
+        elapsed_ms = min(max(command.elapsed_ms, 0), COUNTED_AT_ONCE_MAX_MS)
+        if elapsed_ms:
+            self._counted_ms += elapsed_ms
+            self._writer.put(COUNTED_KEY, U64.pack(self._counted_ms))
+        # A write notes what was counted before it, and came up to one command's time later.
+        before_ms = self._counted_ms - max(command.expiry_ms, 0) - COUNTED_AT_ONCE_MAX_MS
+        stop_step = max(before_ms // ACTIVITY_STEP_MS, 0)
         prefix = PREFIX[Table.PRODUCER_ACTIVITY]
         rows = self._store.scan(prefix, prefix + U64.pack(stop_step), EXPIRED_AT_ONCE_MAX + 1)
         expired: set[bytes] = set()

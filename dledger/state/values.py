@@ -110,4 +110,4 @@ class ProducerInfo(NamedTuple):
 
     epoch: int
     active_ms: int
-    """Leader time of its last write, rounded down to ACTIVITY_STEP_MS."""
+    """Counted time at its last write (`producers.py`), rounded down to ACTIVITY_STEP_MS."""

@@ -3,9 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dledger.state.command import Command, CreateTopic, RegisterProducer, encode
+from dledger.state.command import (
+    Command,
+    CreateTopic,
+    ExpireProducers,
+    RegisterProducer,
+    encode,
+)
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.results import Appended, Refused, Registered, Result, Taken
+from dledger.state.producers import ACTIVITY_STEP_MS
+from dledger.state.results import (
+    Appended,
+    ProducersExpired,
+    Refused,
+    Registered,
+    Result,
+    Taken,
+)
 from dledger.state.store import StateStore
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
@@ -106,6 +120,17 @@ class Driven:
 
     def one(self, command: Command, time_ms: int | None = None) -> Result:
         return self.run(command, time_ms=time_ms)[0]
+
+    def count_time(self, ms: int, expiry_ms: int = 1 << 60) -> ProducersExpired:
+        """Count so much time in which a leader led, then forget who wrote nothing for `expiry_ms`.
+
+        Of that, a step is what a write may have come later than it is noted.
+        """
+        for _ in range(ms // ACTIVITY_STEP_MS):
+            self.one(ExpireProducers(ACTIVITY_STEP_MS, 1 << 60))
+        result = self.one(ExpireProducers(ms % ACTIVITY_STEP_MS, expiry_ms))
+        assert isinstance(result, ProducersExpired), result
+        return result
 
     def idle(self, count: int = 1) -> None:
         """Apply entries that change nothing by themselves."""

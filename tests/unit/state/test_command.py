@@ -41,7 +41,11 @@ GOLDEN: list[tuple[Command, str, str]] = [
         "0c01" + HEX_A + HEX_B + "07000000",
         f"RegisterProducer producer_id={HEX_A} life_id={HEX_B} epoch=7",
     ),
-    (ExpireProducers(-2), "0201" + "feffffffffffffff", "ExpireProducers before_time_ms=-2"),
+    (
+        ExpireProducers(-2, 7),
+        "0201" + "feffffffffffffff" + "0700000000000000",
+        "ExpireProducers elapsed_ms=-2 expiry_ms=7",
+    ),
     (
         CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6),
         "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06",

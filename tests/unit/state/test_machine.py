@@ -70,7 +70,7 @@ def random_command(random: Random, time_ms: int) -> Command:
     choices: list[Callable[[], Command]] = [
         lambda: RegisterProducer(random.choice(PRODUCERS), random.choice(LIVES), 2),
         lambda: RegisterProducer(random.choice(PRODUCERS), random.choice(LIVES)),
-        lambda: ExpireProducers(time_ms - random.randrange(3_000_000)),
+        lambda: ExpireProducers(random.randrange(700_000), random.randrange(3_000_000)),
         lambda: create(TOPIC, "a"),
         lambda: create(OTHER_TOPIC, "b"),
         lambda: UpdateTopic(topic, permission=random.choice([6, 6, 6, 4])),

@@ -177,8 +177,7 @@ def test_a_forgotten_id_shares_no_epoch_with_its_past() -> None:
     old = driven.register().epoch
     assert offset_of(driven.append(batch(sequence=0, epoch=old))[0]) == 0
     driven.idle()
-    driven.log.time_ms = 2 * ACTIVITY_STEP_MS
-    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS)) == ProducersExpired(1, False)
+    assert driven.count_time(3 * ACTIVITY_STEP_MS, ACTIVITY_STEP_MS) == ProducersExpired(1, False)
     new = driven.register(life=NEXT_LIFE).epoch
     assert offset_of(driven.append(batch(sequence=0, epoch=new))[0]) == 1
     late = driven.append(batch(sequence=0, epoch=old, body=b"another"))[0]
@@ -262,18 +261,18 @@ def test_a_repeat_is_found_before_the_topic_is_asked() -> None:
 
 
 def test_expiry() -> None:
-    """By the leader's stamps, oldest first; a write keeps a producer."""
+    """By counted time, oldest first; a write keeps a producer."""
     driven = started()
     old, young = b"O" * 16, b"Y" * 16
     driven.run(RegisterProducer(old, LIFE), RegisterProducer(young, LIFE))
-    driven.append(
-        batch(producer=old, sequence=0), batch(producer=young, sequence=0),
-        time_ms=ACTIVITY_STEP_MS + 1,
-    )  # fmt: skip
-    driven.append(batch(producer=young, sequence=1), time_ms=5 * ACTIVITY_STEP_MS + 7)
+    driven.count_time(ACTIVITY_STEP_MS + 1)
+    driven.append(batch(producer=old, sequence=0), batch(producer=young, sequence=0))
+    driven.count_time(4 * ACTIVITY_STEP_MS + 6)
+    driven.append(batch(producer=young, sequence=1))
     assert driven.machine.producer(young) == ProducerInfo(1, 5 * ACTIVITY_STEP_MS)
-    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS - 1)) == ProducersExpired(0, False)
-    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS)) == ProducersExpired(1, False)
+    # The last write of `old` came when one to two steps were counted, or during the next command.
+    assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 8) == ProducersExpired(0, False)
+    assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 7) == ProducersExpired(1, False)
     assert driven.machine.producer(old) is None
     result = driven.append(batch(producer=old, sequence=0))[0]
     assert code_of(result) is Code.UNKNOWN_PRODUCER
@@ -283,16 +282,59 @@ def test_expiry() -> None:
     )
     again = driven.register(old).epoch
     assert offset_of(driven.append(batch(producer=old, sequence=0, epoch=again))[0]) == 4
-    assert driven.one(ExpireProducers(-5)) == ProducersExpired(0, False)
+    assert driven.one(ExpireProducers(-5, -5)) == ProducersExpired(0, False)
+
+
+def test_no_clock_of_a_wall_lets_a_producer_expire() -> None:
+    """Else all would when clocks jump by a month, and their repeats be stored twice."""
+    driven = started()
+    week = 7 * 24 * 3_600_000
+    driven.register()
+    driven.append(batch(sequence=0))
+    driven.log.time_ms += 30 * 24 * 3_600_000
+    assert driven.count_time(ACTIVITY_STEP_MS, week) == ProducersExpired(0, False)
+    assert driven.append(batch(sequence=0))[0] == Appended(0, 1, duplicate=True)
+    # Back again, the stamps stand still for a month: who is silent for a week is forgotten.
+    assert driven.count_time(week, week) == ProducersExpired(0, False)
+    assert driven.count_time(2 * ACTIVITY_STEP_MS, week) == ProducersExpired(1, False)
+
+
+def test_a_command_counts_no_more_than_a_step() -> None:
+    """Else a write just before it would look that old."""
+    driven = started()
+    driven.register()
+    assert driven.one(ExpireProducers(1 << 40, ACTIVITY_STEP_MS)) == ProducersExpired(0, False)
+    assert driven.one(ExpireProducers(-(1 << 40), ACTIVITY_STEP_MS)) == ProducersExpired(0, False)
+    assert driven.count_time(ACTIVITY_STEP_MS, 0) == ProducersExpired(1, False)
+
+
+def test_counted_time_is_read_back() -> None:
+    driven = started()
+    driven.count_time(3 * ACTIVITY_STEP_MS)
+    driven.save()
+    again = Driven(driven.store, driven.log)
+    again.register()
+    info = again.machine.producer(PRODUCER)
+    assert info is not None
+    assert info.active_ms == 3 * ACTIVITY_STEP_MS
+
+
+def test_an_id_that_is_forgotten_while_stamps_stand_still_begins_above_its_past() -> None:
+    """They do after clocks that were ahead came back; counted time goes on."""
+    driven = started()
+    driven.log.time_ms = 1_800_000_000_000
+    old = driven.register().epoch
+    assert driven.count_time(3 * ACTIVITY_STEP_MS, ACTIVITY_STEP_MS).count == 1
+    assert driven.register(life=NEXT_LIFE).epoch > old
 
 
 def test_a_repeated_registration_keeps_a_producer() -> None:
     """It says that the life is there, though it changes nothing else."""
     driven = started()
     first = driven.register()
-    driven.log.time_ms = 3 * ACTIVITY_STEP_MS
+    driven.count_time(3 * ACTIVITY_STEP_MS)
     assert driven.register() == first
-    assert driven.one(ExpireProducers(2 * ACTIVITY_STEP_MS)) == ProducersExpired(0, False)
+    assert driven.count_time(0, ACTIVITY_STEP_MS) == ProducersExpired(0, False)
     assert driven.register().epoch == first.epoch
 
 
@@ -300,7 +342,8 @@ def test_expiry_is_bounded() -> None:
     driven = started()
     count = 2 * EXPIRED_AT_ONCE_MAX + 3
     driven.run(*(RegisterProducer(b"%016d" % at, LIFE) for at in range(1, count + 1)))
-    late = ExpireProducers(10**12)
+    driven.count_time(2 * ACTIVITY_STEP_MS)
+    late = ExpireProducers(0, 0)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(3, False)
@@ -314,7 +357,8 @@ def test_expiry_is_bounded_by_rows_and_forgets_a_producer_whole() -> None:
     for name in names:
         driven.register(name)
         driven.append(*(batch(producer=name, queue=at, sequence=0) for at in range(queues)))
-    late = ExpireProducers(10**12)
+    driven.count_time(2 * ACTIVITY_STEP_MS)
+    late = ExpireProducers(0, 0)
     found = [driven.one(late) for _ in range(3)]
     assert found == [
         ProducersExpired(2, True),

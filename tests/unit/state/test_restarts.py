@@ -134,7 +134,7 @@ class Load:
             (4, command.CommitOffsets("g", (commit,), random.random() < 0.2)),
             (4, command.Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
             (4, command.ReleaseHold(owner, topic, queue)),
-            (2, command.ExpireProducers(now_ms - random.choice((-(10**7), 700_000)))),
+            (2, command.ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
             (1, command.DeleteTopic(topic)),
             (2, command.UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
             (2, command.CreateTopic(topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6)),
