@@ -1,8 +1,9 @@
-"""One append stream: frames in, answers out, in order and cumulative.
+"""One append stream: frames in, answers out, in order, with the numbers that the batches came with.
 
 Owns the bounds of a stream (unanswered bytes, by not reading on) and the order of its answers. Not
 owned: what becomes of a frame (`append_intake`). A reader task takes frames; a writer task sends
 one frame for all that settled since the last, so a busy stream has far fewer answers than frames.
+One-way frames are not waited for; their numbers are missing among the answers.
 """
 
 import asyncio

@@ -217,6 +217,11 @@ class _ForwardStream:
                 Code.INVALID_ARGUMENT, f"{len(rows)} answers, {len(self._sent)} were sent"
             )
         for row in rows:
+            expected = self._next_number - len(self._sent)
+            if row.number != expected:
+                raise DledgerError(
+                    Code.INVALID_ARGUMENT, f"answer {row.number}, {expected} is the next"
+                )
             item = self._sent.popleft()
             item.answer(replace(row, number=item.number))
 

@@ -268,7 +268,7 @@ class GroupSender:
         switch = False
         for row in rows:
             if not link.tries or row.number < link.tries[0].number:
-                continue  # one-way, or answered before
+                continue  # it was given up before
             if row.number > link.tries[0].number:
                 self.link_down(
                     error_of(

@@ -4,22 +4,25 @@ Owns: their layout, encode and decode. Not: the batches inside (`batch.py`; a ba
 CRC, and whoever receives it checks it). Little-endian, magic and version first; what follows a
 header lies back to back and fills the frame exactly.
 
-Append frame, client to member: batches for queues of one group, answered in order.
+Append frame, client to member: batches for queues of one group, answered in order. The client
+numbers the batches of a stream as they follow, those of one-way frames, too.
 
       0  4  magic "DLFA"                 4  1  version: 1
       5  1  flags: bit 0 one-way (no answer is sent)
       6  2  batch_count, 1..FRAME_ROWS_MAX
       8  4  timeout_ms: how long the member may hold it before it is proposed
      12  4  reserved, 0
-     16  8  first_number: the stream's number of the first batch; the others follow
+     16  8  first_number: of the first batch; the others of the frame follow
      24 ..  the batches
 
-Answer frame, member to client: one row per batch, numbers growing by one.
+Answer frame, member to client: one row per batch that is not one-way, in the order of the
+batches. A row repeats the number of its batch, whatever frame that came in; where one-way batches
+lie between two, a number is left out. A frame of answers says nothing of frames of batches.
 
       0  4  magic "DLFR"                 4  1  version: 1
       5  1  reserved, 0                  6  2  row_count, 1..FRAME_ROWS_MAX
       8 ..  rows of 40 bytes:
-              0  8  number               8  2  code (errors.Code)
+              0  8  number of the batch   8  2  code (errors.Code)
              10  1  flags: bit 0 duplicate, bit 1 acknowledged before it was synced
              11  1  reserved, 0
              12  2  detail_size         14  2  hint_size
@@ -178,16 +181,12 @@ def parse_append(frame: Buffer) -> tuple[AppendHeader, list[memoryview]]:
 
 
 def encode_answers(rows: Sequence[AnswerRow]) -> bytes:
-    """Return an answer frame; numbers grow by one from row to row. Long sentences are cut."""
+    """Return an answer frame of 1 to FRAME_ROWS_MAX rows. Long sentences are cut."""
     if not 1 <= len(rows) <= FRAME_ROWS_MAX:
         raise ValueError(f"{len(rows)} rows, a frame has 1 to {FRAME_ROWS_MAX}")
     parts = [_ANSWERS.pack(ANSWER_MAGIC, FRAME_VERSION, 0, len(rows))]
     sentences: list[bytes] = []
-    expected = rows[0].number
     for row in rows:
-        if row.number != expected:
-            raise ValueError(f"number {row.number} where {expected} follows")
-        expected += 1
         detail, hint = b"", b""
         if row.detail or row.hint:
             detail, hint = _cut(row.detail), _cut(row.hint)
@@ -205,7 +204,8 @@ def encode_answers(rows: Sequence[AnswerRow]) -> bytes:
 def parse_answers(frame: Buffer) -> list[AnswerRow]:
     """Return the rows of an answer frame; INVALID_ARGUMENT or UNSUPPORTED_FORMAT if it is none.
 
-    A code of a newer member reads as UNKNOWN_OUTCOME, which is what it is to us.
+    Whoever numbered the batches compares the rows with what it sent. A code of a newer member reads
+    as UNKNOWN_OUTCOME, which is what it is to us.
     """
     _check_start(frame, ANSWER_MAGIC, _ANSWERS.size)
     count = _ANSWERS.unpack_from(frame)[3]
@@ -222,8 +222,6 @@ def parse_answers(frame: Buffer) -> list[AnswerRow]:
             detail = _text(view[at:hint_at])
             at = hint_at + hint_size
             hint = _text(view[hint_at:at])
-        if rows and number != rows[-1].number + 1:
-            raise _invalid(f"answer frame: number {number} after {rows[-1].number}")
         known, detail = _code(code, detail)
         rows.append(
             AnswerRow(

@@ -2,7 +2,8 @@
 
 Owns: driving `dledger_client._producer_core.ProducerCore` as its module says: links as virtual
 streams, registrations as calls, routes pushed, time by its own deadlines; and comparing what each
-future reports with what lies in the log, message by message. A crash drops the core and starts
+future reports with what lies in the log, message by message. Some go one-way between the others:
+nothing is told of them, and they may lie in the log once. A crash drops the core and starts
 another life under the same producer id, whose registration fences the old. Nothing fences it:
 what its past asked for and comes late changes nothing.
 """
@@ -18,13 +19,13 @@ from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
-from dledger_proto.batch import parse_message_id
+from dledger_proto.batch import parse_header, parse_message_id
 from dledger_proto.errors import Code
-from dledger_proto.frames import parse_answers
+from dledger_proto.frames import parse_answers, parse_append
 from dledger_proto.v1 import broker_pb2, routes_pb2
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler, Timer
-from tests.sim.invariants.queue_contents import QueueKey
+from tests.sim.invariants.queue_contents import QueueKey, batch_key
 from tests.sim.oracle import Oracle, Send
 from tests.sim.producer import ProducerPlan, Router, marked_record
 from tests.sim.requests import Register, Registered, Taken
@@ -37,6 +38,7 @@ PENDING_MAX: Final = 120
 TIMEOUT_MS: Final = 10_000
 NUMBERS_PER_LIFE: Final = 1_000_000
 PINNED_SHARE: Final = 0.7
+ONE_WAY_SHARE: Final = 0.15
 TURNS_MAX: Final = 10_000
 DEADLINE_MIN: Final = 0.0005
 
@@ -156,17 +158,34 @@ class CoreProducer:
         size = self._random.randint(1, self.plan.body_max)
         body = f"{self.plan.name}-{self._life}-{count}".encode().ljust(size, b".")
         now = self._scheduler.now
-        send = self._oracle.invoke_send(self.plan.name, queue, 1, now, idempotent=True)
-        if not pinned:
-            send.floor = 0  # the core chooses the queue
-        self._unsettled[count] = send
+        one_way = self._random.random() < ONE_WAY_SHARE
         future = Delivery()
-        future.when_done(partial(self._settled, self._life, count, future, pinned))
+        if not one_way:
+            send = self._oracle.invoke_send(self.plan.name, queue, 1, now, idempotent=True)
+            if not pinned:
+                send.floor = 0  # the core chooses the queue
+            self._unsettled[count] = send
+            future.when_done(partial(self._settled, self._life, count, future, pinned))
         pin = Pin(queue=queue[1]) if pinned else None
         deadline = now + TIMEOUT_MS / 1_000
         self._oracle.bodies.add(body)
         record = marked_record(self._random, body, self.plan.keys)
-        self._core.place(future, TOPIC, record, len(body) + 100, pin, deadline, now)
+        size = len(body) + 100
+        self._core.place(future, TOPIC, record, size, pin, deadline, now, one_way=one_way)
+
+    def _note_one_way(self, frame: bytes) -> None:
+        """Tell the oracle of one-way batches that leave: each may be stored, at most once."""
+        header, batches = parse_append(frame)
+        for batch in batches if header.one_way else ():
+            found = parse_header(batch)
+            queue = found.topic_id, found.queue
+            now = self._scheduler.now
+            send = self._oracle.invoke_send(
+                self.plan.name, queue, found.record_count, now, idempotent=False
+            )
+            self._oracle.stamped(send, batch_key(found))
+            send.open_attempts = 1
+            self._oracle.info_send(send)
 
     def _settled(self, life: int, count: int, future: Delivery, pinned: bool) -> None:
         if life != self._life:
@@ -203,6 +222,7 @@ class CoreProducer:
             for number in sorted(self._up):
                 frame = self._core.next_frame(number, now, int(now * 1_000))
                 while frame is not None and number in self._links:
+                    self._note_one_way(frame)
                     self._streams.send(self._links[number], frame)
                     moved = True
                     frame = self._core.next_frame(number, now, int(now * 1_000))

@@ -41,7 +41,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class AppendFrame:
-    """A frame of an append stream; `answer` takes a row for each batch, in any order."""
+    """A frame of an append stream; `answer` takes a row for each batch, in any order.
+
+    It is not called for the batches of a one-way frame.
+    """
 
     frame: bytes
     answer: Callable[[AnswerRow], None]

@@ -132,13 +132,14 @@ class Service:
         return leader if leader is not None and leader != self._process.name else ""
 
     def _append_frame(self, request: AppendFrame) -> None:
-        """Answer each batch of a stream's frame by a row."""
+        """Answer each batch of a stream's frame by a row, unless it is one-way."""
         header, batches = parse_append(request.frame)
         for place, batch in enumerate(batches):
             number = header.first_number + place
 
             def respond(answer: Answer, number: int = number) -> None:
-                request.answer(self._row(number, answer))
+                if not header.one_way:
+                    request.answer(self._row(number, answer))
 
             self._propose(EntryKind.BATCHES, bytes(batch), respond, _append_answer)
 

@@ -5,12 +5,13 @@ process, or silent (power cut, cut network), noticed by keepalive. A frame that 
 stream with it; nothing later of that stream arrives.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from dledger_proto.frames import AnswerRow, encode_answers
+from dledger_proto.frames import AnswerRow, encode_answers, parse_append
 from tests.sim.calls import Calls, Server
 from tests.sim.clock import Scheduler
 from tests.sim.requests import AppendFrame
@@ -50,8 +51,9 @@ class Stream:
     told_down: bool = False
     arrival: float = 0.0
     answer_arrival: float = 0.0
+    waiting: deque[int] = field(default_factory=deque)
+    """Numbers of the batches that are to be answered, in the order in which they arrived."""
     rows: dict[int, AnswerRow] = field(default_factory=dict)
-    next_row: int = 0
 
 
 class Streams:
@@ -133,17 +135,20 @@ class Streams:
         if self._is_cut(stream):
             self._silence(stream)
             return
+        header, _ = parse_append(frame)
+        if not header.one_way:
+            first = header.first_number
+            stream.waiting += range(first, first + header.batch_count)
         server.serve(AppendFrame(frame, lambda row: self._answer(stream, row)), _unused)
 
     def _answer(self, stream: Stream, row: AnswerRow) -> None:
-        """Let rows leave in the order of their numbers."""
+        """Let rows leave in the order of their batches."""
         if stream.dead:
             return
         stream.rows[row.number] = row
         ready: list[AnswerRow] = []
-        while stream.next_row in stream.rows:
-            ready.append(stream.rows.pop(stream.next_row))
-            stream.next_row += 1
+        while stream.waiting and stream.waiting[0] in stream.rows:
+            ready.append(stream.rows.pop(stream.waiting.popleft()))
         if not ready:
             return
         if self._is_cut(stream):

@@ -1,98 +1,24 @@
 """One stream: answers in order however batches settle, cumulative, bounded by not reading."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dledger_broker.append import AppendRouter, Item
-from dledger_broker.append_intake import AppendIntake
-from dledger_broker.append_session import AppendSession
-from dledger_broker.append_unary import append_unary
+from dledger_broker.append import Item
 from dledger_proto.batch import BatchHeader
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import AnswerRow, encode_append, parse_answers
+from dledger_proto.frames import encode_append, parse_answers
 from dledger_proto.limits import MIB
 from tests.unit.broker.fakes import (
-    NAMES,
     TOPIC,
-    FakeForwarder,
-    FakeHost,
-    ManualClock,
-    OpenGate,
-    admission,
     batch,
 )
-from tests.waiting import until
+from tests.unit.broker.stream_stage import END, HoldingRouter, Stage, answer, run
 
 UNKNOWN_TOPIC = b"u" * 16
-END = object()
-
-
-class HoldingRouter(AppendRouter):
-    """Keeps items until the test answers them."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            FakeHost(),
-            NAMES,
-            FakeForwarder(),
-            ManualClock(),
-        )
-        self.items: list[Item] = []
-
-    def submit(self, items: Sequence[Item], *, forwarded: bool) -> None:
-        """Keep."""
-        assert not forwarded
-        self.items += items
-
-
-class Stage:
-    def __init__(self, **bounds: int) -> None:
-        self.router = HoldingRouter()
-        self.gate = OpenGate()
-        self.admission = admission(**bounds)
-        self.clock = ManualClock()
-        self.intake = AppendIntake(
-            self.router, self.gate, self.admission, self.clock, forwarded=False
-        )
-        self.session = AppendSession(self.intake, self.admission)
-        self.inbox: asyncio.Queue[object] = asyncio.Queue()
-        self.frames: list[list[AnswerRow]] = []
-        self.reads = 0
-
-    async def receive(self) -> object:
-        self.reads += 1
-        return await self.inbox.get()
-
-    async def send(self, frame: bytes) -> None:
-        self.frames.append(parse_answers(frame))
-
-    def start(self) -> "asyncio.Task[None]":
-        return asyncio.get_running_loop().create_task(self.session.run(self.receive, self.send))
-
-    def put(self, number: int, *batches: bytes, one_way: bool = False) -> None:
-        self.inbox.put_nowait(encode_append(batches, number, 1_000, one_way))
-
-    async def append_unary(self, frame: bytes) -> bytes:
-        return await append_unary(self.intake, self.admission, frame)
-
-    async def settled(self, condition: Callable[[], bool]) -> None:
-        await until(condition, "what the stream should have done")
-
-    def rows(self) -> list[AnswerRow]:
-        return [row for frame in self.frames for row in frame]
-
-
-def answer(item: Item) -> None:
-    item.answer(AnswerRow(number=item.number, base_offset=item.number * 10))
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await scenario()
-
-    asyncio.run(whole())
 
 
 def test_answers_are_in_order_and_together() -> None:
@@ -233,6 +159,43 @@ def test_one_way_frames_get_no_answer_and_leave_no_trace() -> None:
             answer(item)
         await serving
         assert [row.number for row in stage.rows()] == [2]
+        assert stage.admission.append_bytes.used == 0
+
+    run(scenario)
+
+
+@given(
+    frames=st.lists(st.tuples(st.booleans(), st.integers(1, 3)), min_size=1, max_size=12),
+    data=st.data(),
+)
+@settings(deadline=None)
+def test_one_way_and_normal_frames_in_any_order_are_answered_exactly_once(
+    frames: list[tuple[bool, int]], data: st.DataObject
+) -> None:
+    """However they settle: each normal batch by its own number, in order; one-way ones never."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        serving = stage.start()
+        expected: list[int] = []
+        number = data.draw(st.integers(0, 2**32))
+        first = number
+        for one_way, count in frames:
+            batches = [batch(b"%d" % (number + place)) for place in range(count)]
+            stage.put(number, *batches, one_way=one_way)
+            if not one_way:
+                expected += range(number, number + count)
+            number += count
+        stage.inbox.put_nowait(END)
+        await stage.settled(lambda: len(stage.router.items) == number - first)
+        for item in data.draw(st.permutations(stage.router.items)):
+            answer(item)
+            if data.draw(st.booleans()):
+                await asyncio.sleep(0)
+        await serving
+        assert [(row.number, row.base_offset) for row in stage.rows()] == [
+            (number, number * 10) for number in expected
+        ]
         assert stage.admission.append_bytes.used == 0
 
     run(scenario)

@@ -195,7 +195,16 @@ def test_a_fault_when_closing_settles_what_is_unanswered(fault: Fault) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", encode_answers([AnswerRow(1), AnswerRow(2)])])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage",
+        encode_answers([AnswerRow(1), AnswerRow(2)]),
+        encode_answers([AnswerRow(0)]),
+        encode_answers([AnswerRow(2)]),
+    ],
+    ids=["garbage", "too many", "number too low", "number too high"],
+)
 def test_answers_that_make_no_sense_are_unknown(garbage: bytes) -> None:
     async def scenario(stage: Stage) -> None:
         stage.forwarder.send("h:1", [])

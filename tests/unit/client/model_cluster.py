@@ -141,7 +141,8 @@ class ModelLink:
     address: str
     is_up: bool = False
     frames: deque[bytes] = field(default_factory=deque)
-    answers: deque[list[AnswerRow]] = field(default_factory=deque)
+    answers: deque[AnswerRow] = field(default_factory=deque)
+    """In the order of the batches; a frame of answers may end anywhere among them."""
 
 
 @dataclass
@@ -150,6 +151,7 @@ class Sent:
     topic: str
     queue: int | None
     body: bytes
+    one_way: bool = False
 
 
 class ModelCluster:
@@ -243,13 +245,28 @@ class ModelCluster:
         )
         self.core.routes_changed(self.core.routes.apply(reply), self.now)
 
-    def send(self, topic: str, body: bytes, queue: int | None = None, timeout: float = 10) -> Sent:
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        queue: int | None = None,
+        timeout: float = 10,
+        *,
+        one_way: bool = False,
+    ) -> Sent:
         future = AsyncSendFuture()
         pin = None if queue is None else Pin(queue=queue)
         self.core.place(
-            future, topic, Record(body), len(body) + 20, pin, self.now + timeout, self.now
+            future,
+            topic,
+            Record(body),
+            len(body) + 20,
+            pin,
+            self.now + timeout,
+            self.now,
+            one_way=one_way,
         )
-        sent = Sent(future, topic, queue, body)
+        sent = Sent(future, topic, queue, body, one_way)
         self.sent.append(sent)
         return sent
 
@@ -325,7 +342,7 @@ class ModelCluster:
         for number, batch in enumerate(batches, header.first_number):
             rows.append(self._serve(link, number, bytes(batch), chance))
         if not header.one_way:
-            link.answers.append(rows)
+            link.answers += rows
         return True
 
     def _serve(self, link: ModelLink, number: int, batch: bytes, chance: float) -> AnswerRow:
@@ -351,13 +368,11 @@ class ModelCluster:
         if not ready:
             return False
         identity = self.random.choice(ready)
-        rows = self.links[identity].answers.popleft()
-        cut = self.random.randint(1, len(rows))
-        if cut < len(rows):
-            self.links[identity].answers.appendleft(rows[cut:])
-        self.core.answered(identity, rows[:cut], self.now)
+        answers = self.links[identity].answers
+        rows = [answers.popleft() for _ in range(self.random.randint(1, len(answers)))]
+        self.core.answered(identity, rows, self.now)
         if self.random.random() < 0.1 and identity in self.links:
-            self.core.answered(identity, rows[:cut], self.now)  # a repeated answer changes nothing
+            self.core.answered(identity, rows, self.now)  # a repeated answer changes nothing
         self.settle()
         return True
 

@@ -90,6 +90,12 @@ def test_answers_round_trip() -> None:
     assert parse_answers(memoryview(encode_answers(many))) == many
 
 
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20))
+def test_answers_carry_any_numbers_in_the_order_given(numbers: list[int]) -> None:
+    rows = [AnswerRow(number) for number in numbers]
+    assert parse_answers(encode_answers(rows)) == rows
+
+
 def test_an_answer_as_an_error() -> None:
     assert ROWS[0].error() is None
     error = ROWS[2].error()
@@ -196,7 +202,6 @@ def changed(frame: bytes, at: int, value: int) -> bytes:
         lambda: parse_append(numbered_to_the_end(encode_append([SMALL] * 2, 0, 0))),
         lambda: parse_answers(changed(encode_answers(ROWS), 6, 0)),
         lambda: parse_answers(changed(encode_answers(ROWS), 7, 255)),
-        lambda: parse_answers(changed(encode_answers(ROWS), 48, 99)),
         lambda: parse_fetch(changed(fetch_frame(), 13, 255)),
     ],
 )
@@ -214,7 +219,6 @@ def test_a_field_outside_its_limit_is_refused(call: Callable[[], object]) -> Non
         lambda: encode_append([SMALL], 0, 2**32),
         lambda: encode_append([bytes(4 * MIB)] * 4, 0, 0),
         lambda: encode_answers([]),
-        lambda: encode_answers([AnswerRow(1), AnswerRow(3)]),
         lambda: encode_answers([AnswerRow(1)] * (FRAME_ROWS_MAX + 1)),
         lambda: encode_fetch(FETCHED, [SMALL], **PLACE),
         lambda: encode_fetch([], [SMALL], **PLACE),
