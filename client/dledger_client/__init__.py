@@ -38,6 +38,7 @@ from dledger_client.errors import (
     TopicNotFound,
     Unavailable,
     UnknownOutcome,
+    UnreadableData,
 )
 from dledger_client.latency import TABLE_4X, TABLE_5X, LatencyTable
 from dledger_client.model import (
@@ -117,6 +118,7 @@ __all__ = [
     "TopicRoute",
     "Unavailable",
     "UnknownOutcome",
+    "UnreadableData",
     "__version__",
     "by_groups",
     "by_hash",

@@ -13,6 +13,7 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── MessageIllegal          a field breaks a rule; the text names field, value and limit
         │   └── MessageTooLarge
         ├── CorruptData             bytes do not match their checksum
+        │   └── UnreadableData      they do, but what the producer sent cannot be decoded
         ├── InvalidRequest          an argument is wrong, unknown to the cluster or switched off
         ├── TopicNotFound
         ├── TopicExists             with another configuration
@@ -81,6 +82,10 @@ class NotStored(ClientError):
 
 class CorruptData(NotStored):
     """Bytes do not match their checksum: a batch that was refused, or read from every member."""
+
+
+class UnreadableData(CorruptData):
+    """A batch is as its producer sent it, and cannot be decoded; so are all copies of it."""
 
 
 class Unavailable(NotStored):
@@ -170,6 +175,7 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.UNKNOWN_OUTCOME: UnknownOutcome,
     Code.INVALID_ARGUMENT: InvalidRequest,
     Code.CORRUPT_BATCH: CorruptData,
+    Code.UNREADABLE_BATCH: UnreadableData,
     Code.UNSUPPORTED_FORMAT: InvalidRequest,
     Code.MESSAGE_ILLEGAL: MessageIllegal,
     Code.MESSAGE_TOO_LARGE: MessageTooLarge,

@@ -14,6 +14,7 @@ from dledger_proto.limits import (
     BATCH_HEADER_SIZE_MAX,
     BATCH_RECORDS_MAX,
     BATCH_SIZE_MAX,
+    BODIES_SIZE_MAX,
     KEYS_PER_RECORD_MAX,
     QUEUES_PER_TOPIC_MAX,
     TIME_MS_MAX,
@@ -133,10 +134,11 @@ def parse_header(buffer: Buffer, offset: int = 0) -> BatchHeader:
         raise DledgerError(
             Code.UNSUPPORTED_FORMAT, f"batch version {header.version}, known is {BATCH_VERSION}"
         )
-    if header.size > BATCH_SIZE_MAX or header.bodies_size > BATCH_SIZE_MAX:
+    if header.size > BATCH_SIZE_MAX or header.bodies_size > BODIES_SIZE_MAX:
         raise DledgerError(
             Code.MESSAGE_TOO_LARGE,
-            f"size {header.size}, bodies_size {header.bodies_size}, at most {BATCH_SIZE_MAX}",
+            f"size {header.size}, at most {BATCH_SIZE_MAX}; "
+            f"bodies_size {header.bodies_size}, at most {BODIES_SIZE_MAX}",
         )
     size = (
         header.header_size

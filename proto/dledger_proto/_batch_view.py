@@ -1,7 +1,8 @@
 """Reading a batch: columns, records, bodies. The layout is drawn in `batch.py`.
 
-Owns: decoding. Not: the CRC; whoever serves or hands out bytes runs `check_batch` first (I15).
-Whatever the bytes are, nothing but `DledgerError` is raised.
+Owns: decoding. Not: the CRC; whoever serves or hands out bytes runs `check_envelope` first (I15).
+Whatever the bytes are, nothing but `DledgerError` is raised. UNREADABLE_BATCH says that the bytes
+are what a producer sent and that they cannot be decoded: no other copy of the batch is better.
 """
 
 import itertools
@@ -11,10 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dledger_proto._batch_header import BatchHeader, Buffer, Record, corrupt, parse_header
+from dledger_proto._batch_header import (
+    BatchHeader,
+    Buffer,
+    Record,
+    corrupt,
+    parse_header,
+)
 from dledger_proto._codecs import Compression, decompress
 from dledger_proto._properties import KEY_SEPARATOR, KEYS_NAME, TAG_NAME, decode_properties
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +69,7 @@ class BatchView:
     def _summed(self, place: int, total: int, name: str) -> tuple[int, ...]:
         column = self._column(place)
         if sum(column) != total:
-            raise corrupt(f"column {name} adds up to {sum(column)}, the header says {total}")
+            raise unreadable(f"column {name} adds up to {sum(column)}, the header says {total}")
         return column
 
     @cached_property
@@ -125,7 +132,7 @@ class BatchView:
 
     @cached_property
     def bodies(self) -> memoryview:
-        """All bodies, decompressed; at most BATCH_SIZE_MAX bytes."""
+        """All bodies, decompressed; at most BODIES_SIZE_MAX bytes. Kept as long as the view is."""
         header = self.header
         stored = self.buffer[header.size - header.bodies_stored_size :]
         if header.compression == Compression.NONE:
@@ -193,7 +200,7 @@ class BatchView:
         ends = np.cumsum(table[[0, 1, 4]], axis=1, dtype=np.int64)
         totals = (header.bodies_size, header.properties_size, header.key_count)
         if tuple(ends[:, -1]) != totals:
-            raise corrupt(f"columns add up to {ends[:, -1].tolist()}, the header says {totals}")
+            raise unreadable(f"columns add up to {ends[:, -1].tolist()}, the header says {totals}")
         return BatchColumns(
             body_sizes=table[0],
             body_starts=ends[0] - table[0],

@@ -1,9 +1,10 @@
 """Compression of batch bodies. The libraries are optional (`speed` extra) and loaded on first use.
 
-Owns: the mapping from `Compression` to a library, and the bound on what decompression may produce.
-Not: when a producer compresses. zstd: one frame with its content size or without, window at most
-`ZSTD_WINDOW_SIZE_MAX`, no dictionary, nothing behind it. lz4: one block without a size in front.
-A missing library is UNSUPPORTED_FORMAT naming the package; damaged data is CORRUPT_BATCH.
+Owns: the mapping from `Compression` to a library, the bound on what decompression may produce, and
+what a member checks of compressed bodies without decompressing them. Not: when a producer
+compresses. zstd: one frame that declares its content size, window at most `ZSTD_WINDOW_SIZE_MAX`,
+no dictionary, nothing behind it. lz4: one block without a size in front. A missing library is
+UNSUPPORTED_FORMAT naming the package; what does not decompress is UNREADABLE_BATCH.
 """
 
 import enum
@@ -12,8 +13,8 @@ import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import MIB
+from dledger_proto.errors import Code, DledgerError, unreadable
+from dledger_proto.limits import BODIES_SIZE_MAX, MIB
 
 if TYPE_CHECKING:
     import zstandard
@@ -22,6 +23,9 @@ ZSTD_LEVEL: Final = 1
 """Producers pay for it; level 1 is the one that keeps up with the log."""
 ZSTD_WINDOW_SIZE_MAX: Final = 8 * MIB
 """What RFC 8878 asks every decoder to support; a batch is smaller than this."""
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+LZ4_RATIO_MAX: Final = 255
+"""Bytes that one byte of a block stands for, at most: a length goes on in bytes of up to 255."""
 
 
 class Compression(enum.IntEnum):
@@ -80,11 +84,54 @@ def compress(compression: Compression, bodies: bytes) -> bytes:
     return _contexts.compressor.compress(bodies)
 
 
+def check_stored(compression: int, stored: memoryview, size: int) -> None:
+    """Check what compressed bodies say of themselves against the `size` that the header declares.
+
+    Nothing is decompressed, and no library is needed. UNREADABLE_BATCH names what contradicts it.
+    """
+    if compression == Compression.ZSTD:
+        _check_zstd_frame(stored, size)
+    elif compression == Compression.LZ4 and size > LZ4_RATIO_MAX * len(stored):
+        raise unreadable(
+            f"bodies_size {size}, but an lz4 block of {len(stored)} bytes holds at most "
+            f"{LZ4_RATIO_MAX * len(stored)}"
+        )
+
+
+def _check_zstd_frame(stored: memoryview, size: int) -> None:
+    """Check the header of a frame (RFC 8878, 3.1.1.1): content size, window, no dictionary."""
+    header = bytes(stored[:18])
+    if len(header) < 6 or header[:4] != ZSTD_MAGIC:
+        raise unreadable(f"bodies: begin with {header[:4].hex()}, not with a zstd frame")
+    described = header[4]
+    is_one_segment = described & 0x20
+    if described & 0x0B:
+        raise unreadable(f"bodies: zstd frame descriptor {described:#x}: a dictionary or unknown")
+    size_bytes = (1 if is_one_segment else 0, 2, 4, 8)[described >> 6]
+    at = 5 if is_one_segment else 6
+    if not size_bytes or len(header) < at + size_bytes:
+        raise unreadable("bodies: the zstd frame declares no content size")
+    declared = int.from_bytes(header[at : at + size_bytes], "little")
+    declared += 256 if size_bytes == 2 else 0
+    if declared != size:
+        raise unreadable(f"bodies_size {size}, but the zstd frame says {declared} bytes")
+    if not is_one_segment:
+        unit = 1 << (7 + (header[5] >> 3))
+        _check_window(8 * unit + unit * (header[5] & 7))
+
+
+def _check_window(size: int) -> None:
+    if size > ZSTD_WINDOW_SIZE_MAX:
+        raise unreadable(f"bodies: zstd window of {size}, at most {ZSTD_WINDOW_SIZE_MAX}")
+
+
 def decompress(compression: int, stored: memoryview, size: int) -> bytes:
     """Return the `size` bytes that `stored` holds, never producing more.
 
-    The caller has bounded `size` (a batch header is checked against BATCH_SIZE_MAX).
+    `size` is what a batch header declares; above BODIES_SIZE_MAX nothing is allocated.
     """
+    if size > BODIES_SIZE_MAX:
+        raise unreadable(f"bodies_size {size}, at most {BODIES_SIZE_MAX}")
     if compression == Compression.ZSTD:
         bodies = _decompress_zstd(stored, size)
     elif compression == Compression.LZ4:
@@ -92,13 +139,11 @@ def decompress(compression: int, stored: memoryview, size: int) -> bytes:
         try:
             bodies = lz4.decompress(stored, uncompressed_size=size)
         except lz4.LZ4BlockError as error:
-            raise DledgerError(Code.CORRUPT_BATCH, f"bodies: lz4: {error}") from error
+            raise unreadable(f"bodies: lz4: {error}") from error
     else:
         raise DledgerError(Code.UNSUPPORTED_FORMAT, f"compression {compression} is not known")
     if len(bodies) != size:
-        raise DledgerError(
-            Code.CORRUPT_BATCH, f"bodies_size {size}, but the bodies unpack to {len(bodies)} bytes"
-        )
+        raise unreadable(f"bodies_size {size}, but the bodies unpack to {len(bodies)} bytes")
     return bodies
 
 
@@ -112,17 +157,12 @@ def _decompress_zstd(stored: memoryview, size: int) -> bytes:
         frame = zstandard.get_frame_parameters(stored)
         # The library trusts a frame's own content size above max_output_size: look before.
         if frame.content_size not in (size, zstandard.CONTENTSIZE_UNKNOWN):
-            raise DledgerError(
-                Code.CORRUPT_BATCH,
-                f"bodies_size {size}, but the zstd frame says {frame.content_size} bytes",
+            raise unreadable(
+                f"bodies_size {size}, but the zstd frame says {frame.content_size} bytes"
             )
-        if frame.window_size > ZSTD_WINDOW_SIZE_MAX:
-            raise DledgerError(
-                Code.CORRUPT_BATCH,
-                f"bodies: zstd window of {frame.window_size}, at most {ZSTD_WINDOW_SIZE_MAX}",
-            )
+        _check_window(frame.window_size)
         return _contexts.decompressor.decompress(
             stored, max_output_size=size, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        raise DledgerError(Code.CORRUPT_BATCH, f"bodies: zstd: {error}") from error
+        raise unreadable(f"bodies: zstd: {error}") from error

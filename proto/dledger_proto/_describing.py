@@ -17,11 +17,19 @@ from dledger_proto._batch_header import Record
 from dledger_proto._properties import KEY_SEPARATOR, KEYS_NAME, PROPERTY_SIZES, TAG_NAME
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash_column, tag_hash
-from dledger_proto.limits import KEYS_PER_RECORD_MAX, PROPERTIES_SIZE_MAX, PROPERTY_NAME_SIZE_MAX
+from dledger_proto.limits import (
+    KEYS_PER_RECORD_MAX,
+    PROPERTIES_PER_RECORD_MAX,
+    PROPERTIES_SIZE_MAX,
+    PROPERTY_NAME_SIZE_MAX,
+    PROPERTY_SIZE_MIN,
+)
 
 TIME_DELTA_MAX: Final = (1 << 31) - 1
 _TAGS_MAX: Final = 1_024
 _NAMES_MAX: Final = 256
+_FEW_SIZE: Final = PROPERTY_SIZE_MIN * PROPERTIES_PER_RECORD_MAX
+"""Properties that are not larger cannot be too many."""
 _START_SIZES_MAX: Final = 128
 """Starts of properties are remembered for values below this size; a name costs 16 KiB at most."""
 
@@ -59,8 +67,8 @@ def describe(records: Sequence[Record], base_time_ms: int) -> tuple[bytes, int, 
                 start = names[name][value_size]
                 parts += (start, value)
                 size += len(start) + value_size
-            if size > PROPERTIES_SIZE_MAX:
-                _refuse_size(size)
+            if size > _FEW_SIZE:
+                _check_many(size, len(properties) + bool(tag) + bool(keys))
             property_sizes.append(size)
             tag_hashes.append(tag_hash_)
             key_counts.append(len(keys))
@@ -78,6 +86,13 @@ def describe(records: Sequence[Record], base_time_ms: int) -> tuple[bytes, int, 
     )  # fmt: skip
     area = b"".join(parts)
     return b"".join((columns, key_hash_column(hashed), area)), len(hashed), len(area)
+
+
+def _check_many(size: int, count: int) -> None:
+    if size > PROPERTIES_SIZE_MAX:
+        _refuse_size(size)
+    if count > PROPERTIES_PER_RECORD_MAX:
+        raise _illegal(f"{count} properties, at most {PROPERTIES_PER_RECORD_MAX}")
 
 
 def _encode_keys(keys: tuple[str, ...], hashed: list[bytes]) -> bytes:

@@ -7,7 +7,7 @@ properties named TAGS and KEYS (keys joined by a space), as in RocketMQ; `Record
 import struct
 from typing import Final
 
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import unreadable
 
 TAG_NAME: Final = "TAGS"
 KEYS_NAME: Final = "KEYS"
@@ -19,8 +19,8 @@ PROPERTY_SIZES: Final = struct.Struct("<HH")
 def decode_properties(area: bytes, start: int, end: int) -> dict[str, str]:
     """Return all properties of the record whose encoding is `area[start:end]`, TAGS and KEYS too.
 
-    Of equal names the last wins. Raises CORRUPT_BATCH when the sizes do not add up or the text is
-    not UTF-8.
+    Of equal names the last wins. Raises UNREADABLE_BATCH when the sizes do not add up or the text
+    is not UTF-8.
     """
     properties: dict[str, str] = {}
     at = start
@@ -32,9 +32,7 @@ def decode_properties(area: bytes, start: int, end: int) -> dict[str, str]:
             at = value_at + value_size
             properties[name] = area[value_at:at].decode()
     except (struct.error, UnicodeDecodeError) as error:
-        raise DledgerError(Code.CORRUPT_BATCH, f"properties at byte {at}: {error}") from error
+        raise unreadable(f"properties at byte {at}: {error}") from error
     if at != end:
-        raise DledgerError(
-            Code.CORRUPT_BATCH, f"properties of {end - start} bytes need {at - start}"
-        )
+        raise unreadable(f"properties of {end - start} bytes need {at - start}")
     return properties

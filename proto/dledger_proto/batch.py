@@ -8,7 +8,8 @@ offsets (a batch holds none, apply assigns them), and entries (`entry.py`). Litt
       8  4  size of the whole batch
      12  2  header_size: 112 and the extensions, a multiple of 4
      14  1  version: 1
-     15  1  compression of the bodies: 0 none, 1 zstd (one frame), 2 lz4 (one block)
+     15  1  compression of the bodies: 0 none, 1 zstd (one frame that declares its content size),
+            2 lz4 (one block)
      16  4  required_flags: bit 0 STAGED; a reader refuses a bit that it does not know
      20  4  optional_flags: none yet; a reader ignores bits that it does not know
      24 16  topic_id, not all zero
@@ -64,12 +65,14 @@ from dledger_proto._batch_header import (
     parse_header,
 )
 from dledger_proto._batch_view import BatchColumns, BatchView
-from dledger_proto._codecs import Compression, compress
+from dledger_proto._codecs import Compression, check_stored, compress
 from dledger_proto._describing import describe
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto._property_check import check_properties
+from dledger_proto.errors import Code, DledgerError, unreadable
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
     BATCH_SIZE_MAX,
+    BODIES_SIZE_MAX,
     BODY_SIZE_MAX,
     KEYS_PER_RECORD_MAX,
     PROPERTIES_SIZE_MAX,
@@ -161,7 +164,7 @@ def encode_batch(
         if len(stored) < bodies_size:
             kind, bodies, stored_size = compression, [stored], len(stored)
     size = BATCH_HEADER_SIZE + 4 * count + len(middle) + stored_size
-    if size > BATCH_SIZE_MAX or bodies_size > BATCH_SIZE_MAX:
+    if size > BATCH_SIZE_MAX or bodies_size > BODIES_SIZE_MAX:
         raise DledgerError(
             Code.MESSAGE_TOO_LARGE,
             f"batch of {size} bytes with {bodies_size} in bodies, at most {BATCH_SIZE_MAX}",
@@ -219,19 +222,27 @@ def _check_stamp(stamp: ProducerStamp) -> None:
 def check_batch(buffer: Buffer) -> BatchHeader:
     """Return the header of the one batch that fills `buffer`, after everything a member checks.
 
-    Magic, version, sizes, limits, CRC, flags, extensions, sums of the columns. Properties are not
-    unpacked and bodies not decompressed. Raises CORRUPT_BATCH, UNSUPPORTED_FORMAT,
-    MESSAGE_TOO_LARGE, MESSAGE_ILLEGAL or, for the delivery features, UNIMPLEMENTED.
+    The envelope, then the content: sums and limits of the columns, the structure of properties, the
+    size that compressed bodies declare. Bodies are not decompressed. Raises what `check_envelope`
+    does, and UNREADABLE_BATCH, MESSAGE_TOO_LARGE or MESSAGE_ILLEGAL for the content.
     """
     header = check_envelope(buffer)
-    _check_columns(buffer, header)
+    property_sizes = _check_columns(buffer, header)
+    bodies_at = header.size - header.bodies_stored_size
+    area = memoryview(buffer)[bodies_at - header.properties_size : bodies_at]
+    check_properties(bytes(area), property_sizes)
+    if header.compression:
+        check_stored(header.compression, memoryview(buffer)[bodies_at:], header.bodies_size)
     return header
 
 
 def check_envelope(buffer: Buffer) -> BatchHeader:
-    """Return the header as `check_batch` does, without the sums and limits of the columns.
+    """Return the header of the one batch that fills `buffer`, whatever its content is.
 
-    For readers that add the columns up themselves, of many batches at once.
+    Magic, version, sizes, limits, CRC, flags, extensions. For readers: bytes that pass are what the
+    producer sent, and what cannot be decoded of them is no damage. Raises CORRUPT_BATCH,
+    UNSUPPORTED_FORMAT, MESSAGE_TOO_LARGE, MESSAGE_ILLEGAL or, for the delivery features,
+    UNIMPLEMENTED.
     """
     header = parse_header(buffer)
     if len(buffer) != header.size:
@@ -269,7 +280,8 @@ def _check_extensions(area: memoryview) -> None:
         at = padded_end
 
 
-def _check_columns(buffer: Buffer, header: BatchHeader) -> None:
+def _check_columns(buffer: Buffer, header: BatchHeader) -> tuple[int, ...]:
+    """Return the column property_sizes."""
     count = header.record_count
     start = header.header_size
     sizes = struct.unpack_from(f"<{2 * count}I", buffer, start)
@@ -279,13 +291,14 @@ def _check_columns(buffer: Buffer, header: BatchHeader) -> None:
         key_counts = struct.unpack_from(f"<{count}I", buffer, start + 16 * count)
         _check_column(key_counts, header.key_count, KEYS_PER_RECORD_MAX, "key_counts")
     elif any(memoryview(buffer)[start + 16 * count : start + 20 * count]):
-        raise corrupt("key_count is 0, but the column key_counts is not")
+        raise unreadable("key_count is 0, but the column key_counts is not")
+    return sizes[count:]
 
 
 def _check_column(column: tuple[int, ...], total: int, limit: int, name: str) -> None:
     found = sum(column)
     if found != total:
-        raise corrupt(f"column {name} adds up to {found}, the header says {total}")
+        raise unreadable(f"column {name} adds up to {found}, the header says {total}")
     if total > limit and max(column) > limit:
         at = column.index(max(column))
         raise DledgerError(

@@ -58,6 +58,7 @@ class Code(enum.IntEnum):
     HELD = 316
     CLOSED = 317
     TOO_MANY_HOLDS = 318
+    UNREADABLE_BATCH = 319
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -103,6 +104,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     ),
     Code.INVALID_ARGUMENT: _no("a field has a value outside its limit"),
     Code.CORRUPT_BATCH: _no("the batch does not match its checksum or its own sizes"),
+    Code.UNREADABLE_BATCH: _no("the batch is as it was sent, but its content cannot be decoded"),
     Code.UNSUPPORTED_FORMAT: _no("the format's version or a required flag is not known here"),
     Code.MESSAGE_ILLEGAL: _no("the message breaks a rule"),
     Code.MESSAGE_TOO_LARGE: _no("the message is above the size limit"),
@@ -162,6 +164,14 @@ class DledgerError(Exception):
         if self.code is Code.UNKNOWN_OUTCOME:
             return self.repeatable
         return MEANINGS[self.code].retriable
+
+
+def unreadable(sentence: str) -> DledgerError:
+    """Return the error of a batch whose bytes are right and whose content cannot be decoded.
+
+    Unlike CORRUPT_BATCH it holds for every copy: another member has the same bytes.
+    """
+    return DledgerError(Code.UNREADABLE_BATCH, sentence)
 
 
 def _restored(

@@ -15,6 +15,10 @@ GROUP_NAME_LENGTH_MAX: Final = 120
 BODY_SIZE_MAX: Final = 4 * MIB
 PROPERTIES_SIZE_MAX: Final = 32_767
 PROPERTY_NAME_SIZE_MAX: Final = 255
+PROPERTY_SIZE_MIN: Final = 5
+"""Encoded: two sizes, and a name of one byte."""
+PROPERTIES_PER_RECORD_MAX: Final = 1_024
+"""Tag and keys are two of them. It bounds what checking a batch costs a member's loop."""
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999; whatever people or libraries do with a time works up to here."""
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -31,6 +35,8 @@ QUEUES_PER_TOPIC_MAX: Final = 1_024
 # Batches and entries.
 BATCH_RECORDS_MAX: Final = 65_535
 BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB
+BODIES_SIZE_MAX: Final = BATCH_SIZE_MAX
+"""Of the bodies of one batch, decompressed: what its header may declare, and decoding allocates."""
 BATCH_HEADER_SIZE_MAX: Final = 4 * KIB
 """Header with its tagged extensions."""
 ENTRY_PAYLOADS_MAX: Final = 4_096

@@ -9,7 +9,7 @@ import pytest
 
 from dledger_broker.local_cluster import free_port
 from dledger_proto import raw
-from dledger_proto.batch import ProducerStamp
+from dledger_proto.batch import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
 from dledger_proto.frames import AnswerRow
 from dledger_proto.status import from_rpc_error
@@ -23,6 +23,7 @@ from tests.integration.cluster import (
     producer_id,
     running_cluster,
 )
+from tests.unreadable import compressed, with_bad_properties, without_declared_size
 
 TOPIC = "orders"
 
@@ -264,8 +265,15 @@ def test_bad_input_changes_nothing(tmp_path: Path) -> None:
             before = (await leader.status()).last_index
             flipped = bytearray(good)
             flipped[-1] ^= 1
+            packed = compressed(topic.id, 0, 3)
+            tagged = encode_batch(
+                [Record(b"x", tag="tag")], topic_id=topic.id, queue=0, stamp=None, base_number=0,
+                base_time_ms=1,
+            )  # fmt: skip
             refused = [
                 (bytes(flipped), Code.CORRUPT_BATCH),
+                (with_bad_properties(tagged), Code.UNREADABLE_BATCH),
+                (without_declared_size(packed), Code.UNREADABLE_BATCH),
                 (batch_of(producer_id(9), [b"x"]), Code.TOPIC_NOT_FOUND),
                 (batch_of(topic.id, [b"x"], queue=77), Code.QUEUE_NOT_FOUND),
             ]

@@ -87,10 +87,9 @@ def test_a_bomb_is_refused_by_its_bound(
     bomb = pack(bytes(256 * MIB))
     assert len(bomb) < BATCH_SIZE_MAX
     batch = packed(b"x" * 1000, bomb, compression)
-    check_batch(batch)
     tracemalloc.start()
     try:
-        refused(lambda: BatchView(batch).record(0), Code.CORRUPT_BATCH)
+        refused(lambda: BatchView(batch).record(0), Code.UNREADABLE_BATCH)
         assert tracemalloc.get_traced_memory()[1] < MIB, "nothing of that size is ever made"
     finally:
         tracemalloc.stop()
@@ -102,7 +101,7 @@ def test_a_wrong_bodies_size_is_refused(
     compression: Compression, pack: Callable[[bytes], bytes], difference: int
 ) -> None:
     batch = packed(b"x" * 1000, pack(b"y" * (1000 + difference)), compression)
-    refused(lambda: BatchView(batch).bodies, Code.CORRUPT_BATCH)
+    refused(lambda: BatchView(batch).bodies, Code.UNREADABLE_BATCH)
 
 
 def test_a_zstd_frame_without_its_size_is_read() -> None:
@@ -113,7 +112,7 @@ def test_a_zstd_frame_without_its_size_is_read() -> None:
 def test_bytes_behind_a_zstd_frame_are_refused() -> None:
     for tail in (b"tail", zstd(b"more")):
         batch = packed(b"x" * 1000, zstd(b"y" * 1000) + tail, Compression.ZSTD)
-        refused(lambda batch=batch: BatchView(batch).bodies, Code.CORRUPT_BATCH)  # type: ignore[misc]
+        refused(lambda batch=batch: BatchView(batch).bodies, Code.UNREADABLE_BATCH)  # type: ignore[misc]
 
 
 def test_a_window_beyond_the_bound_is_refused() -> None:
@@ -121,13 +120,13 @@ def test_a_window_beyond_the_bound_is_refused() -> None:
     frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     stored = frame.compress(b"y" * 1000) + frame.flush()
     batch = packed(b"x" * 1000, stored, Compression.ZSTD)
-    assert "window" in refused(lambda: BatchView(batch).bodies, Code.CORRUPT_BATCH).detail
+    assert "window" in refused(lambda: BatchView(batch).bodies, Code.UNREADABLE_BATCH).detail
 
 
 @pytest.mark.parametrize("compression", CODECS)
 @pytest.mark.parametrize("stored", [b"\0", b"garbage of some length", b"\xff" * 100])
 def test_garbage_is_refused(compression: Compression, stored: bytes) -> None:
-    refused(lambda: BatchView(packed(b"x" * 99, stored, compression)).bodies, Code.CORRUPT_BATCH)
+    refused(lambda: BatchView(packed(b"x" * 99, stored, compression)).bodies, Code.UNREADABLE_BATCH)
 
 
 def test_compressed_nothing_is_refused() -> None:
