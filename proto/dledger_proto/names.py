@@ -58,6 +58,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or category(c) == "Zs" else repr(c)[1:-1] for c in text)
 
 
+def escaped(text: str) -> str:
+    """Return what `printable` does, with each backslash doubled: no two texts give the same."""
+    return printable(text.replace("\\", "\\\\"))
+
+
 def _refusal(field: str, value: str, limit: str) -> DledgerError:
     more = "..." if len(value) > _SHOWN_LENGTH_MAX else ""
     shown = f"{value[:_SHOWN_LENGTH_MAX]!r}{more}"

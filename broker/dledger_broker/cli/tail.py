@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import datetime as dt
+import sys
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -32,9 +34,15 @@ from dledger_client import (
     StartAt,
 )
 from dledger_proto.limits import OFFSET_MAX
+from dledger_proto.names import escaped, printable
 
 POLL_RECORDS: Final = 1_000
 POLL_WAIT_MS: Final = 200
+BASE64: Final = "base64:"
+ESCAPED: Final = "escaped:"
+
+Show = Callable[[ConsumedRecord], None]
+"""Prints one message."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,13 +66,22 @@ def tail(
     ] = "leader",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies alone, byte for byte, a newline after each.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print messages: queue, offset, store time, key and body; with --json one document per line.
+    """Print messages: queue, offset, store time, keys and body; with --json one document per line.
 
-    Without --follow it ends at what was the end when it began. A body that is not UTF-8 is printed
-    in base64.
+    Without --follow it ends at what was the end when it began.
+
+    Each message is one line, with tabs between the fields, on a terminal and in a pipe. A body that
+    holds line ends or other control characters comes as escaped: and Python's escapes, where a
+    backslash is doubled; one that is not UTF-8 as base64: and base64. So no body looks like another
+    one, or like a line of its own. For bodies as they are there is --raw, for programs --json.
     """
+    if raw and as_json:
+        bad_input("both --raw and --json are given", "give one of them")
     if start in {"beginning", "end"} or (start.isascii() and start.isdigit()):
         time_ms = None
         if start.isdigit() and int(start) > OFFSET_MAX:
@@ -80,7 +97,8 @@ def tail(
         prefer=prefer,
         connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
     )
-    reader = Reader(topic, queue, follow=follow, limit=limit, as_json=as_json)
+    show = print_body if raw else print_document if as_json else print_text
+    reader = Reader(topic, queue, follow=follow, limit=limit, show=show)
     try:
         asyncio.run(reader.run(parse_name_servers(name_servers), config, start, time_ms))
     except KeyboardInterrupt:
@@ -92,13 +110,13 @@ class Reader:
     """Reads the queues of one topic and prints what it gets."""
 
     def __init__(
-        self, topic: str, queue: int | None, *, follow: bool, limit: int, as_json: bool
+        self, topic: str, queue: int | None, *, follow: bool, limit: int, show: Show
     ) -> None:
         self._topic = topic
         self._queue = queue
         self._follow = follow
         self._limit = limit
-        self._as_json = as_json
+        self._show = show
         self._printed = 0
 
     async def run(
@@ -125,24 +143,44 @@ class Reader:
                 for record in await consumer.poll(POLL_RECORDS, POLL_WAIT_MS):
                     if not self._follow and record.offset >= ends[record.queue]:
                         continue
-                    self._print(record)
+                    self._show(record)
+                    self._printed += 1
                     if self._printed == self._limit:
                         return
 
     def _behind(self, consumer: AsyncConsumer, ends: dict[int, int]) -> bool:
         return any(consumer.position(self._topic, queue) < end for queue, end in ends.items())
 
-    def _print(self, record: ConsumedRecord) -> None:
-        self._printed += 1
-        if self._as_json:
-            print_json(_fields(record))
-            return
-        stored = dt.datetime.fromtimestamp(record.store_time_ms / 1000, dt.UTC).astimezone()
-        moment = stored.isoformat(timespec="milliseconds")
-        keys = ",".join(record.keys) or "-"
-        body, is_text = _text(bytes(record.body))
-        mark = "" if is_text else "base64:"
-        print_line(f"{record.queue}\t{record.offset}\t{moment}\t{keys}\t{mark}{body}")
+
+def print_text(record: ConsumedRecord) -> None:
+    """Print a line for people."""
+    stored = dt.datetime.fromtimestamp(record.store_time_ms / 1000, dt.UTC).astimezone()
+    moment = stored.isoformat(timespec="milliseconds")
+    keys = ",".join(record.keys) or "-"
+    body = shown_body(bytes(record.body))
+    print_line(str(record.queue), str(record.offset), moment, keys, body)
+
+
+def print_document(record: ConsumedRecord) -> None:
+    """Print a line of JSON."""
+    print_json(_fields(record))
+
+
+def print_body(record: ConsumedRecord) -> None:
+    """Print the body as it is, whatever a terminal makes of it."""
+    sys.stdout.buffer.write(bytes(record.body) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def shown_body(body: bytes) -> str:
+    """Return a body in printable characters; no two bodies give the same."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return BASE64 + base64.b64encode(body).decode()
+    if text != printable(text) or text.startswith((BASE64, ESCAPED)):
+        return ESCAPED + escaped(text)
+    return text
 
 
 def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
@@ -156,15 +194,12 @@ def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
     return bounds.minimum
 
 
-def _text(body: bytes) -> tuple[str, bool]:
-    try:
-        return body.decode(), True
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), False
-
-
 def _fields(record: ConsumedRecord) -> dict[str, object]:
-    body, is_text = _text(bytes(record.body))
+    raw = bytes(record.body)
+    try:
+        body = {"body": raw.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(raw).decode()}
     return {
         "topic": record.topic,
         "queue": record.queue,
@@ -175,5 +210,5 @@ def _fields(record: ConsumedRecord) -> dict[str, object]:
         "keys": list(record.keys),
         "properties": dict(record.properties),
         "message_id": record.message_id.hex(),
-        ("body" if is_text else "body_base64"): body,
+        **body,
     }
