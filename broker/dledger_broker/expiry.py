@@ -7,7 +7,7 @@ proposes what it gives. Not owned: what is counted and who is forgotten (`dledge
 from typing import Final
 
 from dledger.state.command import ExpireProducers
-from dledger.state.producers import COUNTED_AT_ONCE_MAX_MS
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 
 CHECKS_PER_EXPIRY: Final = 8
 """Proposals within the time after which a producer expires; more, when that time is long."""

@@ -11,18 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from dledger.state.counted_time import COUNTED_KEY
 from dledger.state.key_index import ENTRY_SIZE, decode_directory
 from dledger.state.lmdb_check import is_new
 from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
 from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.offsets import OFFSET_VALUE
-from dledger.state.producers import (
-    COUNTED_KEY,
-    PRODUCER_QUEUE_VALUE,
-    PRODUCER_VALUE,
-    WINDOW_ROW,
-)
+from dledger.state.producers import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
 from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
 from dledger.state.store import NewerStore

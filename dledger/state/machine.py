@@ -35,9 +35,11 @@ from dledger.state.command import (
     UpdateTopic,
     decode,
 )
+from dledger.state.counted_time import CountedTime
 from dledger.state.key_index import KeyIndex
 from dledger.state.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable, check_consumer_group
+from dledger.state.producer_sweep import ProducerSweep
 from dledger.state.producers import ProducerTable
 from dledger.state.queries import Queries
 from dledger.state.queues import NO_POSITION, QueueTable
@@ -108,12 +110,13 @@ class StateMachine(Queries):
         queues = QueueTable(writer, live)
         self._garbage = Garbage(writer)
         self._holds = HoldTable(writer)
-        producers = ProducerTable(writer)
+        producers = ProducerTable(writer, CountedTime(writer))
         message_ids = MessageIdIndex(writer, topics, queues)
         keys = KeyIndex(writer, queues, self._garbage)
         super().__init__(
             settings.group, topics, queues, OffsetTable(writer), producers, message_ids, keys
         )
+        self._sweep = ProducerSweep(writer, topics, producers.delete_queue)
         self._appender = Appender(settings.group, topics, queues, producers, message_ids, keys)
         self._watchers: list[OnAppend] = []
         value = store.get(APPLIED_KEY)
@@ -165,6 +168,16 @@ class StateMachine(Queries):
         """A leader proposes no command above this level."""
         return self._level
 
+    @property
+    def producers_cached(self) -> tuple[int, int]:
+        """Rows in memory: of producers, and of their queues."""
+        return self._producers.cached
+
+    @property
+    def producers_swept(self) -> bool:
+        """True: no producer holds a row of a deleted topic."""
+        return self._sweep.is_done
+
     def head_needed(self) -> int:
         """Return the lowest log position that the last saved state refers to."""
         return self._saved_head
@@ -185,6 +198,7 @@ class StateMachine(Queries):
         self._keys.write_changed()
         self._garbage.collect(len(entry.payloads))
         self._producers.write_changed()
+        self._sweep.step(len(entry.payloads))
         changed = self._queues.write_changed()
         self._digest = self._writer.digest(self._digest, ref, entry.time_ms)
         self._index, self._term, self._time_ms = ref.index, ref.term, entry.time_ms
@@ -284,6 +298,7 @@ class StateMachine(Queries):
         for topic_id in self._topics.take_deleted():
             self._queues.forget_topic(topic_id)
             self._keys.forget_topic(topic_id)
+            self._sweep.start()
             self._message_ids.start_sweeping()
             for table in (Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.HOLD):
                 prefix = PREFIX[table] + topic_id

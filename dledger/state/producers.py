@@ -10,11 +10,8 @@ Not: topics and queues of the batch (`append.py`), message ids (`message_ids.py`
     53 producer_id, topic_id, queue, block u64 -> up to WINDOW_ROWS_PER_BLOCK rows:
                                                base_sequence i64, base_offset i64, count u32
 
-A step is ACTIVITY_STEP_MS of counted time; rows 50 and 51 change at most once a step. Counted time
-is the sum of what leaders have told in ExpireProducers that they led, by their monotonic clocks: it
-never runs ahead of true time, whatever the wall clocks say, so nobody is forgotten early.
-
-    META "producers' time"                    -> counted_ms u64
+A step is ACTIVITY_STEP_MS of counted time (`counted_time.py`), which never runs ahead of true time,
+so nobody is forgotten early. Rows 50 and 51 change at most once a step.
 
     epoch of the batch       sequence of its first record          verdict
     -----------------------  ------------------------------------  ------------------------------
@@ -54,6 +51,14 @@ An id is forgotten after its expiry, and at most two steps more, without a write
 the seconds of leader and counted time together: one of the two may stand still while an id is
 forgotten, not both. That is above its old epochs as long as it was registered less than once a
 second on average since it was first known.
+
+One command removes at most EXPIRED_ROWS_MAX rows. A producer that has more loses its life in the
+first step: nobody holds its epoch (`life_id` is all zero), and it is not registered any more. Its
+row 51 stays until all others are gone, so the next command goes on with it. Who registers it
+meanwhile ends that: the id begins anew, two epochs above, and what is left of the old rows is of
+an epoch that no answer speaks of.
+
+Rows 52 and 53 of deleted topics go by a sweep (`producer_sweep.py`).
 """
 
 import struct
@@ -61,6 +66,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dledger.state.command import ExpireProducers, RegisterProducer
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
 from dledger.state.results import (
     Appended,
     LastSequence,
@@ -73,9 +79,9 @@ from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
 from dledger.state.values import ProducerInfo
 from dledger_proto.batch import NO_ID, BatchHeader
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import PRODUCER_BATCHES_IN_FLIGHT_MAX
+from dledger_proto.limits import ENTRY_PAYLOADS_MAX, PRODUCER_BATCHES_IN_FLIGHT_MAX
 
-ACTIVITY_STEP_MS: Final = 600_000
+ACTIVITY_STEP_MS: Final = COUNTED_AT_ONCE_MAX_MS
 EPOCH_MAX: Final = (1 << 32) - 2
 """The one above can be asked for, and is refused."""
 FIRST_EPOCH_MAX: Final = 3 << 30
@@ -84,21 +90,29 @@ WINDOW_BATCHES: Final = PRODUCER_BATCHES_IN_FLIGHT_MAX
 WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
 """The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
-COUNTED_AT_ONCE_MAX_MS: Final = ACTIVITY_STEP_MS
-"""One ExpireProducers counts so much; what a leader did not tell in time is lost."""
 EXPIRED_AT_ONCE_MAX: Final = 64
 """Producers that one ExpireProducers forgets."""
 EXPIRED_ROWS_MAX: Final = 2_048
-"""And it begins no further one beyond so many rows: each is forgotten whole."""
+"""Rows that it writes or deletes for them; a producer that has more is forgotten in steps."""
 LAST_SEQUENCES_MAX: Final = 4_096
 """Queues that a registration lists."""
 CACHED_PRODUCERS_MAX: Final = 16_384
+"""Rows 50 in memory. All are written: any may be dropped at any time."""
 CACHED_QUEUES_MAX: Final = 32_768
+"""Rows 52 in memory. Those that an entry has changed stay until its end writes them."""
 
-COUNTED_KEY: Final = PREFIX[Table.META] + b"producers' time"
+PRODUCER_ROWS: Final = 2
+"""Of tables 50 and 51."""
+QUEUE_ROWS_MAX: Final = 1 + WINDOW_BLOCKS
+"""Of tables 52 and 53, for one queue of a producer."""
+_PAGE_ROWS: Final = 256
+
 PRODUCER_VALUE: Final = struct.Struct("<IQ16s16s")
 PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
 WINDOW_ROW: Final = struct.Struct("<qqI")
+
+assert ENTRY_PAYLOADS_MAX < CACHED_QUEUES_MAX, "what an entry changes fits the bound"
+assert EXPIRED_ROWS_MAX > PRODUCER_ROWS + QUEUE_ROWS_MAX, "each step removes something"
 
 ProducerQueueId = tuple[bytes, bytes, int]
 """Producer id, topic id, queue number."""
@@ -113,9 +127,14 @@ class Producer:
         self.epoch = epoch
         self.active_step = active_step
         self.life_id = life_id
-        """Holds the epoch."""
+        """Holds the epoch; all zero: the producer is being forgotten."""
         self.former_life_id = former_life_id
         """The one that `life_id` took over from; all zero: none."""
+
+    @property
+    def is_half_forgotten(self) -> bool:
+        """Nobody holds the epoch any more: the producer counts as unknown."""
+        return self.life_id == NO_ID
 
     def encode(self) -> bytes:
         """Return the value of the row."""
@@ -148,27 +167,42 @@ class ProducerQueue:
 class ProducerTable:
     """All producers of a group. Rows of table 52 are written by `write_changed`."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, time: CountedTime) -> None:
         self._writer = writer
         self._store = writer.store
+        self._time = time
         self._producers: dict[bytes, Producer] = {}
         self._queues: dict[ProducerQueueId, ProducerQueue] = {}
         self._changed: dict[ProducerQueueId, ProducerQueue] = {}
-        counted = self._store.get(COUNTED_KEY)
-        self._counted_ms: int = 0 if counted is None else U64.unpack(counted)[0]
+        self._forget_at = b""
+        """Below this key nothing is left of the producer that is half forgotten. A scan from its
+        first row would go over all that was deleted since the last save, with each command."""
 
     def find(self, producer_id: bytes) -> Producer | None:
         """Return the producer, or None when it is not registered."""
+        producer = self._load(producer_id)
+        return None if producer is None or producer.is_half_forgotten else producer
+
+    def _load(self, producer_id: bytes) -> Producer | None:
+        """Return what row 50 says, also of a producer that is half forgotten."""
         producer = self._producers.get(producer_id)
         if producer is None:
             value = self._store.get(PREFIX[Table.PRODUCER] + producer_id)
             if value is None:
                 return None
             producer = Producer(*PRODUCER_VALUE.unpack(value))
-            if len(self._producers) >= CACHED_PRODUCERS_MAX:
-                self._producers.clear()
-            self._producers[producer_id] = producer
+            self._keep(producer_id, producer)
         return producer
+
+    def _keep(self, producer_id: bytes, producer: Producer) -> None:
+        if len(self._producers) >= CACHED_PRODUCERS_MAX and producer_id not in self._producers:
+            self._producers.clear()
+        self._producers[producer_id] = producer
+
+    @property
+    def cached(self) -> tuple[int, int]:
+        """How many rows of tables 50 and 52 are in memory."""
+        return len(self._producers), len(self._queues)
 
     def info(self, producer_id: bytes) -> ProducerInfo | None:
         """Return what is known of a producer, or None."""
@@ -241,7 +275,8 @@ class ProducerTable:
 
     def record(self, queue: ProducerQueue, header: BatchHeader, base_offset: int) -> None:
         """Remember an appended batch that `check` let pass."""
-        producer = self._producers[header.producer_id]
+        producer = self.find(header.producer_id)
+        assert producer is not None, f"producer {header.producer_id.hex()} was not checked"
         if queue.epoch != header.producer_epoch:
             self._start_epoch(queue, header.producer_epoch)
         elif queue.rows == WINDOW_ROWS_PER_BLOCK:
@@ -256,17 +291,23 @@ class ProducerTable:
         queue.rows += 1
         queue.next_sequence = header.base_sequence + header.record_count
         self._changed[queue.id] = queue
-        step = self._counted_ms // ACTIVITY_STEP_MS
+        step = self._time.ms // ACTIVITY_STEP_MS
         if step != producer.active_step:
             self._store_producer(header.producer_id, producer, step)
 
     def _start_epoch(self, queue: ProducerQueue, epoch: int) -> None:
         if queue.rows:
-            for block in range(max(queue.block - WINDOW_BLOCKS + 1, 0), queue.block + 1):
-                self._writer.delete(queue.window_prefix + U64.pack(block))
+            self._delete_window(queue.window_prefix, queue.block)
         queue.epoch = epoch
         queue.block = queue.rows = queue.next_sequence = 0
         queue.window_key = queue.window_prefix + U64.pack(0)
+
+    def _delete_window(self, prefix: bytes, newest: int) -> int:
+        """Delete a queue's rows of table 53; return how many."""
+        blocks = range(max(newest - WINDOW_BLOCKS + 1, 0), newest + 1)
+        for block in blocks:
+            self._writer.delete(prefix + U64.pack(block))
+        return len(blocks)
 
     def write_changed(self) -> None:
         """Write the rows that changed since the last call."""
@@ -287,11 +328,16 @@ class ProducerTable:
         for name, value in (("producer_id", producer_id), ("life_id", life_id)):
             if value == NO_ID:
                 raise DledgerError(Code.INVALID_ARGUMENT, f"{name} is all zero")
-        producer = self.find(producer_id)
-        first_epoch = _first_epoch(time_ms + self._counted_ms)
-        step = self._counted_ms // ACTIVITY_STEP_MS
+        producer = self._load(producer_id)
+        first_epoch = _first_epoch(time_ms + self._time.ms)
+        step = self._time.ms // ACTIVITY_STEP_MS
         if producer is None:
             producer = Producer(first_epoch, -1, life_id, NO_ID)
+        elif producer.is_half_forgotten:
+            # Two above: of the epoch before it, whose last sequences it is told, there is no row.
+            producer.epoch = min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)
+            producer.life_id = life_id
+            self._forget_at = b""
         else:
             verdict = self._verdict(producer, life_id, wanted, first_epoch)
             if verdict is not None:
@@ -341,7 +387,7 @@ class ProducerTable:
         producer.active_step = active_step
         self._writer.put(PREFIX[Table.PRODUCER] + producer_id, producer.encode())
         self._writer.put(_activity_key(active_step, producer_id), b"")
-        self._producers[producer_id] = producer
+        self._keep(producer_id, producer)
 
     def _last_sequences(self, producer_id: bytes, epoch: int) -> Iterator[LastSequence]:
         assert not self._changed, "commands and batches share no entry"
@@ -353,46 +399,72 @@ class ProducerTable:
                 yield LastSequence(key[17:33], U32.unpack(key[33:])[0], next_sequence - 1)
 
     def expire(self, command: ExpireProducers) -> ProducersExpired:
-        """Count the time told, and forget who certainly wrote nothing for so long, oldest first."""
+        """Count the time told, and forget who certainly wrote nothing for so long, oldest first.
+
+        Writes and deletes at most EXPIRED_ROWS_MAX rows; the last producer may be half forgotten
+        then, and unknown all the same.
+        """
         assert not self._changed, "commands and batches share no entry"
-        elapsed_ms = min(max(command.elapsed_ms, 0), COUNTED_AT_ONCE_MAX_MS)
-        if elapsed_ms:
-            self._counted_ms += elapsed_ms
-            self._writer.put(COUNTED_KEY, U64.pack(self._counted_ms))
-        # A write notes what was counted before it, and came up to one command's time later.
-        before_ms = self._counted_ms - max(command.expiry_ms, 0) - COUNTED_AT_ONCE_MAX_MS
-        stop_step = max(before_ms // ACTIVITY_STEP_MS, 0)
+        self._time.count(command.elapsed_ms)
+        stop_step = self._time.certainly_before(command.expiry_ms) // ACTIVITY_STEP_MS
         prefix = PREFIX[Table.PRODUCER_ACTIVITY]
         rows = self._store.scan(prefix, prefix + U64.pack(stop_step), EXPIRED_AT_ONCE_MAX + 1)
-        expired: set[bytes] = set()
-        deleted = 0
+        touched: set[bytes] = set()
+        expired = 0
+        left = EXPIRED_ROWS_MAX - 1  # the time
         for key, _ in rows[:EXPIRED_AT_ONCE_MAX]:
-            if deleted >= EXPIRED_ROWS_MAX:
+            left -= PRODUCER_ROWS
+            if left < 0:
                 break
             producer_id = key[9:]
-            for table in (Table.PRODUCER_QUEUE, Table.PRODUCER_WINDOW):
-                deleted += self._delete_all(PREFIX[table] + producer_id)
+            touched.add(producer_id)
+            left -= self._forget_queues(producer_id, left)
+            if self._forget_at:
+                self._forget_life(producer_id)
+                break
             self._writer.delete(PREFIX[Table.PRODUCER] + producer_id)
             self._writer.delete(key)
             self._producers.pop(producer_id, None)
-            expired.add(producer_id)
-        self._queues = {
-            queue_id: queue
-            for queue_id, queue in self._queues.items()
-            if queue_id[0] not in expired
-        }
-        return ProducersExpired(len(expired), len(rows) > len(expired))
+            expired += 1
+        for queue_id in [queue_id for queue_id in self._queues if queue_id[0] in touched]:
+            del self._queues[queue_id]
+        return ProducersExpired(expired, len(rows) > expired)
 
-    def _delete_all(self, prefix: bytes) -> int:
-        """Delete the rows with a prefix; return how many."""
+    def _forget_queues(self, producer_id: bytes, left: int) -> int:
+        """Delete up to `left` rows of tables 52 and 53, each queue whole; return how many.
+
+        `_forget_at` is empty when none is left, else it says where to go on.
+        """
+        prefix = PREFIX[Table.PRODUCER_QUEUE] + producer_id
         start, stop = prefix, after(prefix)
+        if self._forget_at.startswith(prefix):
+            start = self._forget_at
         deleted = 0
-        while rows := self._store.scan(start, stop, 256):
-            for key, _ in rows:
-                self._writer.delete(key)
-            deleted += len(rows)
+        while rows := self._store.scan(start, stop, _PAGE_ROWS):
+            for key, value in rows:
+                if deleted + QUEUE_ROWS_MAX > left:
+                    self._forget_at = key
+                    return deleted
+                deleted += self.delete_queue(key, value)
             start = rows[-1][0] + b"\0"
+        self._forget_at = b""
         return deleted
+
+    def _forget_life(self, producer_id: bytes) -> None:
+        producer = self._load(producer_id)
+        assert producer is not None, f"producer {producer_id.hex()} has queues and no row"
+        if not producer.is_half_forgotten:
+            producer.life_id = producer.former_life_id = NO_ID
+            self._writer.put(PREFIX[Table.PRODUCER] + producer_id, producer.encode())
+
+    def delete_queue(self, key: bytes, value: bytes) -> int:
+        """Delete a row of table 52 and those of table 53 that belong to it; return how many.
+
+        In one step: a row of table 53 without its 52 would pass for a newer window's.
+        """
+        block: int = PRODUCER_QUEUE_VALUE.unpack(value)[2]
+        self._writer.delete(key)
+        return 1 + self._delete_window(PREFIX[Table.PRODUCER_WINDOW] + key[1:], block)
 
 
 def _activity_key(active_step: int, producer_id: bytes) -> bytes:

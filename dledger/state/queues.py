@@ -157,13 +157,10 @@ class QueueTable:
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic is deleted: none of its queues needs the log any more."""
         self.was_trimmed = True
-        gone = [item for item in self._heads if item[1][0] == topic_id]
-        for item in gone:
-            self._heads.remove(item)
-        for queue_id in [queue_id for queue_id in self._queues if queue_id[0] == topic_id]:
-            del self._queues[queue_id]
-        for queue_id in [queue_id for queue_id in self._changed if queue_id[0] == topic_id]:
-            del self._changed[queue_id]
+        for queue in self.of_topic(topic_id):
+            self._set_first(queue, NO_POSITION)
+            self._queues.pop(queue.id, None)
+            self._changed.pop(queue.id, None)
 
     def of_topic(self, topic_id: bytes) -> list[Queue]:
         """Return the queues of a topic that were ever written, by number."""

@@ -7,6 +7,7 @@ from tests.mutants.call_bugs import CALL_BUGS
 from tests.mutants.column_bugs import COLUMN_BUGS
 from tests.mutants.disk_bugs import DISK_BUGS
 from tests.mutants.export_bugs import EXPORT_BUGS
+from tests.mutants.forgetting_bugs import FORGETTING_BUGS
 from tests.mutants.log_bugs import LOG_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.pace_bugs import PACE_BUGS
@@ -16,7 +17,7 @@ from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
-    *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
+    *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS, *FORGETTING_BUGS,
     *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
 )  # fmt: skip
 

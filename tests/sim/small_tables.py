@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from dledger.state import key_index, message_ids, producers, queues, trim
+from dledger.state import key_index, message_ids, producer_sweep, producers, queues, trim
 
 SMALL: Final[Mapping[Any, Mapping[str, int]]] = {
     key_index: {
@@ -32,7 +32,9 @@ SMALL: Final[Mapping[Any, Mapping[str, int]]] = {
         "WINDOW_ROWS_PER_BLOCK": 4,
         "CACHED_PRODUCERS_MAX": 1,
         "CACHED_QUEUES_MAX": 2,
+        "EXPIRED_ROWS_MAX": 8,
     },
+    producer_sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
     trim: {"GARBAGE_ROWS_PER_ENTRY": 2},
 }
 """By module: its bounds. The ratios between those of one module are the product's."""

@@ -11,7 +11,6 @@ from dledger.state.producers import (
     ACTIVITY_STEP_MS,
     EPOCH_MAX,
     EXPIRED_AT_ONCE_MAX,
-    EXPIRED_ROWS_MAX,
     FIRST_EPOCH_MAX,
     PRODUCER_VALUE,
     WINDOW_BATCHES,
@@ -21,7 +20,6 @@ from dledger.state.tables import PREFIX, Table
 from dledger.state.values import LayoutPart, ProducerInfo
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (
-    GROUP,
     LIFE,
     NEXT_LIFE,
     OTHER_TOPIC,
@@ -348,24 +346,6 @@ def test_expiry_is_bounded() -> None:
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(3, False)
     assert driven.machine.producer(b"%016d" % 1) is None
-
-
-def test_expiry_is_bounded_by_rows_and_forgets_a_producer_whole() -> None:
-    queues = EXPIRED_ROWS_MAX // 4 + 1  # each of two rows: two producers are past the bound
-    driven = started(create(layout=(LayoutPart(GROUP, queues),)))
-    names = [b"%016d" % at for at in range(1, 6)]
-    for name in names:
-        driven.register(name)
-        driven.append(*(batch(producer=name, queue=at, sequence=0) for at in range(queues)))
-    driven.count_time(2 * ACTIVITY_STEP_MS)
-    late = ExpireProducers(0, 0)
-    found = [driven.one(late) for _ in range(3)]
-    assert found == [
-        ProducersExpired(2, True),
-        ProducersExpired(2, True),
-        ProducersExpired(1, False),
-    ]
-    assert not [key for key in driven.rows() if key[0] in (Table.PRODUCER_QUEUE, Table.PRODUCER)]
 
 
 @dataclass
