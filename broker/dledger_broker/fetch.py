@@ -114,6 +114,29 @@ class Prepared:
     is_error: bool = False
 
 
+class _Message:
+    """Frames that are sent together, together of at most `size_max` bytes, or a single one."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._size = 0
+        self.frames: list[bytes] = []
+
+    def has_room(self, frame: bytes) -> bool:
+        """Return whether the frame may join those that are there."""
+        return not self.frames or self._size + len(frame) <= self._size_max
+
+    def add(self, frame: bytes) -> None:
+        """Put a frame behind the others."""
+        self.frames.append(frame)
+        self._size += len(frame)
+
+    def take(self) -> bytes:
+        """Return all frames as one message, and begin the next."""
+        frames, self.frames, self._size = self.frames, [], 0
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+
 Send = Callable[[bytes], Awaitable[None]]
 
 
@@ -167,16 +190,19 @@ class FetchSession:
     ) -> bool:
         """Send at most one frame for each assignment; True when one carried data or an error.
 
+        Frames share a message, up to the size of one: a reader pays for messages, and one that
+        is busy would fall behind what a frame of its own for each queue tells it.
         Empty frames are the answer of `once`; of a stream that goes on one says that it lives.
         """
         any_sent = False
+        message = _Message(wanted.max_bytes)
         for source in sources:
             if source.is_over:
                 continue
             prepared = await self._next(source, wanted)
             if prepared is None:
                 if with_empty:
-                    await self._send(send, self._empty(source))
+                    await self._put(message, self._empty(source), send)
                     source.is_over = with_empty = wanted.once
                 continue
             any_sent = True
@@ -185,8 +211,19 @@ class FetchSession:
             if prepared.was_cold and not source.is_over and self._ahead is None:
                 task = asyncio.get_running_loop().create_task(self._prepare(source, wanted))
                 self._ahead = (source, task)
-            await self._send(send, prepared.frame)
+            await self._put(message, prepared.frame, send)
+        await self._flush(message, send)
         return any_sent
+
+    async def _put(self, message: "_Message", frame: bytes, send: Send) -> None:
+        """Add a frame to the message; one that has no room for it is sent before."""
+        if not message.has_room(frame):
+            await self._flush(message, send)
+        message.add(frame)
+
+    async def _flush(self, message: "_Message", send: Send) -> None:
+        if message.frames:
+            await self._send(send, message.take())
 
     async def _send(self, send: Send, frame: bytes) -> None:
         held = FRAME_COPIES * len(frame)

@@ -27,7 +27,7 @@ from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
 from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import parse_fetch
+from dledger_proto.frames import parse_fetches
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
@@ -317,10 +317,11 @@ class ConsumerEngine:
                 self._room.clear()
                 await self._room.wait()
             async with asyncio.timeout(silence):
-                frame = await read()
-            if frame is None:
+                message = await read()
+            if message is None:
                 return
-            self.core.frame(stream, parse_fetch(frame), self.loop.time())
+            for frame in parse_fetches(message):
+                self.core.frame(stream, frame, self.loop.time())
             self._advance()
 
     async def _find(self, place: Place, offset: int, detail: str) -> None:

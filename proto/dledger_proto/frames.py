@@ -1,4 +1,7 @@
-"""Frames of the native streams: append, answer, fetch. One gRPC message each (D12).
+"""Frames of the native streams: append, answer, fetch (D12).
+
+A gRPC message holds one frame; one of a fetch stream may hold several, back to back, at most one
+for each assignment.
 
 Owns: their layout, encode and decode. Not: the batches inside (`batch.py`; a batch carries its own
 CRC, and whoever receives it checks it). Little-endian, magic and version first; what follows a
@@ -266,27 +269,58 @@ def encode_fetch(
 
 
 def parse_fetch(frame: Buffer) -> FetchFrame:
-    """Return what a fetch frame says; INVALID_ARGUMENT or UNSUPPORTED_FORMAT if it is none."""
-    _check_start(frame, FETCH_MAGIC, FETCH_HEADER_SIZE, FETCH_VERSION_POSITIONS)
-    fields = _FETCH.unpack_from(frame)
+    """Return what a fetch frame says; INVALID_ARGUMENT or UNSUPPORTED_FORMAT if it is none.
+
+    The messages of a stream with one assignment are such frames.
+    """
+    found, end = _fetch_frame(memoryview(frame), len(frame))
+    if end != len(frame):
+        raise _invalid(f"fetch frame of {len(frame)} bytes, its parts add up to {end}")
+    return found
+
+
+def parse_fetches(message: Buffer) -> list[FetchFrame]:
+    """Return the frames of a message of a fetch stream; errors as `parse_fetch`.
+
+    Batches are views: of the message where it is one frame, else of a copy for each frame, so that
+    who keeps the batches of one queue keeps nothing of others.
+    """
+    rest = memoryview(message)
+    frames: list[FetchFrame] = []
+    while rest or not frames:
+        frame, end = _fetch_frame(rest, len(message))
+        frames.append(frame)
+        rest = rest[end:]
+    return frames
+
+
+def _fetch_frame(view: memoryview, message_size: int) -> tuple[FetchFrame, int]:
+    """Return the frame that the bytes begin with, and where it ends."""
+    _check_start(view, FETCH_MAGIC, FETCH_HEADER_SIZE, FETCH_VERSION_POSITIONS)
+    fields = _FETCH.unpack_from(view)
     _, version, _, assignment, code, detail_size, count, min_offset, max_offset, next_offset = (
         fields
     )
     row_form = _FETCH_ROW_POSITION if version == FETCH_VERSION_POSITIONS else _FETCH_ROW
     at = FETCH_HEADER_SIZE + count * row_form.size
-    if count > FRAME_ROWS_MAX or at + detail_size > len(frame):
-        raise _invalid(f"fetch frame of {len(frame)} bytes: row_count {count}")
-    view = memoryview(frame)
+    if count > FRAME_ROWS_MAX or at + detail_size > len(view):
+        raise _invalid(f"fetch frame of {len(view)} bytes: row_count {count}")
     rows = [FetchRow(*row) for row in row_form.iter_unpack(view[FETCH_HEADER_SIZE:at])]
     known, detail = _code(code, _text(view[at : at + detail_size]))
     at += detail_size
+    end = at + sum(row.size for row in rows)
+    if end > len(view):
+        raise _invalid(f"fetch frame of {len(view)} bytes, its parts add up to {end}")
+    data = view[at:end] if end == message_size else memoryview(bytes(view[at:end]))
     batches: list[memoryview] = []
+    at = 0
     for row in rows:
-        batches.append(view[at : at + row.size])
+        batches.append(data[at : at + row.size])
         at += row.size
-    if at != len(frame):
-        raise _invalid(f"fetch frame of {len(frame)} bytes, its parts add up to {at}")
-    return FetchFrame(assignment, known, detail, min_offset, max_offset, next_offset, rows, batches)
+    frame = FetchFrame(
+        assignment, known, detail, min_offset, max_offset, next_offset, rows, batches
+    )
+    return frame, end
 
 
 def _check_start(

@@ -20,7 +20,7 @@ from dledger_broker.local_cluster import LocalCluster, Setting
 from dledger_proto import raw
 from dledger_proto.batch import BatchView, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import DledgerError
-from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetch
+from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetches
 from dledger_proto.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
@@ -93,8 +93,9 @@ class Member:
             request.SerializeToString(), metadata=self.metadata
         )
         try:
-            async for frame in call:
-                yield parse_fetch(frame)
+            async for message in call:
+                for frame in parse_fetches(message):
+                    yield frame
         finally:
             call.cancel()
 

@@ -18,7 +18,7 @@ from dledger_broker.fetch import (
 )
 from dledger_broker.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import FetchFrame, parse_fetch
+from dledger_proto.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
 from tests.unit.broker.fakes import TOPIC, admission, batch
 from tests.waiting import until
 
@@ -102,9 +102,13 @@ class Stage:
         self.admission = admission()
         self.pool = ThreadPoolExecutor(1)
         self.frames: list[FetchFrame] = []
+        self.messages: list[int] = []
+        """How many frames each had."""
 
-    async def send(self, frame: bytes) -> None:
-        self.frames.append(parse_fetch(frame))
+    async def send(self, message: bytes) -> None:
+        found = parse_fetches(message)
+        self.messages.append(len(found))
+        self.frames += found
 
     def session(self) -> FetchSession:
         return FetchSession(
@@ -183,6 +187,29 @@ def test_nothing_new_is_an_empty_frame_per_assignment() -> None:
             (0, 1, []),
             (1, 0, []),
         ]
+
+    asyncio.run(run())
+
+
+def test_what_is_new_in_many_queues_shares_messages_up_to_their_size() -> None:
+    """A busy reader pays for messages: one for each queue and it falls behind."""
+
+    async def run() -> None:
+        stage = Stage()
+        for number in range(5):
+            stage.machine.add(b"x", queue=number)
+        sources = [source(0, queue=number, number=number) for number in range(5)]
+        frames = await stage.once(*sources)
+        assert [each.assignment for each in frames] == [0, 1, 2, 3, 4]
+        assert stage.messages == [5]
+
+        size = len(stage.log.data) // 5
+        stage.frames, stage.messages = [], []
+        sources = [source(0, queue=number, number=number) for number in range(5)]
+        await stage.once(*sources, max_bytes=2 * (size + FETCH_HEADER_SIZE + FETCH_ROW_SIZE))
+        assert [each.assignment for each in stage.frames] == [0, 1, 2, 3, 4]
+        assert stage.messages == [2, 2, 1]
+        assert stage.admission.fetch_bytes.used == 0
 
     asyncio.run(run())
 

@@ -21,6 +21,7 @@ from dledger_proto.frames import (
     parse_answers,
     parse_append,
     parse_fetch,
+    parse_fetches,
 )
 from dledger_proto.limits import DETAIL_SIZE_MAX, FRAME_ROWS_MAX, FRAME_SIZE_MAX, MIB
 from tests.unit.proto.samples import make_batch, refused, untimed
@@ -67,6 +68,22 @@ def fetch_frame() -> bytes:
 
 def fetch_error() -> bytes:
     return encode_fetch([], [], code=Code.TOPIC_NOT_FOUND, detail="no topic x", **PLACE)
+
+
+def test_a_message_of_several_frames_gives_each_a_buffer_of_its_own() -> None:
+    """Who keeps one queue's batches does not keep the whole message."""
+    one, other = fetch_frame(), fetch_error()
+    assert parse_fetches(one) == [parse_fetch(one)]
+    first, second, third = parse_fetches(one + other + one)
+    assert (first, second, third) == (parse_fetch(one), parse_fetch(other), parse_fetch(one))
+    kept = [frame.batches[0].obj for frame in (first, third)]
+    assert kept[0] is not kept[1]
+    assert [memoryview(each).nbytes for each in kept] == [sum(len(b) for b in first.batches)] * 2
+    assert parse_fetches(one)[0].batches[0].obj is one
+    refused(lambda: parse_fetches(one + b"x"))
+    refused(lambda: parse_fetches(one + other[:-1]))
+    refused(lambda: parse_fetches(b""))
+    refused(lambda: parse_fetch(one + other))
 
 
 def test_golden_bytes() -> None:
