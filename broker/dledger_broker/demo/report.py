@@ -11,8 +11,7 @@ import io
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
@@ -20,20 +19,11 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from rich.table import Table
 
+from dledger_broker.demo.gaps import BACK_SHARE, Acknowledgement, Fault
+
 mpl.use("Agg")
 
 THROUGHPUT_STEP_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that was done to the group while the rows streamed."""
-
-    at_s: float
-    name: str
-    member: str
-    gap_s: float
-    """Between the last acknowledgement before and the first one after."""
 
 
 @dataclass(slots=True)
@@ -54,6 +44,8 @@ class Outcome:
     rows_per_second: float = 0.0
     latency_ms: dict[str, float] = field(default_factory=dict[str, float])
     faults: list[Fault] = field(default_factory=list[Fault])
+    quiet_gap_s: float = 0.0
+    """The longest time without an acknowledgement that no fault explains."""
     problems: list[str] = field(default_factory=list[str])
 
     @property
@@ -62,15 +54,6 @@ class Outcome:
         return not (self.lost or self.duplicated or self.out_of_order or self.problems) and (
             self.members_identical and self.rows > 0
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """One batch of rows acknowledged together."""
-
-    at_s: float
-    rows: int
-    latency_s: float
 
 
 def summarise_latency(acknowledgements: Sequence[Acknowledgement]) -> dict[str, float]:
@@ -83,27 +66,6 @@ def summarise_latency(acknowledgements: Sequence[Acknowledgement]) -> dict[str, 
         "p99": round(times[min(len(times) - 1, int(len(times) * 0.99))], 2),
         "max": round(times[-1], 2),
     }
-
-
-def with_gap(fault: Fault, acknowledgements: Sequence[Acknowledgement]) -> Fault:
-    """Return the fault with the longest silence that began at most a moment after it."""
-    times = [0.0, *sorted(each.at_s for each in acknowledgements)]
-    gaps = [
-        (later - earlier)
-        for earlier, later in pairwise(times)
-        if later >= fault.at_s and earlier <= fault.at_s + 1.0
-    ]
-    return replace(fault, gap_s=round(max(gaps, default=0.0), 3))
-
-
-def idle_faults(faults: Sequence[Fault], acknowledgements: Sequence[Acknowledgement]) -> list[str]:
-    """Return a sentence for each fault behind the last acknowledgement: it proved nothing."""
-    last_s = max((each.at_s for each in acknowledgements), default=0.0)
-    return [
-        f"{fault.name} at {fault.at_s:.1f} s met no load: the last row was acknowledged before"
-        for fault in faults
-        if fault.at_s >= last_s
-    ]
 
 
 def write_json(outcome: Outcome, path: Path) -> None:
@@ -156,11 +118,17 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
         ),
         ("latency (ms)", ", ".join(f"{name} {value:g}" for name, value in latency.items())),
         *(
-            (f"{fault.name} ({fault.member}) at {fault.at_s:.1f} s", f"gap {fault.gap_s:.2f} s")
+            (f"{fault.name} ({fault.member}) at {fault.at_s:.1f} s", _told(fault))
             for fault in outcome.faults
         ),
+        ("longest gap apart from faults", f"{outcome.quiet_gap_s:.2f} s"),
         *(("problem", problem) for problem in outcome.problems),
     ]
+
+
+def _told(fault: Fault) -> str:
+    back = "not seen" if fault.back_s is None else f"after {fault.back_s:.2f} s"
+    return f"gap {fault.gap_s:.2f} s, {BACK_SHARE:g} of the rate {back}"
 
 
 def _picture(outcome: Outcome, acknowledgements: Sequence[Acknowledgement]) -> str:

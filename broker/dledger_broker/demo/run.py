@@ -18,15 +18,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dledger.clock import SystemClock
 from dledger_broker.demo.flights import ROWS, Departure, departures, row_number
+from dledger_broker.demo.gaps import Acknowledgement, Fault, idle_faults, judged, quiet_gap
 from dledger_broker.demo.proof import compare_members, read_back
 from dledger_broker.demo.report import (
-    Acknowledgement,
-    Fault,
     Outcome,
-    idle_faults,
     summarise_latency,
     table,
-    with_gap,
     write_json,
     write_page,
 )
@@ -157,7 +154,8 @@ class _Demo:
                 seconds=seconds,
                 rows_per_second=round(stream.acknowledged / seconds, 1),
                 latency_ms=summarise_latency(stream.acknowledgements),
-                faults=[with_gap(fault, stream.acknowledgements) for fault in self._faults],
+                faults=judged(self._faults, stream.acknowledgements),
+                quiet_gap_s=quiet_gap(self._faults, stream.acknowledgements),
                 followed=stream.followed,
                 problems=stream.failures[:10] + idle_faults(self._faults, stream.acknowledgements),
             )
@@ -244,7 +242,7 @@ class _Demo:
     def _fault(self, name: str, member: str, act: Callable[[], None]) -> None:
         at_s = self._now() - self._stream.start_s
         act()
-        self._faults.append(Fault(at_s, name, member, 0.0))
+        self._faults.append(Fault(at_s, name, member))
 
     async def _leader(self, admin: AsyncAdmin) -> str:
         async def ask() -> str:
