@@ -50,7 +50,7 @@ IDLE_POLLS_MAX: Final = 25
 MODES: Final = ("batched", "lone", "read")
 _COLUMNS: Final = (
     "mode", "messages", "failed", "seconds", "per_second", "mb_per_second", "p50_ms", "p90_ms",
-    "p99_ms", "max_ms",
+    "p99_ms", "max_ms", "gap_ms",
 )  # fmt: skip
 
 
@@ -75,7 +75,10 @@ def bench(
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send and read as fast as one client can, and print throughput and latencies."""
+    """Send and read as fast as one client can, and print throughput and latencies.
+
+    gap_ms is the longest time in which nothing was acknowledged.
+    """
     wanted = [mode.strip() for mode in modes.split(",") if mode.strip()]
     if not wanted:
         bad_input(f"--modes: empty, must be of {', '.join(MODES)}")
@@ -110,6 +113,9 @@ class Load:
         self._connection = ConnectionConfig(inside=is_inside())
         self._config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=self._connection)
         self._latencies: list[float] = []
+        self._counted_at: float | None = None
+        """When a message was acknowledged last."""
+        self._gap: float | None = None
         self._done = 0
         self._failed = 0
         self._first_error: ClientError | None = None
@@ -123,6 +129,7 @@ class Load:
     async def run(self, mode: str, advance: Advance) -> dict[str, object]:
         """Run one mode and return its row."""
         self._latencies, self._done, self._failed = [], 0, 0
+        self._counted_at = self._gap = None
         started = time.perf_counter()
         if mode == "read":
             await self._read(advance)
@@ -130,6 +137,7 @@ class Load:
             async with AsyncProducer(self._name_servers, self._config) as producer:
                 await self._send_one(producer)  # finds routes, makes the topic
                 self._latencies, self._done = [], 0
+                self._counted_at = self._gap = None
                 started = time.perf_counter()
                 if mode == "lone":
                     await self._lone(producer, started, advance)
@@ -195,9 +203,13 @@ class Load:
                 advance(got)
 
     def _count(self, begun: float) -> None:
+        now = time.perf_counter()
         self._done += 1
         if len(self._latencies) < SAMPLES_MAX:
-            self._latencies.append(time.perf_counter() - begun)
+            self._latencies.append(now - begun)
+        if self._counted_at is not None:
+            self._gap = max(self._gap or 0.0, now - self._counted_at)
+        self._counted_at = now
 
     def _fail(self, error: ClientError) -> None:
         self._failed += 1
@@ -220,4 +232,5 @@ class Load:
         for name, share in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0)):
             place = min(int(share * len(ordered)), len(ordered) - 1)
             row[name] = round(ordered[place] * 1000, 3) if ordered else None
+        row["gap_ms"] = None if self._gap is None else round(self._gap * 1000, 3)
         return row

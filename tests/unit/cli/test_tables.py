@@ -79,7 +79,7 @@ def test_no_terminal_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bench_of_nothing_has_no_latency_rather_than_a_text() -> None:
     load = Load("t", 1.0, b"x", ["127.0.0.1:1"], 1.0)
     row = load.summary("read", 1.0)
-    assert [row[name] for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")] == [None] * 4
+    assert [row[name] for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms", "gap_ms")] == [None] * 5
 
 
 def test_a_bench_fits_80_columns() -> None:
