@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim mutants export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
+.PHONY: demo test test-groups test-rest verify fix sim mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +57,9 @@ export-kills: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
+
+mutation: $(READY)
+	$(BIN)/python -m tests.mutants.mutation $(MODULES)
 
 chaos: $(READY)
 	$(BIN)/python -m jepsen_tests suite smoke --jobs $(JOBS)

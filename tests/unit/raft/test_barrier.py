@@ -1,11 +1,17 @@
 """Read barriers: confirmed by a majority, shared, asked by followers, bounded in time."""
 
+import math
+
+import pytest
+
 from dledger.raft.api import Role
 from dledger.raft.barrier import BARRIERS_MAX
 from dledger.raft.message import AppendRequest, BarrierAnswer, BarrierRequest
-from dledger.types import LogIndex
+from dledger.types import LogIndex, MemberId
 from tests.unit.raft.harness import Member, World
 
+LIMIT = 2 * 1.2
+"""Two of the longest election timeouts."""
 Answers = list[tuple[LogIndex | None, str]]
 
 
@@ -148,3 +154,113 @@ def test_waiting_barriers_are_bounded() -> None:
     answers = ask(leader)
     assert answers[0][0] is None
     assert str(BARRIERS_MAX) in answers[0][1]
+
+
+def test_a_member_in_quarantine_is_not_counted_for_its_own_barrier() -> None:
+    """Nor is it believed from then on (D18 c)."""
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    barriers = leader.group._parts.barriers
+    peers = leader.group._parts.replication.peers
+    answers: Answers = []
+    far = 1 << 60
+    barriers.on_request(MemberId("b"), BarrierRequest(7, quarantined=False))
+    assert not peers[MemberId("b")].quarantined
+    barriers.on_answer(MemberId("b"), far)
+    assert answered_by(leader) == [("b", True)], "one that is whole confirms its own"
+    barriers.on_request(MemberId("b"), BarrierRequest(8, quarantined=True))
+    assert peers[MemberId("b")].quarantined
+    barriers.add(lambda index, why: answers.append((index, why)))
+    barriers.on_answer(MemberId("b"), far)
+    assert answered_by(leader) == [], "its own answer confirms nothing for it"
+    barriers.on_answer(MemberId("c"), far)
+    barriers.on_answer(MemberId("c"), far)
+    assert answered_by(leader) == [("b", True)]
+    assert answers[0][0] is not None
+
+
+def answered_by(member: Member) -> list[tuple[str, bool]]:
+    """Return whom the member answers now, and whether it confirms."""
+    return [
+        (target, message.confirmed)
+        for target, message in member.group.outputs().messages
+        if isinstance(message, BarrierAnswer)
+    ]
+
+
+def test_a_refusal_confirms_nothing() -> None:
+    """A leader that cannot confirm says so, with no index that a reader could take for one."""
+    world = World()
+    world.elect("a")
+    world.run(0.3)
+    world.hold_all()
+    follower = world["b"]
+    answers = ask(follower)
+    barriers = follower.group._parts.barriers
+    barriers.on_barrier_answer(BarrierAnswer(barriers._number, 1, 0, confirmed=False))
+    assert answers == []
+    barriers.on_barrier_answer(BarrierAnswer(barriers._number, 1, 2, confirmed=True))
+    assert answers == [(2, "")]
+
+
+def test_a_round_ends_exactly_in_time() -> None:
+    """The deadline is told, nothing ends before it, and the next round begins anew."""
+    world = World()
+    leader = world.elect("a")
+    world.run(0.3)
+    world.hold_all()
+    barriers = leader.group._parts.barriers
+    early = ask(leader)
+    world.now += 0.01
+    late = ask(leader)
+    world.now += 0.01
+    later = ask(leader)
+    assert barriers.next_deadline() == pytest.approx(world.now - 0.02 + LIMIT)
+    limit = barriers.next_deadline()
+    leader.group._context.now = limit - 0.001
+    barriers.tick()
+    assert (early, late) == ([], [])
+    leader.group._context.now = limit
+    barriers.tick()
+    assert early[0][0] is None
+    assert late == [], "it began later"
+    leader.group._context.now = limit + 0.015
+    barriers.tick()
+    assert late[0][0] is None
+    assert later == []
+    leader.group._context.now = limit + 0.03
+    barriers.tick()
+    assert later[0][0] is None
+    assert barriers.next_deadline() == math.inf
+    assert barriers._round is None, "nobody waits for a round that is over"
+
+
+def test_a_follower_asks_once_a_heartbeat() -> None:
+    """Exactly then, and no longer than somebody waits."""
+    world = World()
+    world.elect("a")
+    world.run(0.3)
+    world.hold_all()
+    follower = world["b"]
+    context, barriers = follower.group._context, follower.group._parts.barriers
+    answers = ask(follower)
+    barriers.tick()
+    assert requests_by(follower) == 0, "not before the next heartbeat"
+    assert barriers.next_deadline() == pytest.approx(world.now + 0.1)
+    context.now = barriers.next_deadline()
+    barriers.tick()
+    assert requests_by(follower) == 1
+    context.now = world.now + LIMIT
+    barriers.tick()
+    assert answers[0][0] is None
+    context.now += 1.0
+    barriers.tick()
+    assert requests_by(follower) == 0, "nobody waits any more"
+    assert barriers.next_deadline() == math.inf
+
+
+def requests_by(member: Member) -> int:
+    """Return how many requests the member sends now."""
+    messages = [message for _, message in member.group.outputs().messages]
+    return sum(isinstance(message, BarrierRequest) for message in messages)
