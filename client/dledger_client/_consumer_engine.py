@@ -56,7 +56,10 @@ class ConsumerEngine:
             generator,
             prefer=config.prefer,
             buffer_bytes=config.buffer_bytes,
+            fail_on_unreadable=config.fail_on_unreadable,
         )
+        self.passed_over: Counter[Place] = Counter()
+        """Records that could not be decoded, of queues that are assigned."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,6 +116,7 @@ class ConsumerEngine:
         for place in self.core.places():
             if place not in starts:
                 self.core.unassign(place)
+                self.passed_over.pop(place, None)
         for place, offset in offsets.items():
             route, group = located[place]  # as of now: the offsets may have shown a topic anew
             self.core.assign(place, route.id, group, offset)
@@ -210,7 +214,9 @@ class ConsumerEngine:
 
     def _take(self, max_records: int) -> list[RecordBatch]:
         taken = self.core.take(max_records)
-        if taken and self.core.wants_more:
+        for action in self.core.take_actions():
+            self._carry_out(action)
+        if self.core.wants_more:
             self._room.set()
         return taken
 
@@ -265,6 +271,9 @@ class ConsumerEngine:
                 self._spawn(self._find(place, offset, detail))
             case fetch.RefreshRoutes():
                 self.cluster.refresh()
+            case fetch.TellUnreadable(what):
+                self.passed_over[what.topic, what.queue] += what.records
+                _LOG.warning("passed over: %s", what.describe())
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = self.loop.create_task(work)

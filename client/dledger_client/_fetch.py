@@ -26,6 +26,7 @@ from dledger_client._fetch_state import (
     Place,
     QueueRead,
     RefreshRoutes,
+    TellUnreadable,
     Wanted,
 )
 from dledger_client._links import MemberChoice
@@ -33,7 +34,8 @@ from dledger_client._retry import backoff
 from dledger_client._routes import GroupRoute, RouteChange, RouteTable
 from dledger_client.errors import ClientError, client_error, error_of
 from dledger_client.records import RecordBatch
-from dledger_proto.batch import BatchView, check_batch
+from dledger_client.unreadable import may_pass_over
+from dledger_proto.batch import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, FetchRow
 
@@ -53,13 +55,16 @@ class FetchCore:
         *,
         prefer: str,
         buffer_bytes: int,
+        fail_on_unreadable: bool = True,
     ) -> None:
         self._routes = routes
         self._members = members
         self._random = generator
         self._prefer = prefer
         self._buffer_bytes = buffer_bytes
+        self._fail_on_unreadable = fail_on_unreadable
         self.buffered_bytes = 0
+        """As `RecordBatch.memory` counts: with bodies as large as they are decompressed."""
         self._reads: dict[Place, QueueRead] = {}
         self._round: deque[Place] = deque()
         self._streams: dict[str, FetchStream] = {}
@@ -142,7 +147,7 @@ class FetchCore:
             self._renew(read.group)
 
     def _drop_buffer(self, read: QueueRead) -> None:
-        self.buffered_bytes -= sum(_weight(batch) for batch in read.buffer)
+        self.buffered_bytes -= sum(batch.memory for batch in read.buffer)
         read.buffer.clear()
 
     def continue_at(self, place: Place, offset: int) -> None:
@@ -164,32 +169,53 @@ class FetchCore:
     def take(self, max_records: int) -> list[RecordBatch]:
         """Return up to `max_records` records, queues in turn; if there are none, raise an error.
 
-        Records that were buffered before an error are handed out first.
+        No more than the buffer's bound in memory, but at least one run. Records that were buffered
+        before an error are handed out first.
         """
         taken: list[RecordBatch] = []
-        left = max_records
+        left, room = max_records, self._buffer_bytes
         for _ in range(len(self._round)):
-            if left <= 0:
+            if left <= 0 or room <= 0:
                 break
             self._round.rotate(-1)
             read = self._reads[self._round[-1]]
             if read.is_paused:
                 continue
-            while read.buffer and left > 0:
-                batch = read.buffer.popleft()
-                self.buffered_bytes -= _weight(batch)
-                if batch.count > left:
-                    batch, rest = batch.split(left)
+            while (run := self._next_run(read)) is not None and left > 0:
+                if taken and run.memory > room:
+                    self._round.rotate(1)  # its turn comes first the next time, whatever its size
+                    room = 0
+                    break
+                read.buffer.popleft()
+                self.buffered_bytes -= run.memory
+                room -= run.memory
+                if run.count > left:
+                    run, rest = run.split(left)
                     read.buffer.appendleft(rest)
-                    self.buffered_bytes += _weight(rest)
-                taken.append(batch)
-                left -= batch.count
-                read.position = batch.next_offset
+                    self.buffered_bytes += rest.memory
+                taken.append(run)
+                left -= run.count
+                read.position = run.next_offset
         if not taken:
             for read in self._reads.values():
                 if read.error is not None and not read.is_paused:
                     raise read.error.again()
         return taken
+
+    def _next_run(self, read: QueueRead) -> RecordBatch | None:
+        """Return what a queue hands out next; what cannot be decoded is passed over if it may."""
+        while read.buffer:
+            run = read.buffer[0]
+            problem = None if self._fail_on_unreadable else run.view.problem
+            if problem is None or not may_pass_over(
+                problem, fail_on_unreadable=self._fail_on_unreadable
+            ):
+                return run
+            self._actions.append(TellUnreadable(run.place_of(problem)))
+            read.buffer.popleft()
+            self.buffered_bytes -= run.memory
+            read.position = run.next_offset
+        return None
 
     @property
     def has_news(self) -> bool:
@@ -358,7 +384,7 @@ class FetchCore:
                 self._bad(source, read, f"offset {row.base_offset} where {read.fetch_at} is", now)
             return False
         try:
-            header = check_batch(batch)
+            header = check_envelope(batch)
         except DledgerError as error:
             self._bad(source, read, f"batch at offset {row.base_offset}: {error.detail}", now)
             return False
@@ -374,11 +400,12 @@ class FetchCore:
             row.first_record + skip,
             row.record_count - skip,
             row.store_time_ms,
+            read.group,
         )
         read.buffer.append(run)
         read.fetch_at = end
         read.bad_frames = 0
-        self.buffered_bytes += _weight(run)
+        self.buffered_bytes += run.memory
         return True
 
     def _refused(self, source: FetchStream, read: QueueRead, frame: FetchFrame, now: float) -> None:
@@ -425,9 +452,3 @@ class FetchCore:
         """Return what the driver has to do now, in order."""
         taken, self._actions = self._actions, []
         return taken
-
-
-def _weight(batch: RecordBatch) -> int:
-    """Return the share of its batch's bytes that a run stands for."""
-    header = batch.view.header
-    return header.size * batch.count // header.record_count + 1

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dledger_client.errors import ClientError
 from dledger_client.records import RecordBatch
+from dledger_client.unreadable import Unreadable
 
 Place = tuple[str, int]
 """Topic and queue."""
@@ -53,7 +54,14 @@ class RefreshRoutes:
     """Fetch all routes; answer with `routes_changed`."""
 
 
-Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes
+@dataclass(frozen=True, slots=True)
+class TellUnreadable:
+    """Records were passed over; no answer is expected."""
+
+    what: Unreadable
+
+
+Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes | TellUnreadable
 
 
 class QueueRead:

@@ -150,11 +150,16 @@ class ConsumerConfig:
     """Read from the "leader", from any "follower", or from the member of this name; while there is
     none such, from whoever serves. A name that no group has is refused by `assign`."""
     buffer_bytes: int = 32 * MIB
-    """Fetched and not yet polled; beyond it the streams are not read."""
+    """Fetched and not yet polled; beyond it the streams are not read. Compressed bodies count as
+    large as they are decompressed. One poll hands out no more than this, but at least one run."""
     frame_bytes: int = FRAME_SIZE_TARGET
     """What one fetch frame may hold; at least one batch always comes."""
     wait_ms: int = 1_000
     """A member sends an empty frame after this long without data; a silent stream is broken."""
+    fail_on_unreadable: bool = True
+    """Raise UnreadableData where a batch is read that cannot be decoded as its producer sent it.
+    False: leave such batches out, warn of each in the log, and count their records
+    (`passed_over`); each batch is decoded once more for that."""
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
 
     def __post_init__(self) -> None:
@@ -168,6 +173,7 @@ class ConsumerConfig:
             ("group", str),
             ("start_at", StartAt),
             ("prefer", str),
+            ("fail_on_unreadable", bool),
             ("connection", ConnectionConfig),
         ):
             _check_type(field_name, getattr(self, field_name), kind)

@@ -39,6 +39,10 @@ class Consumer:
     `bootstrap` names name servers or members, "host:port", several with commas or as a list. After
     any break reading continues at the exact next offset. Every batch's checksum is checked. Not
     more than `ConsumerConfig.buffer_bytes` are fetched ahead.
+
+    A batch that its producer sent so that nobody can decode it is handed out like others; whoever
+    reads its records gets UnreadableData, which names the offsets, and goes on behind them.
+    `ConsumerConfig.fail_on_unreadable` leaves such batches out.
     """
 
     def __init__(
@@ -179,6 +183,10 @@ class Consumer:
             if (record.topic, record.queue) == (topic, queue)
         ]
         return min(waiting, default=self._engine.core.read((topic, queue)).position)
+
+    def passed_over(self) -> dict[Place, int]:
+        """Return how many records could not be decoded and were left out, by queue."""
+        return dict(self._engine.passed_over)
 
     # Offsets.
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from dledger_client.errors import ClientError, error_of
+from dledger_client.unreadable import CONSUMER_REMEDY, Unreadable
 from dledger_proto.batch import BatchView, Record
-from dledger_proto.errors import DledgerError
+from dledger_proto.errors import Code, DledgerError
 
 
 class RecordBatch:
@@ -20,6 +21,7 @@ class RecordBatch:
         "base_offset",
         "count",
         "first_record",
+        "group",
         "queue",
         "store_time_ms",
         "topic",
@@ -35,6 +37,7 @@ class RecordBatch:
         first_record: int,
         count: int,
         store_time_ms: int,
+        group: str = "",
     ) -> None:
         self.topic = topic
         self.queue = queue
@@ -46,6 +49,17 @@ class RecordBatch:
         self.count = count
         self.store_time_ms = store_time_ms
         """The leader's stamp, milliseconds since 1970."""
+        self.group = group
+        """The broker group that it was read from; empty: not known."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that this run keeps in memory: of the whole batch, and of its bodies decompressed.
+
+        Also before they are: their size is declared, and no more is ever made of them.
+        """
+        header = self.view.header
+        return header.size + (header.bodies_size if header.compression else 0)
 
     @property
     def next_offset(self) -> int:
@@ -76,6 +90,12 @@ class RecordBatch:
         with self._named():
             return [bytes(view.body(i)) for i in range(self.first_record, end)]
 
+    def place_of(self, error: DledgerError) -> Unreadable:
+        """Return the offsets of this run, and what is wrong with its batch."""
+        return Unreadable(
+            self.group, self.topic, self.queue, self.base_offset, self.next_offset, error.detail
+        )
+
     @contextmanager
     def _named(self) -> Generator[None]:
         """Say where it lies when a producer's compressed bodies turn out to be none."""
@@ -86,6 +106,8 @@ class RecordBatch:
 
     def broken(self, error: DledgerError) -> ClientError:
         """Return the error with the place: whoever reads on continues at `next_offset`."""
+        if error.code is Code.UNREADABLE_BATCH:
+            return error_of(error.code, f"{self.place_of(error).describe()}; {CONSUMER_REMEDY}")
         place = f"{self.topic}/{self.queue} offsets {self.base_offset} to {self.next_offset - 1}"
         return error_of(error.code, f"{place}: {error.detail}")
 
@@ -95,11 +117,11 @@ class RecordBatch:
         return (
             RecordBatch(
                 self.topic, self.queue, self.base_offset, self.view, self.first_record, count,
-                self.store_time_ms,
+                self.store_time_ms, self.group,
             ),
             RecordBatch(
                 self.topic, self.queue, self.base_offset + count, self.view,
-                self.first_record + count, self.count - count, self.store_time_ms,
+                self.first_record + count, self.count - count, self.store_time_ms, self.group,
             ),
         )  # fmt: skip
 

@@ -154,6 +154,21 @@ class BatchView:
         starts = self._property_starts
         return decode_properties(self._properties_bytes, starts[i], starts[i + 1])
 
+    @cached_property
+    def problem(self) -> DledgerError | None:
+        """Why its content cannot be decoded, UNREADABLE_BATCH; None: it can. All of it is tried.
+
+        Bodies stay decompressed. That a package is missing for them is no problem of the batch.
+        """
+        try:
+            _ = self.bodies, self.body_sizes, self.key_counts
+            area, starts = self._properties_bytes, self._property_starts
+            for start, end in itertools.pairwise(starts):
+                decode_properties(area, start, end)
+        except DledgerError as error:
+            return error if error.code is Code.UNREADABLE_BATCH else None
+        return None
+
     def message_id(self, i: int) -> bytes:
         """Return record i's id, 24 bytes."""
         if not 0 <= i < self.header.record_count:

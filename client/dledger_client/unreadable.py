@@ -1,0 +1,54 @@
+"""Batches that cannot be decoded though their checksum holds: when they are left out.
+
+Owns: the one rule, and the sentences. Not: who notices it, and where it is recorded: consumers
+(`_fetch.py`), bulk reads (`reading/`), exports (`export/task.py`).
+
+The content is what the producer sent, so all copies are alike and no retry helps. A reader refuses
+such a batch, until its user says that what cannot be read may be left out; then the offsets of the
+batch are a gap, that is told. Damage, CORRUPT_BATCH, is another thing: some copy is whole, and no
+option passes it over (I15). Nor is a missing package a reason: the next reader may have it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dledger_proto.errors import Code, DledgerError
+
+CONSUMER_REMEDY: Final = (
+    "go on behind them with seek, or have such batches passed over with "
+    "ConsumerConfig(fail_on_unreadable=False)"
+)
+SPARK_REMEDY: Final = "to leave them out, and be told in the log, set failOnUnreadable=false"
+EXPORT_REMEDY: Final = "to export what is left and record the gap, say --accept-unreadable"
+
+
+def may_pass_over(error: DledgerError, *, fail_on_unreadable: bool) -> bool:
+    """Say whether a batch that raised an error is left out, and reading goes on behind it."""
+    return not fail_on_unreadable and error.code is Code.UNREADABLE_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Offsets `start` to `end` - 1 of a queue: records of one batch that cannot be decoded."""
+
+    group: str
+    """Broker group; empty: not known."""
+    topic: str
+    queue: int
+    start: int
+    end: int
+    detail: str
+    """What is wrong with the batch."""
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+    def describe(self) -> str:
+        """Return one stable line."""
+        group = f" of group {self.group}" if self.group else ""
+        return (
+            f"{self.topic}/{self.queue}{group}: offsets {self.start} to {self.end - 1}, "
+            f"{self.records} records, cannot be decoded: {self.detail}"
+        )
