@@ -240,7 +240,7 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
         code, rows, error = run(name_server, "tail", "t")
         assert (code, error) == (0, "")
         bodies = [row.get("body") for row in rows]
-        assert bodies == [*(str(number) for number in range(2_000)), "", None], "in order"
+        assert bodies == [*(f"{number}\r" for number in range(2_000)), "", None], "in order"
         assert rows[-1]["body_base64"] == "//4="
         queue = str(rows[0]["queue"])
 

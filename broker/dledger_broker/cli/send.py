@@ -5,11 +5,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Final, TypedDict
+from typing import Annotated, Final, TypedDict
 
 import typer
 
@@ -20,12 +20,15 @@ from dledger_broker.cli.connect import (
     is_inside,
     parse_name_servers,
 )
+from dledger_broker.cli.lines import Line, LineFeed, Read, TooLong, reading
 from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
+    Advance,
     Exit,
     JsonFlag,
     bad_input,
     failure_of,
+    note,
     print_error,
     print_json,
     print_rows,
@@ -38,12 +41,17 @@ from dledger_client import (
     BufferFull,
     ClientError,
     ConnectionConfig,
+    MessageTooLarge,
     ProducerConfig,
     SendResult,
 )
-from dledger_proto.errors import DledgerError
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import BODY_SIZE_MAX
 
-PROGRESS_STEP: Final = 500
+TURN_MESSAGES: Final = 500
+"""After so many messages of a fast source the loop turns to the answers."""
+PROGRESS_SECONDS: Final = 0.1
+"""Between two looks at the progress, at least."""
 ERRORS_SHOWN_MAX: Final = 5
 
 
@@ -74,6 +82,11 @@ class Tally:
     queues: Counter[int] = field(default_factory=Counter[int])
     acknowledgement: str = ""
     shown: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Messages whose end is known."""
+        return self.stored + sum(self.failed.values())
 
     def add(self, result: SendResult) -> None:
         """Count a stored message."""
@@ -139,6 +152,9 @@ def send(
     """Send messages to a topic; a topic that does not exist is created, unless switched off.
 
     Few messages are shown one by one with queue, offset and id, lines of a file as a summary.
+
+    A line is sent as soon as it is read, all its bytes but the line feed; each has the whole
+    --timeout. At the end of the input, or when interrupted, what is on its way is waited for.
     """
     if bodies and file is not None:
         bad_input("both messages and --file are given", "give one of them")
@@ -156,11 +172,9 @@ def send(
             _send_few(topic, bodies, dressing, _producer(name_servers, timeout), as_json=as_json)
         )
     else:
-        with _lines(file) as source:
+        with _source(file) as read:
             code = asyncio.run(
-                _send_lines(
-                    topic, source, dressing, _producer(name_servers, timeout), as_json=as_json
-                )
+                send_lines(topic, read, dressing, _producer(name_servers, timeout), as_json=as_json)
             )
     raise typer.Exit(code)
 
@@ -202,32 +216,89 @@ async def _send_few(
     return tally.exit_code
 
 
-async def _send_lines(
+async def send_lines(
     topic: str,
-    source: IO[bytes],
+    read: Read,
     dressing: Dressing,
     make: MakeProducer,
     *,
     as_json: bool,
 ) -> int:
-    """Send every line, many in flight; memory is bounded by the producer's buffer."""
+    """Send every line as it comes, many in flight; print a summary, also when interrupted.
+
+    Returns the exit code. Memory is bounded by the producer's buffer: while it is full nothing more
+    is read.
+    """
     tally = Tally()
+    feed = LineFeed(read, BODY_SIZE_MAX)
     started = time.monotonic()
-    with progress_bar(f"sending to {topic}", None, show=not as_json) as advance:
-        async with make() as producer:
-            for number, line in enumerate(_bodies(source), 1):
-                await _submit(producer, topic, line, dressing, tally)
-                if number % PROGRESS_STEP == 0:
-                    advance(PROGRESS_STEP)
-                    await asyncio.sleep(0)  # answers must be taken while a fast file is read
-            await producer.flush()
-    row = tally.row(time.monotonic() - started)
+    broken: OSError | None = None
+    try:
+        with progress_bar(f"sending to {topic}", None, show=not as_json) as advance:
+            async with _shown(tally, advance), make() as producer:
+                feed.start()
+                try:
+                    while lines := await feed.take():
+                        await _submit_all(producer, topic, lines, dressing, tally)
+                except OSError as error:
+                    broken = error
+                await producer.flush()
+    finally:
+        feed.stop()
+        _print_summary(tally, time.monotonic() - started, as_json=as_json)
+    if broken is not None:
+        print_error(f"the input cannot be read any further: {broken.strerror}")
+        return max(tally.exit_code, Exit.FAILED)
+    return tally.exit_code
+
+
+def _print_summary(tally: Tally, seconds: float, *, as_json: bool) -> None:
+    row = tally.row(seconds)
     if as_json:
         print_json(row)
     else:
         columns = ("stored", "failed", "queues", "acknowledgement", "seconds", "per_second")
         print_rows([row], columns, as_json=False)
-    return tally.exit_code
+
+
+@asynccontextmanager
+async def _shown(tally: Tally, advance: Advance) -> AsyncGenerator[None]:
+    """Show how many messages have an end while the block runs, and at its end."""
+    shown = 0
+
+    def show() -> None:
+        nonlocal shown
+        advance(tally.settled - shown)
+        shown = tally.settled
+
+    async def watch() -> None:
+        while True:
+            show()
+            await asyncio.sleep(PROGRESS_SECONDS)
+
+    watcher = asyncio.get_running_loop().create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        show()
+
+
+async def _submit_all(
+    producer: AsyncProducer,
+    topic: str,
+    lines: Sequence[Line],
+    dressing: Dressing,
+    tally: Tally,
+) -> None:
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, TooLong):
+            text = f"a line has {line.size} bytes, at most {BODY_SIZE_MAX}"
+            tally.add_error(MessageTooLarge(Code.MESSAGE_TOO_LARGE, text))
+        else:
+            await _submit(producer, topic, line, dressing, tally)
+        if number % TURN_MESSAGES == 0:
+            await asyncio.sleep(0)
 
 
 async def _submit(
@@ -246,23 +317,25 @@ async def _submit(
             return
 
 
-def _bodies(source: IO[bytes]) -> Iterator[bytes]:
-    for line in source:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
 @contextmanager
-def _lines(file: Path | None) -> Generator[IO[bytes]]:
-    if file is None and sys.stdin.isatty():
-        bad_input("no messages", "give them as arguments, by --file, or by a pipe")
+def _source(file: Path | None) -> Generator[Read]:
+    """Yield what reads the file, or standard input."""
     if file is None or str(file) == "-":
-        yield sys.stdin.buffer
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed by the shell
+            bad_input(
+                "no messages: standard input is closed", "give them as arguments or by --file"
+            )
+        if sys.stdin.isatty():
+            note("each line becomes a message; Ctrl-D ends")
+        yield reading(sys.stdin.fileno())
         return
     try:
-        with file.open("rb") as source:
-            yield source
+        # Without a buffer, whose lock a reading thread would hold at the end of the process.
+        source = file.open("rb", buffering=0)
     except OSError as error:
         bad_input(f"--file: {file}: {error.strerror}")
+    with source:
+        yield reading(source.fileno())
 
 
 def _properties(pairs: Sequence[str]) -> dict[str, str]:

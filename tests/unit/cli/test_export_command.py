@@ -189,7 +189,8 @@ def test_watching_looks_as_often_as_it_was_told() -> None:
     told: list[Outcome] = []
     ends: Iterator[Outcome | Exception] = iter([
         Outcome(manifest), Outcome(None), Outcome(manifest, adopted=True), Outcome(manifest),
-        error_of(Code.NO_LEADER, "nobody leads"), error_of(Code.UNKNOWN_OUTCOME, "held?"),
+        error_of(Code.NO_LEADER, "nobody leads"),
+        error_of(Code.UNKNOWN_OUTCOME, "held?", repeatable=True),
         error_of(Code.TOPIC_NOT_FOUND, "the end"),
     ])  # fmt: skip
 
