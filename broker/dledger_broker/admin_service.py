@@ -4,7 +4,7 @@ Owns the translation of protobuf and the way of topic calls to the control group
 Not owned: what topics are (`topics`), who executes a write (`calls`).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -13,12 +13,14 @@ from google.protobuf.message import Message
 
 from dledger.types import MemberId
 from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call, Calls, Method
-from dledger_broker.convert import topic_from_proto, topic_to_proto
+from dledger_broker.convert import topic_to_proto
 from dledger_broker.log_entries import log_entries
 from dledger_broker.many_queues import hold_all
 from dledger_broker.messaging import Messaging
 from dledger_broker.status_reply import status_reply
-from dledger_broker.topics import TopicAuthority, import_topics
+from dledger_broker.topic_follower import TopicFollower
+from dledger_broker.topic_pages import topics_page
+from dledger_broker.topics import TopicAuthority
 from dledger_proto import status
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.stall import within_stall_limit
@@ -30,8 +32,8 @@ CREATE: Final = Method[pb.CreateTopicRequest, pb.CreateTopicReply](
 )
 UPDATE: Final = Method[pb.UpdateTopicRequest, pb.TopicReply]("Admin", "UpdateTopic", pb.TopicReply)
 DELETE: Final = Method[pb.DeleteTopicRequest, pb.TopicReply]("Admin", "DeleteTopic", pb.TopicReply)
-IMPORT: Final = Method[pb.ImportTopicsRequest, pb.ImportTopicsReply](
-    "Admin", "ImportTopics", pb.ImportTopicsReply
+PULL: Final = Method[pb.PullTopicsRequest, pb.PullTopicsReply](
+    "Admin", "PullTopics", pb.PullTopicsReply
 )
 TRIM: Final = Method[pb.TrimRequest, pb.TrimReply]("Admin", "Trim", pb.TrimReply)
 HOLD: Final = Method[pb.HoldRequest, pb.HoldReply]("Admin", "Hold", pb.HoldReply)
@@ -39,7 +41,6 @@ HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply]("Admin", "HoldAll",
 TRANSFER: Final = Method[pb.TransferLeadershipRequest, pb.TransferLeadershipReply](
     "Admin", "TransferLeadership", pb.TransferLeadershipReply
 )
-IMPORT_TOPICS_MAX: Final = 4_096
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -53,6 +54,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         calls: Calls,
         control_group: str,
         authority: TopicAuthority | None,
+        followers: Mapping[str, TopicFollower],
         control_addresses: Callable[[], list[str]],
         lift: Callable[[Messaging, str, str], None],
         flush_mode: str,
@@ -61,6 +63,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         self._calls = calls
         self._control_group = control_group
         self._authority = authority
+        self._followers = followers
         self._control_addresses = control_addresses
         self._lift = lift
         self._flush_mode = flush_mode
@@ -165,40 +168,29 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         async def run(call: Call) -> pb.ListTopicsReply:
             served = self._calls.group_of(call).served
             await served.confirm(DEADLINE_MAX_SECONDS)
-            changed = served.machine.topics(request.since_control_index, with_deleted=True)
-            newest = changed[-1].control_index if changed else request.since_control_index
-            shown = [t for t in changed if request.with_deleted or not t.deleted]
-            return pb.ListTopicsReply(
-                topics=[topic_to_proto(topic) for topic in shown], control_index=newest
-            )
+            return topics_page(served, request)
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 
-    async def ImportTopics(  # noqa: N802
+    async def PullTopics(  # noqa: N802
         self,
-        request: pb.ImportTopicsRequest,
-        context: "grpc.aio.ServicerContext[pb.ImportTopicsRequest, pb.ImportTopicsReply]",
-    ) -> pb.ImportTopicsReply:
+        request: pb.PullTopicsRequest,
+        context: "grpc.aio.ServicerContext[pb.PullTopicsRequest, pb.PullTopicsReply]",
+    ) -> pb.PullTopicsReply:
         """See broker.proto."""
 
-        async def run(call: Call) -> pb.ImportTopicsReply:
+        async def run(call: Call) -> pb.PullTopicsReply:
             messaging = self._calls.group_of(call)
-            if messaging.served.names.is_control:
+            follower = self._followers.get(messaging.served.names.group)
+            if follower is None:
                 raise DledgerError(Code.WRONG_GROUP, "the control group decides, it never imports")
-            if len(request.topics) > IMPORT_TOPICS_MAX:
-                raise DledgerError(
-                    Code.INVALID_ARGUMENT,
-                    f"{len(request.topics)} topics in one call, at most {IMPORT_TOPICS_MAX}",
-                )
-            topics = [topic_from_proto(topic) for topic in request.topics]
 
-            async def execute() -> pb.ImportTopicsReply:
-                refused = await import_topics(messaging, topics)
-                if refused:
-                    raise refused[0]
-                return pb.ImportTopicsReply()
+            async def execute() -> pb.PullTopicsReply:
+                seconds = call.seconds_left()
+                await follower.pull(request.topic_id, request.control_index, seconds)
+                return pb.PullTopicsReply()
 
-            return await self._calls.on_leader(call, messaging, IMPORT, request, execute)
+            return await self._calls.on_leader(call, messaging, PULL, request, execute)
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 
@@ -273,7 +265,9 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         try:
             call = Call(context, self._calls.clock)
             messaging = self._calls.group_of(call)
-            return status_reply(messaging.served, self._flush_mode, self._version)
+            follower = self._followers.get(messaging.served.names.group)
+            problem = follower.problem if follower is not None else ""
+            return status_reply(messaging.served, self._flush_mode, self._version, problem)
         except DledgerError as error:
             await status.abort(context, error)
 

@@ -44,7 +44,8 @@ from dledger_broker.messaging import Messaging
 from dledger_broker.native_service import NativeService
 from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
-from dledger_broker.topics import TopicAuthority, TopicFollower
+from dledger_broker.topic_follower import TopicFollower
+from dledger_broker.topics import TopicAuthority
 from dledger_proto import __version__, raw
 from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
@@ -117,7 +118,7 @@ class Member:
         self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._channels = Channels()
         self._groups: dict[str, GroupRuntime] = {}
-        self._followers: list[TopicFollower] = []
+        self._followers: dict[str, TopicFollower] = {}
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
@@ -148,7 +149,7 @@ class Member:
         for runtime in self._groups.values():
             runtime.start(self._listener)
         self._view.start(self._config.name_servers, self._channels)
-        for follower in self._followers:
+        for follower in self._followers.values():
             follower.start()
         for registrar in self._registrars:
             registrar.start()
@@ -195,6 +196,7 @@ class Member:
             calls,
             config.control_group,
             self._authority(messagings),
+            self._followers,
             self._control_addresses,
             _lift,
             config.storage.flush.value,
@@ -213,10 +215,8 @@ class Member:
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
             if name != config.control_group:
-                self._followers.append(
-                    TopicFollower(
-                        runtime.messaging, config.control_group, self._view, self._channels
-                    )
+                self._followers[name] = TopicFollower(
+                    runtime.messaging, config.control_group, self._view, self._channels
                 )
             for name_server in config.name_servers:
                 registrar = Registrar(
@@ -259,7 +259,7 @@ class Member:
             self._log.warning("drained only in part", limit_ms=self._config.shutdown.drain_ms)
         for registrar in self._registrars:
             await registrar.stop()
-        for follower in self._followers:
+        for follower in self._followers.values():
             await follower.stop()
         await self._view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)

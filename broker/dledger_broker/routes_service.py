@@ -7,7 +7,6 @@ whole cluster's table (the name server's).
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
 
 import grpc.aio
 
@@ -15,13 +14,12 @@ from dledger.state.values import Topic
 from dledger_broker.calls import Calls
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.served import ServedGroup
+from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_proto import status
 from dledger_proto.errors import DledgerError
 from dledger_proto.stall import within_stall_limit
 from dledger_proto.v1 import routes_pb2 as pb
 from dledger_proto.v1 import routes_pb2_grpc
-
-TOPICS_PER_REPLY: Final = 2_048
 
 
 class RoutesService(routes_pb2_grpc.RoutesServicer):
@@ -47,7 +45,7 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         """See routes.proto."""
         try:
             with self._calls.admission.queries.held():
-                return self._table(frozenset(request.topics))
+                return routes_at_once(self._table(frozenset(request.topics)))
         except DledgerError as error:
             await status.abort(context, error)
 
@@ -73,21 +71,24 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         self._watchers.add(event)
         try:
             sent = {name: self._versions(served) for name, served in self._groups.items()}
-            yield self._table(names)
+            for reply in self._table(names):
+                yield reply
             while True:
                 await event.wait()
                 event.clear()
-                reply = pb.RoutesReply(cluster=self._cluster())
+                groups: list[pb.GroupRoute] = []
+                topics: list[Topic] = []
                 for name, served in self._groups.items():
                     before, now = sent[name], self._versions(served)
                     if before == now:
                         continue
                     sent[name] = now
-                    reply.groups.append(group_route(served))
+                    groups.append(group_route(served))
                     if before[2] != now[2]:
-                        _add_topics(reply, names, served.topic_watch.changed_since(before[2]))
-                if reply.groups or reply.topics:
-                    yield reply
+                        topics += served.topic_watch.changed_since(before[2])
+                if groups:
+                    for reply in self._parts(groups, topics, names, full=False):
+                        yield reply
         finally:
             self._watchers.discard(event)
 
@@ -98,20 +99,26 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
     def _cluster(self) -> str:
         return next(iter(self._groups.values())).names.cluster
 
-    def _table(self, names: frozenset[str]) -> pb.RoutesReply:
-        reply = pb.RoutesReply(full=True, cluster=self._cluster())
-        for served in self._groups.values():
-            reply.groups.append(group_route(served))
-            _add_topics(reply, names, served.machine.topics())
-        return reply
+    def _table(self, names: frozenset[str]) -> list[pb.RoutesReply]:
+        groups = [group_route(served) for served in self._groups.values()]
+        topics = [topic for served in self._groups.values() for topic in served.machine.topics()]
+        return self._parts(groups, topics, names, full=True)
 
-
-def _add_topics(reply: pb.RoutesReply, names: frozenset[str], topics: Sequence[Topic]) -> None:
-    known = {topic.id for topic in reply.topics}
-    for topic in topics:
-        wire = topic_to_proto(topic)
-        if wire.id not in known and (not names or wire.name in names):
-            reply.topics.append(wire)
+    def _parts(
+        self,
+        groups: Sequence[pb.GroupRoute],
+        topics: Sequence[Topic],
+        names: frozenset[str],
+        *,
+        full: bool,
+    ) -> list[pb.RoutesReply]:
+        """Return messages with each topic once, of several groups the first one's."""
+        once: dict[bytes, Topic] = {}
+        for topic in topics:
+            if not names or topic.name in names:
+                once.setdefault(topic.topic_id, topic)
+        wanted = map(topic_to_proto, once.values())
+        return routes_in_parts(self._cluster(), groups, wanted, full=full)
 
 
 def group_route(served: ServedGroup) -> pb.GroupRoute:

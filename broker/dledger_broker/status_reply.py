@@ -6,7 +6,9 @@ from dledger_broker.served import GroupNames, ServedGroup
 from dledger_proto.v1 import broker_pb2 as pb
 
 
-def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.StatusReply:
+def status_reply(
+    served: ServedGroup, flush_mode: str, version: str, topics_problem: str = ""
+) -> pb.StatusReply:
     """Return the picture of this moment."""
     names, log, machine = served.names, served.log, served.machine
     status = served.host.group.status()
@@ -36,6 +38,7 @@ def status_reply(served: ServedGroup, flush_mode: str, version: str) -> pb.Statu
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
         version=version,
+        topics_problem=topics_problem,
     )
 
 

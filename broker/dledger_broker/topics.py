@@ -1,9 +1,8 @@
 """Topics of the whole cluster: decided by the control group, taken over by the others (D1, D14).
 
-Owns: creating with a layout over all eligible groups (S19-S21), carrying the decision to each
-group at once, and the loop by which a group's leader fetches what it missed. Not owned: the rules
-of a single topic (`dledger.state.topics`). Every step is idempotent and stamped with the control
-group's log index, so repeating and reordering do no harm.
+Owns: creating with a layout over all eligible groups (S19-S21), and telling each other group at
+once that there is a decision to fetch. Not owned: how a group takes it over (`topic_follower`), the
+rules of a single topic (`dledger.state.topics`).
 """
 
 import asyncio
@@ -14,37 +13,26 @@ from typing import Final
 
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
-from dledger.raft.host import Leadership
-from dledger.raft.tasks import end_task
 from dledger.state import command as commands
-from dledger.state.queries import Queries
 from dledger.state.results import TopicChanged
 from dledger.state.topics import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.calls import DEADLINE_MAX_SECONDS
 from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import layout_from_proto, topic_from_proto, topic_to_proto, topic_type
+from dledger_broker.convert import layout_from_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import ID_SIZE, Messaging, check_id
 from dledger_broker.served import ANSWER_BY
-from dledger_broker.tasks import keep_running
-from dledger_proto import raw, status
+from dledger_broker.topic_follower import import_topics
+from dledger_proto import raw
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import check_topic_name
 from dledger_proto.v1 import broker_pb2 as pb
 
-IMPORT_METHOD: Final = "/dledger.v1.Admin/ImportTopics"
-LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"
+PULL_METHOD: Final = "/dledger.v1.Admin/PullTopics"
 CARRY_SECONDS: Final = 2.0
 """How long another group is waited for before it is reported as missing: it takes it later."""
-PULL_SECONDS: Final = 5.0
-"""How often a leader asks the control group what it missed; at once when it becomes leader."""
-TOPICS_PER_CALL_MAX: Final = 256
-FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
-"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
-
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
 """The others are reserved: a topic that promised delays and did not keep them would be a lie."""
@@ -196,14 +184,14 @@ class TopicAuthority:
             except DledgerError:
                 return False
         place = self._view.place(group)
-        request = pb.ImportTopicsRequest(topics=[topic_to_proto(topic)]).SerializeToString()
+        request = pb.PullTopicsRequest(
+            topic_id=topic.topic_id, control_index=topic.control_index
+        ).SerializeToString()
         for address in place.where_to_ask() if place is not None else ():
             try:
-                unary = raw.raw_unary(self._channels.to(address), IMPORT_METHOD)
+                unary = raw.raw_unary(self._channels.to(address), PULL_METHOD)
                 await unary(request, timeout=CARRY_SECONDS, metadata=((GROUP_KEY, group),))
-            except grpc.aio.AioRpcError as error:
-                if status.from_rpc_error(error).code is Code.STALE_LAYOUT:
-                    return True  # it knows a newer decision
+            except grpc.aio.AioRpcError:
                 continue
             return True
         return False
@@ -212,33 +200,6 @@ class TopicAuthority:
         result = await self._messaging.served.commands.propose(command)
         assert isinstance(result, TopicChanged), result
         return result.topic
-
-
-async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[DledgerError]:
-    """Take over decisions of the control group; older ones than known are passed over.
-
-    Returns the refusals of topics that will never be taken over, the others were. DledgerError for
-    anything else, and then some may not have been.
-    """
-    served = messaging.served
-    # What is known is not stored again: a leader asks for everything, and its disk may be low.
-    news = [topic for topic in topics if not _knows(served.machine, topic)]
-    results = await asyncio.gather(
-        *(served.commands.propose(commands.ImportTopic(topic)) for topic in news),
-        return_exceptions=True,
-    )
-    refused: list[DledgerError] = []
-    for result in results:
-        if isinstance(result, DledgerError) and result.code in FINAL_REFUSALS:
-            refused.append(result)
-        elif isinstance(result, BaseException):
-            raise result
-    return [error for error in refused if error.code is not Code.STALE_LAYOUT]
-
-
-def _knows(machine: Queries, topic: Topic) -> bool:
-    known = machine.topic_by_id(topic.topic_id)
-    return known is not None and known.control_index >= topic.control_index
 
 
 def _is_as_asked(known: Topic, request: pb.CreateTopicRequest) -> bool:
@@ -253,69 +214,3 @@ def _is_as_asked(known: Topic, request: pb.CreateTopicRequest) -> bool:
     if asked and any(queues != asked for queues in written.values()):
         return False
     return not request.groups or set(request.groups) == written.keys()
-
-
-class TopicFollower:
-    """Keeps a group that is not the control group up to date while this member leads it."""
-
-    def __init__(
-        self, messaging: Messaging, control_group: str, view: ClusterView, channels: Channels
-    ) -> None:
-        self._messaging = messaging
-        self._control_group = control_group
-        self._view = view
-        self._channels = channels
-        self._log = structlog.get_logger()
-        self._wake = asyncio.Event()
-        self._complete_up_to = 0
-        """Everything the control group decided up to here is known; starts anew with each term."""
-        self._task: asyncio.Task[None] | None = None
-        messaging.served.host.watch_leadership(self._leadership_changed)
-
-    def start(self) -> None:
-        """Begin to follow."""
-        work = keep_running(self._run, "topics")
-        self._task = asyncio.get_running_loop().create_task(work, name="topics")
-
-    async def stop(self) -> None:
-        """End."""
-        await end_task(self._task)
-
-    def _leadership_changed(self, _leadership: Leadership) -> None:
-        self._complete_up_to = 0
-        self._wake.set()
-
-    async def _run(self) -> None:
-        while True:
-            if self._messaging.served.leads:
-                await self._pull()
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(PULL_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-
-    async def _pull(self) -> None:
-        place = self._view.place(self._control_group)
-        term = self._messaging.served.host.leadership.term
-        request = pb.ListTopicsRequest(
-            since_control_index=self._complete_up_to, with_deleted=True
-        ).SerializeToString()
-        for address in place.where_to_ask() if place is not None else ():
-            try:
-                unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
-                metadata = ((GROUP_KEY, self._control_group),)
-                answer = await unary(request, timeout=CARRY_SECONDS, metadata=metadata)
-                reply = pb.ListTopicsReply.FromString(answer)
-                topics = [topic_from_proto(topic) for topic in reply.topics]
-                for first in range(0, len(topics), TOPICS_PER_CALL_MAX):
-                    some = topics[first : first + TOPICS_PER_CALL_MAX]
-                    for error in await import_topics(self._messaging, some):
-                        # The others must not wait for it; once for each leader.
-                        self._log.warning("topic not taken over", reason=str(error))
-            except (grpc.aio.AioRpcError, DledgerError, DecodeError):
-                continue  # the next address, or the next round
-            if term == self._messaging.served.host.leadership.term:
-                self._complete_up_to = max(self._complete_up_to, reply.control_index)
-            return

@@ -1,9 +1,13 @@
-"""Cutting a full registration, as members do it, so that no message holds back a heartbeat (S6)."""
+"""Cutting what may be large into messages of about 1 MiB: registrations (S6), tables of routes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dledger_proto.limits import FRAME_SIZE_TARGET
-from dledger_proto.v1.routes_pb2 import Registration
+from dledger_proto.v1.broker_pb2 import Topic
+from dledger_proto.v1.routes_pb2 import GroupRoute, Registration, RoutesReply
+
+_ROW_OVERHEAD = 8
+"""Tag and length of a row, at most."""
 
 
 def chunks_of(registration: Registration) -> Iterator[Registration]:
@@ -17,7 +21,7 @@ def chunks_of(registration: Registration) -> Iterator[Registration]:
     size = base = part.ByteSize()
     sequence = registration.sequence
     for topic in registration.topics:
-        topic_size = topic.ByteSize() + 8
+        topic_size = topic.ByteSize() + _ROW_OVERHEAD
         if part.topics and size + topic_size > FRAME_SIZE_TARGET:
             yield part
             sequence += 1
@@ -29,3 +33,37 @@ def chunks_of(registration: Registration) -> Iterator[Registration]:
         part.topics.append(topic)
         size += topic_size
     yield part
+
+
+def routes_in_parts(
+    cluster: str, groups: Iterable[GroupRoute], topics: Iterable[Topic], *, full: bool
+) -> list[RoutesReply]:
+    """Return routes as messages of about 1 MiB, at least one.
+
+    Of a full table the first is `full`, and all but the last say that there is `more`.
+    """
+    parts = [RoutesReply(full=full, cluster=cluster)]
+    size = 0
+
+    def part_for(row_size: int) -> RoutesReply:
+        nonlocal size
+        if size and size + row_size > FRAME_SIZE_TARGET:
+            parts[-1].more = full
+            parts.append(RoutesReply(cluster=cluster))
+            size = 0
+        size += row_size + _ROW_OVERHEAD
+        return parts[-1]
+
+    for group in groups:
+        part_for(group.ByteSize()).groups.append(group)
+    for topic in topics:
+        part_for(topic.ByteSize()).topics.append(topic)
+    return parts
+
+
+def routes_at_once(parts: Sequence[RoutesReply]) -> RoutesReply:
+    """Return the one message that answers a call: the first; when it is not all, it is not full."""
+    first = parts[0]
+    if first.more:
+        first.full = False
+    return first

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dledger_namesrv.changes import ChangeLog
+from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_namesrv.groups import Claim, Group, Member, Session
 from dledger_namesrv.topics import TopicTable
 from dledger_proto.addresses import check_address
@@ -171,30 +172,14 @@ class Registry:
         return self._changes.version
 
     def snapshot(self, names: Names = ()) -> list[RoutesReply]:
-        """Return everything: a full reply and, when topics are many, deltas that complete it."""
+        """Return everything: a full reply and, when it is large, others that complete it."""
         topics = self._topics.living_of(names) if names else self._topics.living()
-        first = RoutesReply(
-            full=True,
-            cluster=self._cluster,
-            groups=(self._groups[name].route() for name in sorted(self._groups)),
-        )
-        replies = [first]
-        size = first.ByteSize()
-        for topic in topics:
-            topic_size = topic.ByteSize() + 8
-            if size + topic_size > FRAME_SIZE_TARGET:
-                replies.append(RoutesReply(cluster=self._cluster))
-                size = 0
-            replies[-1].topics.append(topic)
-            size += topic_size
-        return replies
+        groups = (self._groups[name].route() for name in sorted(self._groups))
+        return routes_in_parts(self._cluster, groups, topics, full=True)
 
     def all_at_once(self, names: Names = ()) -> RoutesReply:
-        """Return everything as one full reply, whatever its size."""
-        first, *rest = self.snapshot(names)
-        for reply in rest:
-            first.topics.extend(reply.topics)
-        return first
+        """Return everything as one full reply; when that is too large, what fits."""
+        return routes_at_once(self.snapshot(names))
 
     def changes_since(self, version: int, names: Names = ()) -> RoutesReply | None:
         """Return what changed after `version`; None when a snapshot is cheaper or needed."""

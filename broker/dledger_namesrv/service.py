@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
 from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import FRAME_SIZE_MAX
 from dledger_proto.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawContext,
@@ -111,19 +110,9 @@ class NameServerService:
     async def get(self, data: bytes, context: RawContext) -> bytes:
         """Serve /dledger.v1.Routes/Get."""
         try:
-            return self._all_at_once(_names(data))
+            return self._registry.all_at_once(_names(data)).SerializeToString()
         except DledgerError as error:
             await abort(context, error)
-
-    def _all_at_once(self, names: Names) -> bytes:
-        reply = self._registry.all_at_once(names)
-        if reply.ByteSize() > FRAME_SIZE_MAX:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
-                f"{len(reply.topics)} topics exceed one answer of {FRAME_SIZE_MAX} bytes: "
-                "name the topics, or use Watch",
-            )
-        return reply.SerializeToString()
 
     async def watch(self, data: bytes, context: RawContext) -> None:
         """Serve /dledger.v1.Routes/Watch: a snapshot, then every change.

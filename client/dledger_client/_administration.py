@@ -88,12 +88,16 @@ class Administration:
         return self._learn(reply.topic)
 
     async def list_topics(self) -> list[TopicRoute]:
-        """Return all topics as the control group has them, by name."""
-        reply = await self.cluster.call(
-            calls.LIST_TOPICS, pb.ListTopicsRequest(), group=await self._control()
-        )
-        topics = [topic_route(topic) for topic in reply.topics]
-        return sorted(topics, key=lambda topic: topic.name)
+        """Return all topics as the control group has them, by name; page by page."""
+        control = await self._control()
+        request = pb.ListTopicsRequest()
+        found: dict[str, TopicRoute] = {}
+        while True:
+            reply = await self.cluster.call(calls.LIST_TOPICS, request, group=control)
+            found.update((topic.name, topic_route(topic)) for topic in reply.topics)
+            if not reply.cursor:
+                return [found[name] for name in sorted(found)]
+            request.cursor = reply.cursor
 
     # The head of the log.
 
@@ -318,6 +322,7 @@ def _status_of(reply: pb.StatusReply, address: str) -> MemberStatus:
         group_id=reply.group_id,
         incarnation=reply.incarnation,
         reason=reply.reason,
+        topics_problem=reply.topics_problem,
         members=tuple(
             MemberProgress(
                 member=row.member,

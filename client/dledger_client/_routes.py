@@ -132,6 +132,18 @@ def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
     )
 
 
+@dataclass(slots=True)
+class _Told:
+    """Names of groups and topics that a full answer has told so far; it may come in parts."""
+
+    groups: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+
+    def add(self, reply: routes_pb2.RoutesReply) -> None:
+        self.groups.update(group.group for group in reply.groups)
+        self.topics.update(topic.name for topic in reply.topics)
+
+
 class RouteTable:
     """Everything known about groups and topics of one cluster."""
 
@@ -141,6 +153,8 @@ class RouteTable:
         self._topics: dict[str, TopicRoute] = {}
         self._topics_by_id: dict[bytes, TopicRoute] = {}
         self._topic_floors: dict[str, int] = {}
+        self._told: _Told | None = None
+        """While a full answer is not complete."""
         self.cluster = ""
         """Name of the cluster; empty before the first answer."""
         self.is_loaded = False
@@ -190,8 +204,12 @@ class RouteTable:
                 change.members.add(name)
         self.apply_topics(reply.topics, change)
         if reply.full:
-            self.is_loaded = True
-            self._drop_missing(reply, change)
+            self._told = _Told()
+        if self._told is not None:
+            self._told.add(reply)
+            if not reply.more:
+                self._drop_missing(self._told, change)
+                self.is_loaded, self._told = True, None
         return change
 
     def _apply_group(self, incoming: routes_pb2.GroupRoute, change: RouteChange) -> None:
@@ -280,9 +298,7 @@ class RouteTable:
             self._topics_by_id.pop(route.id, None)
             change.dropped_topics.add(name)
 
-    def _drop_missing(self, reply: routes_pb2.RoutesReply, change: RouteChange) -> None:
-        source_groups = {group.group for group in reply.groups}
-        source_topics = {topic.name for topic in reply.topics}
-        for name in self._topics.keys() - source_topics:
-            if all(group in source_groups for group, _ in self._topics[name].parts):
+    def _drop_missing(self, told: _Told, change: RouteChange) -> None:
+        for name in self._topics.keys() - told.topics:
+            if all(group in told.groups for group, _ in self._topics[name].parts):
                 self.drop_topic(name, change)

@@ -112,6 +112,8 @@ class MemberStatus:
     incarnation: str
     reason: str
     """Why it does not serve, in a sentence; empty when it does."""
+    topics_problem: str
+    """Why it, a leader, does not follow the control group's topics; empty when it does."""
     members: tuple[MemberProgress, ...]
     is_control_group: bool
     is_disk_low: bool

@@ -66,6 +66,17 @@ class Queries:
         """Return the topics whose last change is after an index, in the order of these changes."""
         return self._topics.since(since_control_index, with_deleted=with_deleted)
 
+    def topics_after(
+        self, place: tuple[int, bytes], count: int, *, with_deleted: bool
+    ) -> list[Topic]:
+        """Return up to `count` topics behind (control index, id), in that order."""
+        return self._topics.after(place, count, with_deleted=with_deleted)
+
+    @property
+    def newest_control_index(self) -> int:
+        """The index of the newest decision about a topic that is known here."""
+        return self._topics.newest_change
+
     # Queues.
 
     def _queue(self, topic_id: bytes, number: int) -> Queue:

@@ -13,7 +13,9 @@ keeps the queues that are closed: who opens one again finds the group that holds
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from heapq import nsmallest
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -38,6 +40,7 @@ _PAGE_ROWS: Final = 256
 _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
+_change: Final[Callable[[Topic], tuple[int, bytes]]] = attrgetter("control_index", "topic_id")
 
 
 def check_layout(layout: tuple[LayoutPart, ...]) -> None:
@@ -205,7 +208,21 @@ class TopicTable:
             for topic in self._by_id.values()
             if topic.control_index > control_index and (with_deleted or not topic.deleted)
         ]
-        return sorted(found, key=attrgetter("control_index", "topic_id"))
+        return sorted(found, key=_change)
+
+    def after(self, place: tuple[int, bytes], count: int, *, with_deleted: bool) -> list[Topic]:
+        """Return the first topics behind (control index, id), in the order of their last change."""
+        found = (
+            topic
+            for topic in self._by_id.values()
+            if _change(topic) > place and (with_deleted or not topic.deleted)
+        )
+        return nsmallest(count, found, key=_change)
+
+    @property
+    def newest_change(self) -> int:
+        """The control index of the last change of any topic that has a row; 0 without one."""
+        return max((topic.control_index for topic in self._by_id.values()), default=0)
 
     def take_deleted(self) -> list[bytes]:
         """Return the topics deleted since the last call: their rows are to be freed."""

@@ -56,6 +56,9 @@ QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
 LOOKS_PER_CALL_MAX: Final = 2_048
 """Rows that a member looks at for one plan, for samples and times of all its queues together: some
 ten milliseconds of its loop's time."""
+TOPICS_PAGE_SIZE: Final = FRAME_SIZE_TARGET
+"""Bytes of topics in one answer of a list; one topic alone is smaller."""
+TOPICS_PER_PAGE_MAX: Final = 4_096
 STREAM_STALL_MS: Final = 60_000
 """How long a message of a stream waits for its reader, before the stream ends as BUSY."""
 DETAIL_SIZE_MAX: Final = 1_024

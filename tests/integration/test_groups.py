@@ -104,6 +104,48 @@ def test_a_topic_reaches_every_group(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_nobody_makes_a_group_refuse_what_is_really_decided(tmp_path: Path) -> None:
+    """A call names a decision far ahead: the group asks the control group, and finds none."""
+
+    async def run() -> None:
+        async with two_groups(tmp_path) as groups:
+            red, blue = groups["red"]["n1"], groups["blue"]["n2"]
+
+            async def created() -> pb.CreateTopicReply | None:
+                reply = await red.admin.CreateTopic(
+                    pb.CreateTopicRequest(name="orders"), timeout=5, metadata=red.metadata
+                )
+                return reply if not reply.missing_groups else None
+
+            topic = (await eventually(created, "the topic in both groups")).topic
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await blue.admin.PullTopics(
+                    pb.PullTopicsRequest(topic_id=topic.id, control_index=1 << 40),
+                    timeout=5,
+                    metadata=blue.metadata,
+                )
+            refusal = from_rpc_error(raised.value)
+            assert refusal.code is Code.INVALID_ARGUMENT
+            assert "red has not decided so" in refusal.detail
+            update = pb.UpdateTopicRequest(name="orders", permission=4)
+            changed = await red.admin.UpdateTopic(update, timeout=5, metadata=red.metadata)
+
+            async def taken() -> bool:
+                reply = await blue.admin.DescribeTopic(
+                    pb.DescribeTopicRequest(name="orders"), timeout=5, metadata=blue.metadata
+                )
+                return reply.topic == changed.topic
+
+            await eventually(taken, "the other group takes the change over")
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await red.admin.PullTopics(
+                    pb.PullTopicsRequest(topic_id=topic.id), timeout=5, metadata=red.metadata
+                )
+            assert from_rpc_error(raised.value).code is Code.WRONG_GROUP
+
+    asyncio.run(run())
+
+
 def test_a_closed_queue_is_read_where_it_is_and_opened_there_again(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_groups(tmp_path) as groups:

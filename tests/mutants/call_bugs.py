@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 CLUSTER: Final = "dledger_client._cluster:Cluster"
 SCRIPTS: Final = "test_unknown_calls"
+PAGES: Final = "unit.broker.test_topic_pages"
 
 CALL_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -137,5 +138,41 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         ["unit.broker.test_log_entries.test_damage_ends_the_member_and_not_the_call_alone:null"],
+    ),
+    Mutant(
+        "decision-above-confirmed-taken",
+        "a group takes over a decision with an index that the control group has not reached",
+        [
+            Edit(
+                "dledger_broker.topic_pages:check_page",
+                "topic.control_index > reply.confirmed_index",
+                "topic.control_index < 0",
+            )
+        ],
+        [f"{PAGES}.test_what_the_control_group_cannot_have_answered_is_seen:0"],
+    ),
+    Mutant(
+        "decisions-of-another-group-taken",
+        "a group takes over decisions of whoever answers, the control group or not",
+        [
+            Edit(
+                "dledger_broker.topic_pages:check_page",
+                "(reply.cluster, reply.group) != (cluster, control_group)",
+                "not reply.group",
+            )
+        ],
+        [f"{PAGES}.test_what_the_control_group_cannot_have_answered_is_seen:3"],
+    ),
+    Mutant(
+        "page-drops-decisions-of-one-entry",
+        "a page tells that all is known up to its last topic, which others share an entry with",
+        [
+            Edit(
+                "dledger_broker.topic_pages:topics_page",
+                "last.control_index - 1",
+                "last.control_index",
+            )
+        ],
+        [f"{PAGES}.test_what_changes_between_two_pages_is_not_missed"],
     ),
 )

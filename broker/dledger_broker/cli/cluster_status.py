@@ -56,7 +56,8 @@ def status(
     """Show role, term, leader, progress and flush mode of every member.
 
     match index: what the leader knows to be on the member's disk; lag: entries of the leader's log
-    that are not. `reason` says why a member does not serve.
+    that are not. `reason` says why a member does not serve, or why a leader does not learn of the
+    control group's topics.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -162,6 +163,8 @@ def _row(
     if reply.role == "leader":
         match_index = reply.durable_index
     reason = reply.reason
+    if not reason and reply.topics_problem:
+        reason = f"topics are not followed: {reply.topics_problem}"
     if not reason:
         reason = _refused_by(leader, member.member)
     return {

@@ -104,17 +104,27 @@ def list_topics(
     as_json: JsonFlag = False,
 ) -> None:
     """List all topics."""
-    request = ListTopicsRequest(with_deleted=deleted)
     with Cluster(name_servers, timeout) as cluster:
+        topics = _all_topics(cluster, ListTopicsRequest(with_deleted=deleted))
+    rows = sorted(map(topic_row, topics), key=lambda row: str(row["topic"]))
+    columns = (*_COLUMNS, "deleted") if deleted else _COLUMNS
+    print_rows(rows, columns, as_json=as_json, empty="no topics")
+
+
+def _all_topics(cluster: Cluster, request: ListTopicsRequest) -> list[Topic]:
+    """Follow the pages; a topic that changed meanwhile is told again, and its newer row counts."""
+    found: dict[bytes, Topic] = {}
+    while True:
         reply = cluster.call(
             lambda channel, left, metadata: AdminStub(channel).ListTopics(
                 request, timeout=left, metadata=metadata
             ),
             write=False,
         )
-    rows = sorted(map(topic_row, reply.topics), key=lambda row: str(row["topic"]))
-    columns = (*_COLUMNS, "deleted") if deleted else _COLUMNS
-    print_rows(rows, columns, as_json=as_json, empty="no topics")
+        found.update((topic.id, topic) for topic in reply.topics)
+        if not reply.cursor:
+            return list(found.values())
+        request.cursor = reply.cursor
 
 
 def describe(

@@ -973,21 +973,27 @@ Global___TopicReply: _TypeAlias = TopicReply  # noqa: Y015
 
 @_typing.final
 class ListTopicsRequest(_message.Message):
+    """Topics in the order of their last change, in pages. A topic that changes meanwhile comes again."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SINCE_CONTROL_INDEX_FIELD_NUMBER: _builtins.int
     WITH_DELETED_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
     since_control_index: _builtins.int
     with_deleted: _builtins.bool
+    cursor: _builtins.bytes
+    """of the answer before; empty: from the beginning"""
     def __init__(
         self,
         *,
         since_control_index: _builtins.int = ...,
         with_deleted: _builtins.bool = ...,
+        cursor: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_control_index", b"since_control_index", "with_deleted", b"with_deleted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "since_control_index", b"since_control_index", "with_deleted", b"with_deleted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -999,7 +1005,19 @@ class ListTopicsReply(_message.Message):
 
     TOPICS_FIELD_NUMBER: _builtins.int
     CONTROL_INDEX_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    CONFIRMED_INDEX_FIELD_NUMBER: _builtins.int
     control_index: _builtins.int
+    """the answers so far hold all that was decided up to here"""
+    cursor: _builtins.bytes
+    """where the next page begins; empty: this was the last"""
+    cluster: _builtins.str
+    group: _builtins.str
+    """whose list this is"""
+    confirmed_index: _builtins.int
+    """applied here, behind a read barrier: no decision is above it"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]: ...
     def __init__(
@@ -1007,37 +1025,45 @@ class ListTopicsReply(_message.Message):
         *,
         topics: _abc.Iterable[Global___Topic] | None = ...,
         control_index: _builtins.int = ...,
+        cursor: _builtins.bytes = ...,
+        cluster: _builtins.str = ...,
+        group: _builtins.str = ...,
+        confirmed_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_index", b"control_index", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "confirmed_index", b"confirmed_index", "control_index", b"control_index", "cursor", b"cursor", "group", b"group", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTopicsReply: _TypeAlias = ListTopicsReply  # noqa: Y015
 
 @_typing.final
-class ImportTopicsRequest(_message.Message):
+class PullTopicsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TOPICS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]: ...
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    CONTROL_INDEX_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """answered when this topic is known"""
+    control_index: _builtins.int
+    """as it was decided here, or later"""
     def __init__(
         self,
         *,
-        topics: _abc.Iterable[Global___Topic] | None = ...,
+        topic_id: _builtins.bytes = ...,
+        control_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_index", b"control_index", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ImportTopicsRequest: _TypeAlias = ImportTopicsRequest  # noqa: Y015
+Global___PullTopicsRequest: _TypeAlias = PullTopicsRequest  # noqa: Y015
 
 @_typing.final
-class ImportTopicsReply(_message.Message):
+class PullTopicsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1049,7 +1075,7 @@ class ImportTopicsReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ImportTopicsReply: _TypeAlias = ImportTopicsReply  # noqa: Y015
+Global___PullTopicsReply: _TypeAlias = PullTopicsReply  # noqa: Y015
 
 @_typing.final
 class TrimRequest(_message.Message):
@@ -1312,6 +1338,7 @@ class StatusReply(_message.Message):
     CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     member: _builtins.str
@@ -1338,6 +1365,8 @@ class StatusReply(_message.Message):
     """from the majority's median"""
     version: _builtins.str
     first_position: _builtins.int
+    topics_problem: _builtins.str
+    """why a leader does not follow the control group's topics; empty: it does"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]: ...
     def __init__(
@@ -1368,10 +1397,11 @@ class StatusReply(_message.Message):
         clock_offset_ms: _builtins.int = ...,
         version: _builtins.str = ...,
         first_position: _builtins.int = ...,
+        topics_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

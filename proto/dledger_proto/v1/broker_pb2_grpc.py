@@ -490,10 +490,10 @@ class AdminStub:
                 request_serializer=dledger_dot_v1_dot_broker__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_broker__pb2.ListTopicsReply.FromString,
                 _registered_method=True)
-        self.ImportTopics = channel.unary_unary(
-                '/dledger.v1.Admin/ImportTopics',
-                request_serializer=dledger_dot_v1_dot_broker__pb2.ImportTopicsRequest.SerializeToString,
-                response_deserializer=dledger_dot_v1_dot_broker__pb2.ImportTopicsReply.FromString,
+        self.PullTopics = channel.unary_unary(
+                '/dledger.v1.Admin/PullTopics',
+                request_serializer=dledger_dot_v1_dot_broker__pb2.PullTopicsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_broker__pb2.PullTopicsReply.FromString,
                 _registered_method=True)
         self.Trim = channel.unary_unary(
                 '/dledger.v1.Admin/Trim',
@@ -565,8 +565,8 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ImportTopics(self, request, context):
-        """From one group to another: the control group's decisions, stamped with its log index.
+    def PullTopics(self, request, context):
+        """To another group: fetch now what the control group has decided; it is always asked itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -643,10 +643,10 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=dledger_dot_v1_dot_broker__pb2.ListTopicsRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_broker__pb2.ListTopicsReply.SerializeToString,
             ),
-            'ImportTopics': grpc.unary_unary_rpc_method_handler(
-                    servicer.ImportTopics,
-                    request_deserializer=dledger_dot_v1_dot_broker__pb2.ImportTopicsRequest.FromString,
-                    response_serializer=dledger_dot_v1_dot_broker__pb2.ImportTopicsReply.SerializeToString,
+            'PullTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.PullTopics,
+                    request_deserializer=dledger_dot_v1_dot_broker__pb2.PullTopicsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_broker__pb2.PullTopicsReply.SerializeToString,
             ),
             'Trim': grpc.unary_unary_rpc_method_handler(
                     servicer.Trim,
@@ -830,7 +830,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def ImportTopics(request,
+    def PullTopics(request,
             target,
             options=(),
             channel_credentials=None,
@@ -843,9 +843,9 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dledger.v1.Admin/ImportTopics',
-            dledger_dot_v1_dot_broker__pb2.ImportTopicsRequest.SerializeToString,
-            dledger_dot_v1_dot_broker__pb2.ImportTopicsReply.FromString,
+            '/dledger.v1.Admin/PullTopics',
+            dledger_dot_v1_dot_broker__pb2.PullTopicsRequest.SerializeToString,
+            dledger_dot_v1_dot_broker__pb2.PullTopicsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -154,8 +154,8 @@ class AdminStub:
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DeleteTopicRequest, _broker_pb2.TopicReply]
     DescribeTopic: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DescribeTopicRequest, _broker_pb2.TopicReply]
     ListTopics: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ListTopicsRequest, _broker_pb2.ListTopicsReply]
-    ImportTopics: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ImportTopicsRequest, _broker_pb2.ImportTopicsReply]
-    """From one group to another: the control group's decisions, stamped with its log index."""
+    PullTopics: _grpc.UnaryUnaryMultiCallable[_broker_pb2.PullTopicsRequest, _broker_pb2.PullTopicsReply]
+    """To another group: fetch now what the control group has decided; it is always asked itself."""
     Trim: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]
     Hold: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]
     HoldAll: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]
@@ -173,8 +173,8 @@ class AdminAsyncStub(AdminStub):
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_broker_pb2.DeleteTopicRequest, _broker_pb2.TopicReply]  # type: ignore[assignment]
     DescribeTopic: _aio.UnaryUnaryMultiCallable[_broker_pb2.DescribeTopicRequest, _broker_pb2.TopicReply]  # type: ignore[assignment]
     ListTopics: _aio.UnaryUnaryMultiCallable[_broker_pb2.ListTopicsRequest, _broker_pb2.ListTopicsReply]  # type: ignore[assignment]
-    ImportTopics: _aio.UnaryUnaryMultiCallable[_broker_pb2.ImportTopicsRequest, _broker_pb2.ImportTopicsReply]  # type: ignore[assignment]
-    """From one group to another: the control group's decisions, stamped with its log index."""
+    PullTopics: _aio.UnaryUnaryMultiCallable[_broker_pb2.PullTopicsRequest, _broker_pb2.PullTopicsReply]  # type: ignore[assignment]
+    """To another group: fetch now what the control group has decided; it is always asked itself."""
     Trim: _aio.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]  # type: ignore[assignment]
     Hold: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]  # type: ignore[assignment]
     HoldAll: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]  # type: ignore[assignment]
@@ -221,12 +221,12 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_broker_pb2.ListTopicsReply, _abc.Awaitable[_broker_pb2.ListTopicsReply]]: ...
 
     @_abc_1.abstractmethod
-    def ImportTopics(
+    def PullTopics(
         self,
-        request: _broker_pb2.ImportTopicsRequest,
+        request: _broker_pb2.PullTopicsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_broker_pb2.ImportTopicsReply, _abc.Awaitable[_broker_pb2.ImportTopicsReply]]:
-        """From one group to another: the control group's decisions, stamped with its log index."""
+    ) -> _typing.Union[_broker_pb2.PullTopicsReply, _abc.Awaitable[_broker_pb2.PullTopicsReply]]:
+        """To another group: fetch now what the control group has decided; it is always asked itself."""
 
     @_abc_1.abstractmethod
     def Trim(

@@ -114,9 +114,12 @@ class RoutesReply(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     REMOVED_GROUPS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """replaces everything known; else a delta"""
     cluster: _builtins.str
+    more: _builtins.bool
+    """a part of the table: others complete it, up to the first without `more`"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupRoute]: ...
     @_builtins.property
@@ -133,10 +136,11 @@ class RoutesReply(_message.Message):
         groups: _abc.Iterable[Global___GroupRoute] | None = ...,
         topics: _abc.Iterable[_broker_pb2.Topic] | None = ...,
         removed_groups: _abc.Iterable[_builtins.str] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "full", b"full", "groups", b"groups", "removed_groups", b"removed_groups", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "full", b"full", "groups", b"groups", "more", b"more", "removed_groups", b"removed_groups", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,14 +50,14 @@ class RoutesServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Get(self, request, context):
-        """The whole table at once.
+        """The groups, and as many topics as fit; `full` only when these are all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The whole table first, then each change at once.
+        """The whole table first, in one message or several, then each change at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,17 +32,17 @@ class RoutesStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RoutesAsyncStub: ...
     Get: _grpc.UnaryUnaryMultiCallable[_routes_pb2.RoutesRequest, _routes_pb2.RoutesReply]
-    """The whole table at once."""
+    """The groups, and as many topics as fit; `full` only when these are all."""
     Watch: _grpc.UnaryStreamMultiCallable[_routes_pb2.RoutesRequest, _routes_pb2.RoutesReply]
-    """The whole table first, then each change at once."""
+    """The whole table first, in one message or several, then each change at once."""
 
 @_typing.type_check_only
 class RoutesAsyncStub(RoutesStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Get: _aio.UnaryUnaryMultiCallable[_routes_pb2.RoutesRequest, _routes_pb2.RoutesReply]  # type: ignore[assignment]
-    """The whole table at once."""
+    """The groups, and as many topics as fit; `full` only when these are all."""
     Watch: _aio.UnaryStreamMultiCallable[_routes_pb2.RoutesRequest, _routes_pb2.RoutesReply]  # type: ignore[assignment]
-    """The whole table first, then each change at once."""
+    """The whole table first, in one message or several, then each change at once."""
 
 class RoutesServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -51,7 +51,7 @@ class RoutesServicer(metaclass=_abc_1.ABCMeta):
         request: _routes_pb2.RoutesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_routes_pb2.RoutesReply, _abc.Awaitable[_routes_pb2.RoutesReply]]:
-        """The whole table at once."""
+        """The groups, and as many topics as fit; `full` only when these are all."""
 
     @_abc_1.abstractmethod
     def Watch(
@@ -59,7 +59,7 @@ class RoutesServicer(metaclass=_abc_1.ABCMeta):
         request: _routes_pb2.RoutesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_routes_pb2.RoutesReply], _abc.AsyncIterator[_routes_pb2.RoutesReply]]:
-        """The whole table first, then each change at once."""
+        """The whole table first, in one message or several, then each change at once."""
 
 def add_RoutesServicer_to_server(servicer: RoutesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

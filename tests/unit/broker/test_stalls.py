@@ -110,7 +110,9 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
         core = messaging(Host(), b"", 0, Applied())
         core.served.log = cast("CommitLog", log)
         bounds = admission()
-        service = AdminService(calls_of(bounds, {"g": core}), "g", None, list, no_lift, "sync", "1")
+        service = AdminService(
+            calls_of(bounds, {"g": core}), "g", None, {}, list, no_lift, "sync", "1"
+        )
 
         async def serve(context: Stalled) -> None:
             await service.LogEntries(

@@ -12,18 +12,20 @@ from dledger.raft.api import Role
 from dledger.state import command as commands
 from dledger.state.results import TopicChanged
 from dledger.state.values import Topic, TopicType
-from dledger_broker import topics
+from dledger_broker import topic_follower
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.forward import Channels
 from dledger_broker.local_cluster import free_port
 from dledger_broker.messaging import Messaging
 from dledger_broker.served import ServedGroup
-from dledger_broker.topics import TopicFollower
+from dledger_broker.topic_follower import TopicFollower
+from dledger_broker.topic_pages import CURSOR
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.raw import RawContext, UnaryMethod, raw_handlers
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
-from tests.unit.broker.fakes import ME, OTHER, FakeHost
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
+from tests.unit.broker.test_topic_pages import decided, page
 from tests.waiting import until
 
 Answer = Callable[[pb.ListTopicsRequest], bytes]
@@ -35,12 +37,14 @@ class Commands:
     def __init__(self) -> None:
         self.taken: list[str] = []
         self.refusals: list[DledgerError] = []
+        self.known: dict[bytes, int] = {}
 
     async def propose(self, command: commands.Command) -> object:
         assert isinstance(command, commands.ImportTopic)
         if self.refusals:
             raise self.refusals.pop(0)
         self.taken.append(command.topic.name)
+        self.known[command.topic.topic_id] = command.topic.control_index
         return TopicChanged(command.topic)
 
 
@@ -64,6 +68,9 @@ class Follower:
         self.host = FakeHost()
         self.commands = Commands()
         self.machine = Machine()
+        self.commands.known = self.machine.known
+        self.names = NAMES
+        self.clock = ManualClock()
         self.served = cast("ServedGroup", self)
         view = ClusterView("c", {})
         member = routes_pb2.MemberRoute(
@@ -77,6 +84,9 @@ class Follower:
     @property
     def leads(self) -> bool:
         return self.host.leadership.role is Role.LEADER
+
+    def not_leader(self) -> DledgerError:
+        return DledgerError(Code.NOT_LEADER)
 
 
 @asynccontextmanager
@@ -110,7 +120,7 @@ def all_topics(request: pb.ListTopicsRequest) -> bytes:
         for number in (1, 2)
     ]  # fmt: skip
     newer = [each for each in known if each.control_index > request.since_control_index]
-    return pb.ListTopicsReply(topics=newer, control_index=2).SerializeToString()
+    return page(newer, control_index=2)
 
 
 def garbage(_request: pb.ListTopicsRequest) -> bytes:
@@ -123,7 +133,7 @@ def broken(_request: pb.ListTopicsRequest) -> bytes:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PULL_SECONDS", 0.01)
+    monkeypatch.setattr(topic_follower, "PULL_SECONDS", 0.01)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -199,6 +209,99 @@ def test_a_new_leader_begins_at_the_beginning() -> None:
             group.host.become(Role.FOLLOWER, OTHER)
             group.host.become(Role.LEADER, ME)
             await until(lambda: 0 in asked[before:], "everything, again")
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
+def test_all_pages_are_followed() -> None:
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.follower.start()
+        first, second = decided(3), decided(5)
+
+        def pages(request: pb.ListTopicsRequest) -> bytes:
+            if request.cursor:
+                assert request.cursor == CURSOR.pack(3, first.id)
+                return page([second], 5)
+            if request.since_control_index >= 5:
+                return page([], 5)
+            return page([first], 2, cursor=CURSOR.pack(3, first.id))
+
+        async with control_group(port, [pages]) as asked:
+            await until(lambda: 5 in asked, "everything is known")
+            assert group.commands.taken == ["t3", "t5"]
+            assert not group.follower.problem
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
+def test_what_the_control_group_cannot_have_decided_is_not_taken_over() -> None:
+    """One index far ahead would make the group refuse every later decision about that topic."""
+
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.follower.start()
+        ahead = page([decided(3), decided(1 << 40)], 5)
+        async with control_group(port, [lambda _: ahead]) as asked:
+            await until(lambda: len(asked) > 2, "it asks again and again")
+            assert group.commands.taken == []
+            assert set(asked) == {0}
+            assert "above what the control group has confirmed, 9" in group.follower.problem
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+
+
+def test_a_follower_that_cannot_follow_says_so_until_it_can(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        group.follower.start()
+        await until(lambda: f"127.0.0.1:{port}" in group.follower.problem, "nobody answers")
+        group.host.become(Role.FOLLOWER, OTHER)
+        assert not group.follower.problem, "another member leads and follows"
+        group.host.become(Role.LEADER, ME)
+        async with control_group(port, [all_topics]):
+            await until(lambda: bool(group.commands.taken), "it follows")
+            await until(lambda: not group.follower.problem, "it says no more")
+        await group.follower.stop()
+        await group.channels.close()
+
+    run(scenario)
+    assert capsys.readouterr().out.count("topics of the control group are not followed") == 1
+
+
+def test_who_says_that_something_was_decided_makes_the_group_ask_and_no_more() -> None:
+    async def scenario() -> None:
+        port = free_port()
+        group = Follower(port)
+        topic = decided(7)
+
+        def once(request: pb.ListTopicsRequest) -> bytes:
+            return page([] if request.since_control_index else [topic], 7)
+
+        async with control_group(port, [once]):
+            group.follower.start()
+            await group.follower.pull(topic.id, 7, 20)
+            assert group.commands.taken == ["t7"]
+            with pytest.raises(DledgerError) as raised:
+                await group.follower.pull(topic.id, 1 << 40, 20)
+            assert raised.value.code is Code.INVALID_ARGUMENT
+            assert "control has not decided so" in raised.value.detail
+            assert group.commands.taken == ["t7"]
+            assert group.machine.known[topic.id] == 7
+        with pytest.raises(DledgerError) as raised:
+            await group.follower.pull(topic.id, 8, 20)
+        assert raised.value.code is Code.UNAVAILABLE
         await group.follower.stop()
         await group.channels.close()
 

@@ -95,6 +95,15 @@ def test_list_describe_update_delete(
     assert cluster.run("topic", "list", "--json") == 0
     assert [row["topic"] for row in printed(capsys)] == ["t"]
 
+    more = pb.Topic(name="u", id=b"u" * 16)
+    leader.answers["ListTopics"] = lambda data: (
+        pb.ListTopicsReply(topics=[more])
+        if pb.ListTopicsRequest.FromString(data).cursor
+        else pb.ListTopicsReply(topics=[TOPIC], cursor=b"on")
+    )
+    assert cluster.run("topic", "list", "--json") == 0
+    assert [row["topic"] for row in printed(capsys)] == ["t", "u"], "all pages"
+
     assert cluster.run("topic", "describe", "t", "--json") == 0
     described = printed(capsys)
     assert [(row["queue"], row["maximum"]) for row in described["queues"]] == [(0, 100), (1, 101)]

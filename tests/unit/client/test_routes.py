@@ -157,3 +157,17 @@ def test_removed_groups_and_addresses() -> None:
     assert table.apply(reply).lost_leaders == {"a"}
     assert table.groups() == []
     assert not table.apply(reply)
+
+
+def test_a_full_answer_in_parts_drops_nothing_before_its_end() -> None:
+    table = RouteTable()
+    both = (topic_message("t", [("a", 2)]), topic_message("u", [("a", 2)]))
+    table.apply(full(group("a", "1", 1), topics=both))
+    first = full(group("a", "1", 1), topics=both[:1])
+    first.more = True
+    assert not table.apply(first).dropped_topics
+    call = routes_pb2.RoutesReply(cluster="c", groups=[group("a", "1", 1)], more=True)
+    assert not table.apply(call).dropped_topics, "an answer of a call tells what fits"
+    assert not table.apply(routes_pb2.RoutesReply(cluster="c", topics=both[1:])).dropped_topics
+    table.apply(first)
+    assert table.apply(routes_pb2.RoutesReply(cluster="c")).dropped_topics == {"u"}
