@@ -2,7 +2,7 @@
 
 from dledger.raft.api import GroupStatus
 from dledger.types import DiskRoom, MemberId
-from dledger_broker.served import GroupNames, ServedGroup
+from dledger_broker.served import ServedGroup
 from dledger_proto.v1 import broker_pb2 as pb
 
 
@@ -33,7 +33,7 @@ def status_reply(
         group_id=status.group_id,
         incarnation=status.incarnation,
         reason=status.reason,
-        members=_members(names, status),
+        members=_members(served, status),
         control_group=names.is_control,
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
@@ -42,14 +42,17 @@ def status_reply(
     )
 
 
-def _members(names: GroupNames, status: GroupStatus) -> list[pb.MemberProgress]:
-    """Return how far each member is, as this one knows it."""
+def _members(served: ServedGroup, status: GroupStatus) -> list[pb.MemberProgress]:
+    """Return each configured member: how far it is, and how long silent, as this one knows it."""
+    names, now = served.names, served.clock.monotonic()
+    silences = served.host.silences
     peers = {peer.member: peer for peer in status.peers}
     members: list[pb.MemberProgress] = []
     for member, address in names.clients.items():
         peer = peers.get(MemberId(member))
         if peer is None:
             own = member == names.member
+            silence = 0.0 if own else silences.of(MemberId(member), now)
             members.append(
                 pb.MemberProgress(
                     member=member,
@@ -58,6 +61,7 @@ def _members(names: GroupNames, status: GroupStatus) -> list[pb.MemberProgress]:
                     match_index=status.durable_index if own else 0,
                     next_index=status.last_index + 1 if own else 0,
                     incarnation=status.incarnation if own else "",
+                    silent_ms=round(silence * 1_000),
                 )
             )
             continue
@@ -72,6 +76,7 @@ def _members(names: GroupNames, status: GroupStatus) -> list[pb.MemberProgress]:
                 incarnation=peer.incarnation,
                 quarantined=peer.quarantined,
                 refused=peer.refused,
+                silent_ms=round(silences.of(MemberId(member), now) * 1_000),
             )
         )
     return members

@@ -23,6 +23,7 @@ from typing import Final
 from dledger_namesrv.changes import ChangeLog
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_namesrv.groups import Claim, Group, Member, Session
+from dledger_namesrv.silent import Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
 from dledger_proto.addresses import check_address
 from dledger_proto.errors import Code, DledgerError
@@ -85,6 +86,7 @@ class Registry:
         self._streams: dict[Session, _Stream] = {}
         self._newest_session: Session = 0
         self._groups: dict[str, Group] = {}
+        self._silent = SilentMembers()
         self._topics = TopicTable()
         self._changes: ChangeLog[_Key] = ChangeLog(CHANGED_KEYS_MAX)
 
@@ -109,6 +111,7 @@ class Registry:
             group = self._add_group(registration.group)
         member = self._renew(group, session, stream, registration, now)
         self._cluster = registration.cluster
+        self._silent.serve(registration.cluster)
         self._take_group_fields(group, member, registration)
         gap = registration.sequence != stream.sequence + 1
         stream.sequence = registration.sequence
@@ -141,6 +144,7 @@ class Registry:
             over = [member for member in group.members.values() if member.lease_end <= now]
             for member in over:
                 self._remove(group, member)
+        self._silent.forget(now)
 
     def forgive(self, seconds: float) -> None:
         """Lengthen every lease: this process stood still, and what was sent meanwhile waits."""
@@ -177,9 +181,14 @@ class Registry:
         groups = (self._groups[name].route() for name in sorted(self._groups))
         return routes_in_parts(self._cluster, groups, topics, full=True)
 
-    def all_at_once(self, names: Names = ()) -> RoutesReply:
-        """Return everything as one full reply; when that is too large, what fits."""
-        return routes_at_once(self.snapshot(names))
+    def all_at_once(self, names: Names, now: float) -> RoutesReply:
+        """Return everything as one full reply, or what fits; and who is missing."""
+        reply = routes_at_once(self.snapshot(names))
+        for route in reply.groups:
+            group = self._groups[route.group]
+            route.silent.extend(self._silent.of(group.name, group.configured, group.members, now))
+        reply.silent_groups.extend(self._silent.groups(self._groups, now))
+        return reply
 
     def changes_since(self, version: int, names: Names = ()) -> RoutesReply | None:
         """Return what changed after `version`; None when a snapshot is cheaper or needed."""
@@ -339,6 +348,10 @@ class Registry:
 
     def _remove(self, group: Group, member: Member) -> None:
         del group.members[member.name]
+        last = Last(member.address, member.peer_address, member.lease_end - self._lease)
+        self._silent.left(
+            group.name, group.configured, member.name, last, control=group.control_group
+        )
         group.member_silent(member.name)
         self._changes.mark((_GROUP, group.name))
         self._note("lease ended", {"group": group.name, "member": member.name})

@@ -110,7 +110,7 @@ class NameServerService:
     async def get(self, data: bytes, context: RawContext) -> bytes:
         """Serve /dledger.v1.Routes/Get."""
         try:
-            return self._registry.all_at_once(_names(data)).SerializeToString()
+            return self._registry.all_at_once(_names(data), self._clock()).SerializeToString()
         except DledgerError as error:
             await abort(context, error)
 

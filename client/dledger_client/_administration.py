@@ -147,6 +147,11 @@ class Administration:
 
     async def transfer_leadership(self, group: str, target: str) -> tuple[str, int]:
         """Hand leadership over; return the new leader and its term."""
+        known = [each.name for each in await self.groups()]
+        if group not in known:
+            raise error_of(
+                Code.INVALID_ARGUMENT, f"group {group!r}: not known, known are {', '.join(known)}"
+            )
         request = pb.TransferLeadershipRequest(target=target)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._budget

@@ -24,6 +24,7 @@ from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import Group
 from dledger.raft.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.silence import Silences
 from dledger.raft.waiters import AppliedWaiters
 from dledger.raft.worker import Worker
 from dledger.trace import Trace
@@ -119,6 +120,7 @@ class GroupHost:
         self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
         self._or_fail = FailStop(self._ends_here)
         self._trace = trace
+        self.silences = Silences(clock.monotonic())
 
     # What the member calls.
 
@@ -254,6 +256,7 @@ class GroupHost:
 
     def link_up(self, peer: MemberId) -> None:
         """See `LinkEvents.link_up`."""
+        self.silences.link_up(peer)
         if not self._stopped:
             with self._or_fail:
                 self.group.link_up(peer, self._clock.monotonic())
@@ -261,6 +264,7 @@ class GroupHost:
 
     def link_down(self, peer: MemberId) -> None:
         """See `LinkEvents.link_down`."""
+        self.silences.link_down(peer, self._clock.monotonic())
         if not self._stopped:
             with self._or_fail:
                 self.group.link_down(peer, self._clock.monotonic())

@@ -1,7 +1,7 @@
 """`dledger status`: every member of every group, asked one by one, in a table."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Final
 
@@ -9,7 +9,13 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    Cluster,
+    NameServers,
+    Timeout,
+    unknown_group,
+)
 from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
     CommandFailed,
@@ -18,10 +24,16 @@ from dledger_broker.cli.output import (
     console,
     print_json,
 )
+from dledger_broker.cli.status_rows import (
+    Answer,
+    Known,
+    group_rows,
+    is_led,
+    members_of,
+    others_of,
+)
 from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import DledgerError
-from dledger_proto.v1.broker_pb2 import StatusReply
-from dledger_proto.v1.routes_pb2 import GroupRoute, MemberRoute
 
 COLUMNS: Final = (
     "member",
@@ -53,7 +65,10 @@ def status(
     timeout: Timeout = 5.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show role, term, leader, progress and flush mode of every member.
+    """Show role, term, leader, progress and flush mode of every configured member.
+
+    A member that does not answer is shown as well, with the time since which nobody who answers
+    has heard it. A leader is named only if it says itself that it leads.
 
     match index: what the leader knows to be on the member's disk; lag: entries of the leader's log
     that are not. `reason` says why a member does not serve, or why a leader does not learn of the
@@ -67,7 +82,7 @@ def status(
             else:
                 for table in _tables(rows):
                     console().print(table)
-            if any(row["reason"] for row in rows) or not _all_led(rows):
+            if any(row["reason"] for row in rows) or not is_led(rows):
                 raise typer.Exit(Exit.FAILED)
             return
         _watch(cluster, group, every, as_json)
@@ -95,151 +110,52 @@ def _look_again(cluster: Cluster, group: str) -> list[dict[str, object]]:
 
 
 def look(cluster: Cluster, only: str = "") -> list[dict[str, object]]:
-    """Return a row for each member; one that does not answer has the reason in its row."""
-    routes = [cluster.group(only)] if only else sorted(cluster.routes().groups, key=_name)
-    if not routes:
+    """Return a row for each member of each group; who does not answer has the reason in its row."""
+    routes = cluster.routes()
+    groups = {route.group: route for route in (*routes.silent_groups, *routes.groups)}
+    if not groups:
         raise CommandFailed(
             "no broker group is registered", "start its members", code=Exit.UNREACHABLE
         )
-    pairs = [(route, member) for route in routes for member in route.members]
+    if only and only not in groups:
+        unknown_group(only, groups)
+    asked = [groups[only]] if only else [groups[name] for name in sorted(groups)]
+    known = {route.group: members_of(route) for route in asked}
+    answers = _ask_all(cluster, known)
+    others = {name: others_of(known[name], answers[name]) for name in known}
+    for name, more in _ask_all(cluster, others).items():
+        answers[name] |= more
+        known[name] |= others[name]
+    now_ms = round(time.time() * 1_000)
+    return [
+        row
+        for route in asked
+        for row in group_rows(route, known[route.group], answers[route.group], now_ms)
+    ]
+
+
+def _ask_all(
+    cluster: Cluster, known: Mapping[str, Mapping[str, Known]]
+) -> dict[str, dict[str, Answer]]:
+    """Return what the members with an address say, by group and name; all are asked at once."""
+    answers: dict[str, dict[str, Answer]] = {group: {} for group in known}
+    wanted = [(group, member) for group in known for member in known[group].values()]
     with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:
-        asked = [pool.submit(_ask, cluster, route, member) for route, member in pairs]
-        replies = [future.result() for future in asked]
-    rows: list[dict[str, object]] = []
-    for route in routes:
-        answers = [
-            (member, reply)
-            for (its_route, member), reply in zip(pairs, replies, strict=True)
-            if its_route is route
+        asked = [
+            (group, member.name, pool.submit(_ask, cluster, member.address, group))
+            for group, member in wanted
+            if member.address
         ]
-        rows += _group_rows(route, answers)
-    return rows
+        for group, name, future in asked:
+            answers[group][name] = future.result()
+    return answers
 
 
-def _name(route: GroupRoute) -> str:
-    return route.group
-
-
-def _ask(cluster: Cluster, route: GroupRoute, member: MemberRoute) -> StatusReply | DledgerError:
+def _ask(cluster: Cluster, address: str, group: str) -> Answer:
     try:
-        return cluster.status(member.address, route.group)
+        return cluster.status(address, group)
     except DledgerError as error:
         return error
-
-
-def _group_rows(
-    route: GroupRoute, answers: Sequence[tuple[MemberRoute, StatusReply | DledgerError]]
-) -> list[dict[str, object]]:
-    leader = max(
-        (
-            reply
-            for _, reply in answers
-            if isinstance(reply, StatusReply) and reply.role == "leader"
-        ),
-        key=lambda reply: reply.term,
-        default=None,
-    )
-    listed = {member.member for member, _ in answers}
-    rows = [_row(route, member, reply, leader) for member, reply in answers]
-    # A member that the name server has dropped is still known to the leader: by its published
-    # address, also inside.
-    for progress in leader.members if leader is not None else ():
-        if progress.member not in listed:
-            absent = MemberRoute(member=progress.member, address=progress.address)
-            reason = "is not registered at the name server"
-            rows.append(_silent_row(route, absent, leader, reason))
-    return sorted(rows, key=lambda row: str(row["member"]))
-
-
-def _row(
-    route: GroupRoute,
-    member: MemberRoute,
-    reply: StatusReply | DledgerError,
-    leader: StatusReply | None,
-) -> dict[str, object]:
-    if isinstance(reply, DledgerError):
-        return _silent_row(route, member, leader, reply.detail or str(reply))
-    match_index = _match_index(member.member, leader)
-    if reply.role == "leader":
-        match_index = reply.durable_index
-    reason = reply.reason
-    if not reason and reply.topics_problem:
-        reason = f"topics are not followed: {reply.topics_problem}"
-    if not reason:
-        reason = _refused_by(leader, member.member)
-    return {
-        "group": route.group,
-        "control_group": route.control_group,
-        "member": member.member,
-        "address": member.address,
-        "role": reply.role,
-        "term": reply.term,
-        "leader": reply.leader,
-        "match_index": match_index,
-        "commit": reply.commit_index,
-        "applied": reply.applied_index,
-        "lag": _lag(match_index, leader),
-        "flush": reply.flush_mode,
-        "reason": reason,
-        "first_index": reply.first_index,
-        "last_index": reply.last_index,
-        "durable_index": reply.durable_index,
-        "first_position": reply.first_position,
-        "last_position": reply.last_position,
-        "digest": reply.digest.hex(),
-        "format_level": reply.format_level,
-        "group_id": reply.group_id.hex(),
-        "incarnation": reply.incarnation,
-        "clock_offset_ms": reply.clock_offset_ms,
-        "version": reply.version,
-    }
-
-
-def _silent_row(
-    route: GroupRoute, member: MemberRoute, leader: StatusReply | None, reason: str
-) -> dict[str, object]:
-    match_index = _match_index(member.member, leader)
-    return {
-        "group": route.group,
-        "control_group": route.control_group,
-        "member": member.member,
-        "address": member.address,
-        "role": "no answer",
-        "term": None,
-        "leader": None,
-        "match_index": match_index,
-        "commit": None,
-        "applied": None,
-        "lag": _lag(match_index, leader),
-        "flush": None,
-        "reason": reason,
-    }
-
-
-def _refused_by(leader: StatusReply | None, member: str) -> str:
-    if leader is None:
-        return ""
-    refusals = {progress.member: progress.refused for progress in leader.members}
-    why = refusals.get(member, "")
-    return f"{leader.member} refused: {why}" if why else ""
-
-
-def _match_index(member: str, leader: StatusReply | None) -> int | None:
-    for progress in leader.members if leader is not None else ():
-        if progress.member == member:
-            return progress.match_index
-    return None
-
-
-def _lag(match_index: int | None, leader: StatusReply | None) -> int | None:
-    if leader is None or match_index is None:
-        return None
-    return max(leader.last_index - match_index, 0)
-
-
-def _all_led(rows: Sequence[dict[str, object]]) -> bool:
-    groups = {row["group"] for row in rows}
-    return groups == {row["group"] for row in rows if row["role"] == "leader"}
 
 
 def _tables(rows: Sequence[dict[str, object]]) -> list[Rows]:

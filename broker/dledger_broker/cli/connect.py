@@ -8,11 +8,11 @@ bench) take `dledger_client`; the others are one call each, which any member tak
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from threading import Event
 from types import TracebackType
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, NoReturn, Self, TypeVar
 
 import grpc
 import typer
@@ -21,11 +21,18 @@ from dledger_broker.cli.output import CommandFailed, Exit, bad_input
 from dledger_broker.config_load import INSIDE_VARIABLE
 from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
 from dledger_proto.v1.broker_pb2_grpc import AdminStub
-from dledger_proto.v1.routes_pb2 import GroupRoute, RoutesReply, RoutesRequest
+from dledger_proto.v1.routes_pb2 import (
+    GroupRoute,
+    MemberRoute,
+    RoutesReply,
+    RoutesRequest,
+    SilentMember,
+)
 
 CONNECT_SECONDS_MAX: Final = 2.0
 """For one address; a refused connection is known at once."""
@@ -112,8 +119,10 @@ class Cluster:
         """Tell whether the timeout leaves no time for another round."""
         return time.monotonic() + AGAIN_SECONDS >= self._deadline
 
-    def routes(self, *, refresh: bool = False, topics: Sequence[str] = ()) -> RoutesReply:
-        """Return where everybody is, from the first name server that answers."""
+    def routes(
+        self, *, refresh: bool = False, topics: Sequence[str] = (NO_SUCH_TOPIC,)
+    ) -> RoutesReply:
+        """Return where everybody is, and these topics, from the first name server that answers."""
         if self._routes is not None and not refresh:
             return self._routes
         problem = ""
@@ -139,8 +148,9 @@ class Cluster:
         )
 
     def _step_inside(self, routes: RoutesReply) -> None:
-        for group in routes.groups:
-            for member in group.members:
+        for group in (*routes.groups, *routes.silent_groups):
+            members: list[MemberRoute | SilentMember] = [*group.members, *group.silent]
+            for member in members:
                 published, member.address = member.address, member.peer_address or member.address
                 self._own_addresses[published] = member.address
 
@@ -155,8 +165,7 @@ class Cluster:
             for group in groups:
                 if group.group == name:
                     return group
-            known = ", ".join(group.group for group in groups)
-            bad_input(f"no group {name!r} is registered", f"there are: {known}")
+            unknown_group(name, [group.group for group in groups])
         for group in groups:
             if group.control_group:
                 return group
@@ -252,6 +261,11 @@ def is_reachable(address: str, timeout: float) -> bool:
             return True
     except (OSError, ValueError):  # what a name server says may be no address at all
         return False
+
+
+def unknown_group(name: str, known: Iterable[str]) -> NoReturn:
+    """End the command: there is no such broker group."""
+    bad_input(f"no group {name!r} is registered", f"there are: {', '.join(known)}")
 
 
 def queue_owner(topic: Topic, queue: int) -> str:

@@ -130,9 +130,11 @@ def transfer(
     """Hand the leadership of a group over to another member. No call fails for it."""
     with Cluster(name_servers, timeout) as cluster:
         route = cluster.group(group)
-        if target and target not in {member.member for member in route.members}:
-            known = ", ".join(member.member for member in route.members)
-            bad_input(f"group {route.group} has no member {target!r}", f"there are: {known}")
+        known = [each.member for each in route.members] + [each.member for each in route.silent]
+        if target and target not in known:
+            bad_input(
+                f"group {route.group} has no member {target!r}", f"there are: {', '.join(known)}"
+            )
         reply = cluster.call(
             lambda channel, left, metadata: AdminStub(channel).TransferLeadership(
                 TransferLeadershipRequest(target=target), timeout=left, metadata=metadata

@@ -39,8 +39,9 @@ from dledger_broker.local_cluster import (
     PortTaken,
     check_port_free,
 )
+from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
-from dledger_proto.v1.routes_pb2 import RoutesReply
+from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 
 DEFAULT_PORT: Final = 9876
 SERVING_SECONDS_MAX: Final = 60.0
@@ -49,6 +50,7 @@ LOOK_SECONDS: Final = 0.1
 """Between two looks at the processes."""
 RESTART_SECONDS_MIN: Final = 0.5
 RESTART_SECONDS_MAX: Final = 10.0
+GROUPS_ALONE: Final = RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
 HEALTHY_SECONDS: Final = 60.0
 """After running for so long, the next crash counts as the first."""
 SEGMENT_SIZE_BYTES: Final = 256 << 20
@@ -268,7 +270,7 @@ class Supervisor:
         with grpc.insecure_channel(self._cluster.name_server, options=CHANNEL_OPTIONS) as channel:
             routes = sync_unary(channel, "/dledger.v1.Routes/Get")
             while not self._end.wait(LOOK_SECONDS):
-                leader = self._leader(lambda: routes(b"", 1.0))
+                leader = self._leader(lambda: routes(GROUPS_ALONE, 1.0))
                 if leader:
                     self._tell(leader)
                     return

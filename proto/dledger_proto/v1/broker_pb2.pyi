@@ -1278,6 +1278,7 @@ class MemberProgress(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     QUARANTINED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     address: _builtins.str
     connected: _builtins.bool
@@ -1288,6 +1289,8 @@ class MemberProgress(_message.Message):
     quarantined: _builtins.bool
     refused: _builtins.str
     """why nothing that it says is believed; empty when it is"""
+    silent_ms: _builtins.int
+    """for so long the one who answers has no link to it; 0: it has one"""
     def __init__(
         self,
         *,
@@ -1300,10 +1303,11 @@ class MemberProgress(_message.Message):
         incarnation: _builtins.str = ...,
         quarantined: _builtins.bool = ...,
         refused: _builtins.str = ...,
+        silent_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined", "refused", b"refused", "silent_ms", b"silent_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

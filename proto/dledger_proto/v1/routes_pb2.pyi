@@ -50,6 +50,7 @@ class GroupRoute(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     CONTROL_GROUP_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     leader: _builtins.str
     """member id, empty: none now"""
@@ -58,6 +59,10 @@ class GroupRoute(_message.Message):
     control_group: _builtins.bool
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberRoute]: ...
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SilentMember]:
+        """in answers of Get: members that belong to it and are not listed"""
+
     def __init__(
         self,
         *,
@@ -66,14 +71,47 @@ class GroupRoute(_message.Message):
         term: _builtins.int = ...,
         members: _abc.Iterable[Global___MemberRoute] | None = ...,
         control_group: _builtins.bool = ...,
+        silent: _abc.Iterable[Global___SilentMember] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_group", b"control_group", "group", b"group", "leader", b"leader", "members", b"members", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_group", b"control_group", "group", b"group", "leader", b"leader", "members", b"members", "silent", b"silent", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupRoute: _TypeAlias = GroupRoute  # noqa: Y015
+
+@_typing.final
+class SilentMember(_message.Message):
+    """A member that does not register any more, or never did; nobody is to be sent there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    member: _builtins.str
+    address: _builtins.str
+    """where clients reached it; empty: it never registered here"""
+    peer_address: _builtins.str
+    silent_ms: _builtins.int
+    """since it was heard last; 0: it never was"""
+    def __init__(
+        self,
+        *,
+        member: _builtins.str = ...,
+        address: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+        silent_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "member", b"member", "peer_address", b"peer_address", "silent_ms", b"silent_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SilentMember: _TypeAlias = SilentMember  # noqa: Y015
 
 @_typing.final
 class MemberRoute(_message.Message):
@@ -115,6 +153,7 @@ class RoutesReply(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     REMOVED_GROUPS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    SILENT_GROUPS_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """replaces everything known; else a delta"""
     cluster: _builtins.str
@@ -128,6 +167,10 @@ class RoutesReply(_message.Message):
 
     @_builtins.property
     def removed_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def silent_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupRoute]:
+        """in answers of Get: groups of which nobody is listed"""
+
     def __init__(
         self,
         *,
@@ -137,10 +180,11 @@ class RoutesReply(_message.Message):
         topics: _abc.Iterable[_broker_pb2.Topic] | None = ...,
         removed_groups: _abc.Iterable[_builtins.str] | None = ...,
         more: _builtins.bool = ...,
+        silent_groups: _abc.Iterable[Global___GroupRoute] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "full", b"full", "groups", b"groups", "more", b"more", "removed_groups", b"removed_groups", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "full", b"full", "groups", b"groups", "more", b"more", "removed_groups", b"removed_groups", "silent_groups", b"silent_groups", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,12 +164,12 @@ async def name_server(port: int) -> AsyncGenerator[NameServer, None]:
 
 
 def leader_at(server: NameServer) -> str:
-    groups = server.registry.all_at_once().groups
+    groups = server.registry.all_at_once((), 0.0).groups
     return groups[0].leader if groups else ""
 
 
 def topics_at(server: NameServer) -> list[str]:
-    return sorted(each.name for each in server.registry.all_at_once().topics)
+    return sorted(each.name for each in server.registry.all_at_once((), 0.0).topics)
 
 
 def has(server: NameServer, count: int) -> bool:
@@ -213,8 +213,8 @@ def test_both_addresses_are_told() -> None:
     async def scenario() -> None:
         group, port = Group(), free_port()
         async with name_server(port) as server, group.registered(f"127.0.0.1:{port}"):
-            await until(lambda: bool(server.registry.all_at_once().groups), "registered")
-            (route,) = server.registry.all_at_once().groups
+            await until(lambda: bool(server.registry.all_at_once((), 0.0).groups), "registered")
+            (route,) = server.registry.all_at_once((), 0.0).groups
             (member,) = route.members
             assert (member.address, member.peer_address) == ("published-1:1", "n1:1")
 

@@ -310,7 +310,7 @@ def test_status_shows_every_member(
         "a": ("leader", 20, 0, ""),
         "b": ("follower", 18, 2, ""),
         "c": ("no answer", 3, 17, "the disk is broken"),
-        "d": ("no answer", 0, 20, "is not registered at the name server"),
+        "d": ("no answer", 0, 20, "d:1 cannot be reached; not registered at the name server"),
     }
     assert rows["b"]["digest"] == "01"
     assert cluster.run("status") == 1

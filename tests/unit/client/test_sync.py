@@ -14,6 +14,7 @@ from dledger_client import (
     ConnectionConfig,
     Consumer,
     ConsumerConfig,
+    InvalidRequest,
     NothingFound,
     NotStored,
     Producer,
@@ -218,6 +219,16 @@ def test_a_transfer_returns_once_the_new_leader_is_known(threaded: ThreadedClust
             f"leadership of a was given up before term {before + 2}, but no new leader was heard "
             "of within 0.3 s"
         )
+
+
+def test_a_group_that_nobody_knows_is_refused_at_once(threaded: ThreadedCluster) -> None:
+    patience = ConnectionConfig(call_timeout_ms=3_600_000)
+    with (
+        Admin(threaded.cluster.bootstrap, patience) as admin,
+        pytest.raises(InvalidRequest) as raised,
+    ):
+        admin.transfer_leadership("nope")
+    assert raised.value.detail == "group 'nope': not known, known are a"
 
 
 def test_one_background_thread_serves_all(threaded: ThreadedCluster) -> None:

@@ -229,7 +229,7 @@ def test_hundred_thousand_topics_never_hold_back_a_heartbeat(registry: Registry)
     assert all(reply.ByteSize() <= FRAME_SIZE_TARGET + 1024 for reply in replies)
     assert topic_names(registry) == names
     assert [reply.more for reply in replies] == [True] * (len(replies) - 1) + [False]
-    at_once = registry.all_at_once()
+    at_once = registry.all_at_once((), 0.0)
     assert (at_once.full, at_once.more, len(at_once.groups)) == (False, True, 1), "what fits"
     assert at_once.ByteSize() <= FRAME_SIZE_TARGET + 1024
     # A second member tells the same: nothing changes for watchers but the member.

@@ -1,0 +1,207 @@
+"""The rows of `dledger status`: what members said, made into one row for each. Pure.
+
+Owns: which members a group has, whom of them to believe. Not: asking them (`cluster_status`).
+
+- A group's members are those that the name server lists or misses, and those that any member which
+  answers has in its configuration. Each has a row, whether it answers or not.
+- A leader is told as one when it says so itself. What others believe of one that does not is a
+  reason, not a fact.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dledger_proto.errors import DledgerError
+from dledger_proto.v1.broker_pb2 import MemberProgress, StatusReply
+from dledger_proto.v1.routes_pb2 import GroupRoute
+
+NO_ANSWER: Final = "no answer"
+UNREGISTERED: Final = "not registered at the name server"
+
+Answer = StatusReply | DledgerError
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A member that a group is known to have."""
+
+    name: str
+    address: str
+    """Where to ask it; empty: it was never heard of."""
+    listed: bool
+    """The name server lists it."""
+    silent_ms: int = 0
+    """For so long the name server has not heard it; 0: nothing is known."""
+
+
+def members_of(route: GroupRoute) -> dict[str, Known]:
+    """Return the members that a name server knows of, by name."""
+    known = {
+        each.member: Known(each.member, each.address, False, each.silent_ms)
+        for each in route.silent
+    }
+    return known | {each.member: Known(each.member, each.address, True) for each in route.members}
+
+
+def others_of(known: Mapping[str, Known], answers: Mapping[str, Answer]) -> dict[str, Known]:
+    """Return the members that only those which answered know of, by name."""
+    return {
+        progress.member: Known(progress.member, progress.address, False)
+        for reply in _replies(answers)
+        for progress in reply.members
+        if progress.member not in known or not known[progress.member].address
+    }
+
+
+def group_rows(
+    route: GroupRoute, known: Mapping[str, Known], answers: Mapping[str, Answer], now_ms: int
+) -> list[dict[str, object]]:
+    """Return the rows of a group, by name; `now_ms` is the wall clock here."""
+    leader = max(
+        (reply for reply in _replies(answers) if reply.role == "leader"),
+        key=lambda reply: reply.term,
+        default=None,
+    )
+    rows: list[dict[str, object]] = []
+    for name in sorted(known):
+        member, answer = known[name], answers.get(name)
+        row = _fields(route, member)
+        if isinstance(answer, StatusReply):
+            row |= _answered(member, answer, answers, leader)
+        else:
+            row |= _silent(member, answer, answers, now_ms)
+            row |= _progress(_match_index(name, leader), leader)
+        rows.append(row)
+    return rows
+
+
+def is_led(rows: list[dict[str, object]]) -> bool:
+    """Tell whether each group of the rows has a member that says it leads."""
+    groups = {row["group"] for row in rows}
+    return groups == {row["group"] for row in rows if row["role"] == "leader"}
+
+
+def _replies(answers: Mapping[str, Answer]) -> Iterator[StatusReply]:
+    return (answer for answer in answers.values() if isinstance(answer, StatusReply))
+
+
+def _fields(route: GroupRoute, member: Known) -> dict[str, object]:
+    """Return the columns in their order, as of a member of which nothing is known."""
+    return {
+        "group": route.group,
+        "control_group": route.control_group,
+        "member": member.name,
+        "address": member.address or None,
+        "role": NO_ANSWER,
+        "term": None,
+        "leader": None,
+        "match_index": None,
+        "commit": None,
+        "applied": None,
+        "lag": None,
+        "flush": None,
+        "reason": "",
+    }
+
+
+def _answered(
+    member: Known,
+    reply: StatusReply,
+    answers: Mapping[str, Answer],
+    leader: StatusReply | None,
+) -> dict[str, object]:
+    named = answers.get(reply.leader)
+    confirmed = isinstance(named, StatusReply) and named.role == "leader"
+    own = reply.durable_index if reply.role == "leader" else _match_index(member.name, leader)
+    reasons = [reply.reason or _refused_by(leader, member.name)]
+    if reply.topics_problem:
+        reasons.append(f"topics are not followed: {reply.topics_problem}")
+    if reply.leader and not confirmed:
+        reasons.append(f"it believes that {reply.leader} leads, which does not say so itself")
+    if not member.listed:
+        reasons.append(UNREGISTERED)
+    return {
+        "role": reply.role,
+        "term": reply.term,
+        "leader": reply.leader if confirmed else None,
+        **_progress(own, leader),
+        "commit": reply.commit_index,
+        "applied": reply.applied_index,
+        "flush": reply.flush_mode,
+        "reason": "; ".join(filter(None, reasons)),
+        "believed_leader": reply.leader or None,
+        "first_index": reply.first_index,
+        "last_index": reply.last_index,
+        "durable_index": reply.durable_index,
+        "first_position": reply.first_position,
+        "last_position": reply.last_position,
+        "digest": reply.digest.hex(),
+        "format_level": reply.format_level,
+        "group_id": reply.group_id.hex(),
+        "incarnation": reply.incarnation,
+        "clock_offset_ms": reply.clock_offset_ms,
+        "version": reply.version,
+    }
+
+
+def _silent(
+    member: Known, error: DledgerError | None, answers: Mapping[str, Answer], now_ms: int
+) -> dict[str, object]:
+    silent_ms = _silence(member, answers)
+    since_ms = now_ms - silent_ms if silent_ms else None
+    reasons: list[str] = []
+    if since_ms is not None:
+        reasons.append(f"no answer since {_moment(since_ms)}")
+    if error is not None:
+        reasons.append(error.detail or str(error))
+    elif not member.address:
+        reasons.append("never heard of")
+    if not member.listed:
+        reasons.append(UNREGISTERED)
+    return {"reason": "; ".join(reasons), "silent_since_ms": since_ms}
+
+
+def _silence(member: Known, answers: Mapping[str, Answer]) -> int:
+    """Return for how many milliseconds nobody who missed a member has heard it; 0: not known.
+
+    A link that is up is no sign of life: that of a process that stands still is up as well.
+    """
+    told = [progress.silent_ms for progress in _told_of(member.name, answers)]
+    return min(filter(None, (*told, member.silent_ms)), default=0)
+
+
+def _told_of(name: str, answers: Mapping[str, Answer]) -> Iterator[MemberProgress]:
+    for reply in _replies(answers):
+        yield from (progress for progress in reply.members if progress.member == name)
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        moment = dt.datetime.fromtimestamp(time_ms / 1_000, dt.UTC).astimezone()
+    except (OverflowError, ValueError):  # a member's nonsense
+        return f"{time_ms} ms"
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _refused_by(leader: StatusReply | None, member: str) -> str:
+    if leader is None:
+        return ""
+    refusals = {progress.member: progress.refused for progress in leader.members}
+    why = refusals.get(member, "")
+    return f"{leader.member} refused: {why}" if why else ""
+
+
+def _match_index(member: str, leader: StatusReply | None) -> int | None:
+    for progress in leader.members if leader is not None else ():
+        if progress.member == member:
+            return progress.match_index
+    return None
+
+
+def _progress(match_index: int | None, leader: StatusReply | None) -> dict[str, object]:
+    lag = None
+    if leader is not None and match_index is not None:
+        lag = max(leader.last_index - match_index, 0)
+    return {"match_index": match_index, "lag": lag}

@@ -1,0 +1,97 @@
+"""Members that belong to a group and are not listed, for who asks what is missing. Pure.
+
+Owns: which members a group's registrations named, where they were, and when each was heard last.
+Not: leases and routes. Nobody is sent to what is told here: it is for people (`dledger status`).
+A group of which nobody is listed is remembered for KEPT_SECONDS; of more than GROUPS_MAX of them,
+the one that fell silent first is forgotten.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from dledger_proto.v1.routes_pb2 import GroupRoute, SilentMember
+
+KEPT_SECONDS: Final = 7 * 24 * 3_600.0
+GROUPS_MAX: Final = 1_000
+MEMBERS_PER_GROUP_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """What a member that left had told last, and when, in seconds."""
+
+    address: str
+    peer_address: str
+    heard_at: float
+
+
+@dataclass(slots=True)
+class _Group:
+    control_group: bool = False
+    configured: Collection[str] = ()
+    left: dict[str, Last] = field(default_factory=dict[str, Last])
+
+
+class SilentMembers:
+    """Who is missing."""
+
+    def __init__(self) -> None:
+        self._cluster = ""
+        self._groups: dict[str, _Group] = {}
+        """The groups that somebody left, in the order in which they were left last."""
+
+    def left(
+        self, group: str, configured: Collection[str], member: str, last: Last, *, control: bool
+    ) -> None:
+        """A member is listed no more."""
+        known = self._groups.pop(group, None) or _Group()
+        self._groups[group] = known
+        known.control_group, known.configured = control, tuple(configured)
+        known.left.pop(member, None)
+        known.left[member] = last
+        if len(known.left) > MEMBERS_PER_GROUP_MAX:
+            del known.left[next(iter(known.left))]
+        if len(self._groups) > GROUPS_MAX:
+            del self._groups[next(iter(self._groups))]
+
+    def forget(self, now: float) -> None:
+        """Forget groups that are silent for too long."""
+        for name, group in list(self._groups.items()):
+            if all(last.heard_at + KEPT_SECONDS <= now for last in group.left.values()):
+                del self._groups[name]
+
+    def serve(self, cluster: str) -> None:
+        """Groups of this cluster come from now on: what is known of another one is forgotten."""
+        if cluster != self._cluster:
+            self._cluster = cluster
+            self._groups.clear()
+
+    def of(
+        self, group: str, configured: Collection[str], listed: Collection[str], now: float
+    ) -> Iterator[SilentMember]:
+        """Yield the members of a group that are not listed, in order of their names."""
+        known = self._groups.get(group)
+        left = known.left if known is not None else {}
+        for name in sorted(set(configured or left) - set(listed)):
+            last = left.get(name)
+            if last is None:
+                yield SilentMember(member=name)
+            else:
+                silent_ms = max(round((now - last.heard_at) * 1_000), 1)
+                yield SilentMember(
+                    member=name,
+                    address=last.address,
+                    peer_address=last.peer_address,
+                    silent_ms=silent_ms,
+                )
+
+    def groups(self, listed: Collection[str], now: float) -> Iterator[GroupRoute]:
+        """Yield the groups of which nobody is listed, in order of their names."""
+        for name in sorted(self._groups.keys() - set(listed)):
+            known = self._groups[name]
+            yield GroupRoute(
+                group=name,
+                control_group=known.control_group,
+                silent=self.of(name, known.configured, (), now),
+            )
