@@ -23,7 +23,7 @@ from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
 from dledger.state.store import NewerStore
 from dledger.state.tables import PREFIX, U32, U64, Table, after
-from dledger.state.topics import decode_topic
+from dledger.state.topics import FLOOR_KEY, decode_topic
 from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
 from dledger.types import LogIndex
 
@@ -208,7 +208,14 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
     if key == COUNTED_KEY[1:]:
         return name, {"counted_ms": U64.unpack(value)[0]}
+    if key == FLOOR_KEY[1:]:
+        return name, {"control_index": U64.unpack(value)[0]}
     return name, {"bytes": value.hex()}
+
+
+def _topic_deleted(key: bytes, _value: bytes) -> tuple[str, Fields]:
+    deleted_ms, topic_id = key[: U64.size], key[U64.size :]
+    return topic_id.hex(), {"deleted_ms": U64.unpack(deleted_ms)[0]}
 
 
 def _key_directory(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -275,6 +282,7 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.META_LOCAL: _meta,
     Table.META: _meta,
     Table.TOPIC: _topic,
+    Table.TOPIC_DELETED: _topic_deleted,
     Table.QUEUE: _queue,
     Table.QUEUE_ROWS: _queue_rows,
     Table.KEY_DIRECTORY: _key_directory,

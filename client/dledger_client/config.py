@@ -12,6 +12,7 @@ from dledger_proto.batch import Compression
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
     BODY_SIZE_MAX,
+    CALL_TIMEOUT_MS_MAX,
     FRAME_SIZE_TARGET,
     KIB,
     MIB,
@@ -55,7 +56,7 @@ class ConnectionConfig:
     def __post_init__(self) -> None:
         for name, least, most in (
             ("try_timeout_ms", 10, 600_000),
-            ("call_timeout_ms", 10, 3_600_000),
+            ("call_timeout_ms", 10, CALL_TIMEOUT_MS_MAX),
             ("connect_timeout_ms", 10, 60_000),
             ("keepalive_ms", 1_000, 3_600_000),
             ("keepalive_timeout_ms", 100, 600_000),

@@ -17,6 +17,7 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── InvalidRequest          an argument is wrong, unknown to the cluster or switched off
         ├── TopicNotFound
         ├── TopicExists             with another configuration
+        ├── TooManyTopics           the cluster has as many as it may have
         ├── QueueNotFound
         ├── NoPermission            the topic does not permit it
         ├── NothingFound            a lookup found nothing
@@ -124,6 +125,10 @@ class TopicExists(NotStored):
     """A topic of this name exists with another configuration."""
 
 
+class TooManyTopics(NotStored):
+    """The cluster has as many topics as it may have; the text names the count and the limit."""
+
+
 class QueueNotFound(NotStored):
     """The topic has no such queue."""
 
@@ -191,6 +196,8 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.STALE_LAYOUT: Unavailable,
     Code.HELD: Held,
     Code.TOO_MANY_HOLDS: Held,
+    Code.TOO_MANY_TOPICS: TooManyTopics,
+    Code.STALE_CREATION: InvalidRequest,
     Code.CLOSED: ClientClosed,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,

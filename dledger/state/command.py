@@ -60,6 +60,8 @@ class CreateTopic:
     layout: tuple[LayoutPart, ...]
     read_queues: int
     permission: int
+    known_index: int = 0
+    """An index of this log that was applied before the id was first told to anybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ class DeleteTopic:
     """Delete a topic, in the control group."""
 
     topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopics:
+    """Free the rows of topics that were deleted long ago, some at a time."""
+
+    kept_ms: int
+    """Counted time for which a deleted topic is remembered."""
+    known_index: int
+    """All that the control group decided up to this index of its log is known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +167,7 @@ Command = (
     | ImportTopic
     | UpdateTopic
     | DeleteTopic
+    | ForgetTopics
     | CommitOffsets
     | Trim
     | Hold
@@ -175,6 +188,7 @@ KINDS: Final[dict[type[Command], int]] = {
     CreateTopic: 13,
     ImportTopic: 14,
     UpdateTopic: 15,
+    ForgetTopics: 16,
 }
 
 
@@ -182,7 +196,7 @@ def frees_space(command: Command) -> bool:
     """Tell whether a command lets go of what is stored: it is taken although the disk is low."""
     if isinstance(command, ImportTopic):
         return command.topic.deleted
-    return isinstance(command, DeleteTopic | Trim | ReleaseHold)
+    return isinstance(command, DeleteTopic | ForgetTopics | Trim | ReleaseHold)
 
 
 ID_SIZE: Final = 16
@@ -290,6 +304,7 @@ def encode(command: Command) -> bytes:
             out.layout(command.layout)
             out.number(_U32, "read_queues", command.read_queues)
             out.number(_U8, "permission", command.permission)
+            out.number(_U64, "known_index", command.known_index)
         case ImportTopic():
             _encode_topic(out, command.topic)
         case UpdateTopic():
@@ -299,6 +314,9 @@ def encode(command: Command) -> bytes:
             out.number(_U8, "permission", command.permission)
         case DeleteTopic():
             out.identity("topic_id", command.topic_id)
+        case ForgetTopics():
+            out.number(_I64, "kept_ms", command.kept_ms)
+            out.number(_U64, "known_index", command.known_index)
         case CommitOffsets():
             _encode_offsets(out, command)
         case Trim():
@@ -385,12 +403,13 @@ _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
     12: lambda body: RegisterProducer(body.take(ID_SIZE), body.take(ID_SIZE), body.number(_U32)),
     13: lambda body: CreateTopic(
         body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.layout(),
-        body.number(_U32), body.number(_U8),
+        body.number(_U32), body.number(_U8), body.number(_U64),
     ),
     14: lambda body: ImportTopic(_decode_topic(body)),
     15: lambda body: UpdateTopic(
         body.take(ID_SIZE), body.layout(), body.number(_U32), body.number(_U8)
     ),
+    16: lambda body: ForgetTopics(body.number(_I64), body.number(_U64)),
 }  # fmt: skip
 
 assert set(_DECODERS) == set(KINDS.values()), "every command is decoded"

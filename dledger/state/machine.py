@@ -25,6 +25,7 @@ from dledger.state.command import (
     CreateTopic,
     DeleteTopic,
     ExpireProducers,
+    ForgetTopics,
     Hold,
     ImportTopic,
     RegisterProducer,
@@ -105,12 +106,13 @@ class StateMachine(Queries):
         self._store = store
         self._settings = settings
         self._writer = writer = Writer(store)
-        topics = TopicTable(writer)
+        time = CountedTime(writer)
+        topics = TopicTable(writer, time)
         live = frozenset(topic.topic_id for topic in topics.since(-1, with_deleted=False))
         queues = QueueTable(writer, live)
         self._garbage = Garbage(writer)
         self._holds = HoldTable(writer)
-        producers = ProducerTable(writer, CountedTime(writer))
+        producers = ProducerTable(writer, time)
         message_ids = MessageIdIndex(writer, topics, queues)
         keys = KeyIndex(writer, queues, self._garbage)
         super().__init__(
@@ -131,7 +133,7 @@ class StateMachine(Queries):
             raise UnknownCommand(
                 f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
             )
-        if any(topic.deleted for topic in self._topics.since(-1, with_deleted=True)):
+        if topics.floor or any(topic.deleted for topic in topics.since(-1, with_deleted=True)):
             self._queues.was_trimmed = True
         self._saved_index = self._index
         self._saved_head = self._head()
@@ -278,6 +280,8 @@ class StateMachine(Queries):
                 return self._topics.update(command, index)
             case ImportTopic() | DeleteTopic():
                 return self._import_or_delete(command, index)
+            case ForgetTopics():
+                return self._topics.forget(command)
             case CommitOffsets():
                 return self._commit_offsets(command, time_ms)
             case Trim():

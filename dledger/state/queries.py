@@ -7,6 +7,7 @@ state is new enough is the caller's question: it takes a read barrier first (D9,
 
 from typing import Final
 
+from dledger.state.command import ForgetTopics
 from dledger.state.key_index import KeyIndex
 from dledger.state.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable, check_consumer_group
@@ -59,8 +60,17 @@ class Queries:
         return self._topics.by_name(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """Return the topic of an id, also a deleted one, or None."""
+        """Return the topic of an id, also a deleted one that is not forgotten, or None."""
         return self._topics.find(topic_id)
+
+    @property
+    def forgotten_index(self) -> int:
+        """The highest control index of a deletion that is forgotten here; 0: of none."""
+        return self._topics.floor
+
+    def is_forgetting_due(self, command: ForgetTopics) -> bool:
+        """Tell whether this ForgetTopics would free anything now."""
+        return self._topics.is_forgetting_due(command)
 
     def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
         """Return the topics whose last change is after an index, in the order of these changes."""

@@ -33,6 +33,14 @@ class TopicChanged:
     topic: Topic
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsForgotten:
+    """The rows of these deleted topics are freed; `more` are due, propose the command again."""
+
+    topic_ids: tuple[bytes, ...]
+    more: bool
+
+
 class LastSequence(NamedTuple):
     """The newest sequence that a queue holds of a producer's epoch."""
 
@@ -101,6 +109,7 @@ Result = (
     Appended
     | Refused
     | TopicChanged
+    | TopicsForgotten
     | Registered
     | Taken
     | ProducersExpired

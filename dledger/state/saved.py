@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dledger.state.command import FORMAT_LEVEL_MAX
+from dledger.state.counted_time import CountedTime
 from dledger.state.lmdb_check import is_new, totals_of
 from dledger.state.lmdb_mark import check_mark, read_mark
 from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
@@ -103,7 +104,7 @@ class SavedState:
             self._store = store = TailedStore(base)
             self.applied = _applied(folder, store)
             writer = Writer(store)
-            self.topics = TopicTable(writer)
+            self.topics = TopicTable(writer, CountedTime(writer))
             live = self.topics.since(-1, with_deleted=False)
             self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live))
             self.offsets = OffsetTable(writer)

@@ -39,6 +39,7 @@ class Table(enum.IntEnum):
     META_LOCAL = 0x00
     META = 0x01
     TOPIC = 0x10
+    TOPIC_DELETED = 0x11
     QUEUE = 0x20
     QUEUE_ROWS = 0x21
     KEY_DIRECTORY = 0x30

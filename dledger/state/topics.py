@@ -8,8 +8,30 @@ rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the m
                                        name size u8, name, parts u16, (group size u8, group,
                                        queues u32)*
 
-A deleted topic's row stays, so that an older command about it is still refused as older. A layout
-keeps the queues that are closed: who opens one again finds the group that holds what is in it.
+    11 deleted_ms u64, topic_id     -> empty: deleted topics in the order of counted time
+    01 "forgotten"                  -> control_index u64: the floor, see below; absent: 0
+
+A layout keeps the queues that are closed: who opens one again finds the group that holds what is in
+it. A deleted topic's row stays for a while, so that whoever asks late is told and other groups hear
+of it; then ForgetTopics frees it, FORGOTTEN_AT_ONCE_MAX with each command. What comes later still
+finds the *floor*, the highest control index of a deletion that is forgotten, and changes nothing,
+however late it comes:
+
+    what comes                                             verdict
+    -----------------------------------------------------  ---------------------------------------
+    a creation of an id that is not known, whose caller    STALE_CREATION: its topic may have been
+    knew the control log only below the floor              created, deleted and forgotten since
+    ... at the floor or above                              created: whatever was forgotten was
+                                                           deleted before the id was told to anybody
+    an import of an id that is not known, with a control   STALE_LAYOUT: all decisions up to the
+    index at the floor or below                            floor are known here, so this one is of
+                                                           a topic that is deleted and forgotten
+    ... above the floor                                    taken over
+    all else about an id that is not known                 TOPIC_NOT_FOUND
+
+So the floor of a group rises only to what it knows without a gap: the control group by itself, the
+others by the `known_index` of the command. The time for which rows are kept decides no right or
+wrong: it is why no creation is called stale within its caller's budget (`limits.py`).
 """
 
 import struct
@@ -20,9 +42,16 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from dledger.state.command import CreateTopic, DeleteTopic, ImportTopic, UpdateTopic
-from dledger.state.results import Refused, TopicChanged
-from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.command import (
+    CreateTopic,
+    DeleteTopic,
+    ForgetTopics,
+    ImportTopic,
+    UpdateTopic,
+)
+from dledger.state.counted_time import CountedTime
+from dledger.state.results import Refused, TopicChanged, TopicsForgotten
+from dledger.state.tables import PREFIX, U64, Table, Writer, after
 from dledger.state.values import (
     PERMISSION_READ,
     PERMISSION_WRITE,
@@ -31,11 +60,21 @@ from dledger.state.values import (
     TopicType,
 )
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, QUEUES_PER_TOPIC_MAX
+from dledger_proto.limits import (
+    DELETED_TOPIC_KEPT_MS,
+    DELETED_TOPICS_MAX,
+    GROUP_NAME_LENGTH_MAX,
+    QUEUES_PER_TOPIC_MAX,
+    TOPICS_MAX,
+)
 from dledger_proto.names import check_name, check_topic_name
 
-TOPICS_MAX: Final = 65_536
-"""Rows of one group, deleted topics among them."""
+TOPIC_ROWS_MAX: Final = TOPICS_MAX + DELETED_TOPICS_MAX
+IMPORTED_ROWS_MAX: Final = 2 * TOPIC_ROWS_MAX
+"""Of a group that was away: what it knew, and all that came since."""
+FORGOTTEN_AT_ONCE_MAX: Final = 256
+"""Topics that one ForgetTopics looks at."""
+FLOOR_KEY: Final = PREFIX[Table.META] + b"forgotten"
 _PAGE_ROWS: Final = 256
 _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
@@ -127,6 +166,10 @@ def _with_read(layout: tuple[LayoutPart, ...], read_queues: int) -> tuple[Layout
     return (LayoutPart(groups.pop(), read_queues),)
 
 
+def _too_many(sentence: str) -> DledgerError:
+    return DledgerError(Code.TOO_MANY_TOPICS, sentence)
+
+
 def _invalid(sentence: str) -> DledgerError:
     return DledgerError(Code.INVALID_ARGUMENT, sentence)
 
@@ -170,8 +213,11 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
 class TopicTable:
     """All topics that this group knows. Every topic is in memory: they are few and hot."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, time: CountedTime) -> None:
         self._writer = writer
+        self._time = time
+        floor = writer.store.get(FLOOR_KEY)
+        self._floor: int = 0 if floor is None else U64.unpack(floor)[0]
         self._by_id: dict[bytes, Topic] = {}
         self._by_name: dict[str, bytes] = {}
         """Of topics that are not deleted."""
@@ -185,8 +231,13 @@ class TopicTable:
                     self._by_name[topic.name] = topic.topic_id
             start = rows[-1][0] + b"\0"
 
+    @property
+    def floor(self) -> int:
+        """The highest control index of a deletion that is forgotten; 0: of none."""
+        return self._floor
+
     def find(self, topic_id: bytes) -> Topic | None:
-        """Return the topic, also a deleted one; None when it was never known."""
+        """Return the topic, also a deleted one; None when it is not known, or not any more."""
         return self._by_id.get(topic_id)
 
     def live(self, topic_id: bytes) -> Topic:
@@ -247,7 +298,13 @@ class TopicTable:
                     f"topic {known.name} exists as {known.topic_id.hex()} {differences}",
                 )
             return TopicChanged(known)
-        self._check_count()
+        if command.known_index < self._floor:
+            return Refused(
+                Code.STALE_CREATION,
+                f"topic {topic.name}: its creation knew the control log up to "
+                f"{command.known_index}, deletions up to {self._floor} are forgotten",
+            )
+        self._check_room()
         self._store(topic)
         return TopicChanged(topic)
 
@@ -273,8 +330,16 @@ class TopicTable:
                     Code.INVALID_ARGUMENT,
                     f"topic {topic.topic_id.hex()} is called {known.name}, not {topic.name}",
                 )
-        else:
-            self._check_count()
+        elif topic.control_index <= self._floor:
+            return Refused(
+                Code.STALE_LAYOUT,
+                f"topic {topic.name}: control index {topic.control_index}, all up to "
+                f"{self._floor} are known, and it is none of these: it is deleted and forgotten",
+            )
+        elif len(self._by_id) >= IMPORTED_ROWS_MAX:
+            raise _too_many(
+                f"{len(self._by_id)} topics are known here, at most {IMPORTED_ROWS_MAX}"
+            )
         namesake = self.by_name(topic.name)
         if namesake is not None and namesake.topic_id != topic.topic_id and not topic.deleted:
             if topic.control_index < namesake.control_index:
@@ -321,13 +386,49 @@ class TopicTable:
         self._store(topic)
         return TopicChanged(topic)
 
-    def _check_count(self) -> None:
-        if len(self._by_id) >= TOPICS_MAX:
-            raise _invalid(f"{len(self._by_id)} topics are known, at most {TOPICS_MAX}")
+    def is_forgetting_due(self, command: ForgetTopics) -> bool:
+        """Tell whether the command would free anything now."""
+        return bool(self._forgettable(command)[0])
+
+    def forget(self, command: ForgetTopics) -> TopicsForgotten:
+        """Free the rows of topics that were deleted for so long, oldest first."""
+        topics, more = self._forgettable(command)
+        for key, topic in topics:
+            self._writer.delete(key)
+            self._writer.delete(PREFIX[Table.TOPIC] + topic.topic_id)
+            del self._by_id[topic.topic_id]
+            self._floor = max(self._floor, topic.control_index)
+        if topics:
+            self._writer.put(FLOOR_KEY, U64.pack(self._floor))
+        return TopicsForgotten(tuple(topic.topic_id for _, topic in topics), more)
+
+    def _forgettable(self, command: ForgetTopics) -> tuple[list[tuple[bytes, Topic]], bool]:
+        """Return keys of table 11 with their topics, and whether others may be due behind them."""
+        start = PREFIX[Table.TOPIC_DELETED]
+        stop = start + U64.pack(self._time.certainly_before(command.kept_ms))
+        rows = self._writer.store.scan(start, stop, FORGOTTEN_AT_ONCE_MAX + 1)
+        looked_at = [(key, self._by_id[key[9:]]) for key, _ in rows[:FORGOTTEN_AT_ONCE_MAX]]
+        found = [each for each in looked_at if each[1].control_index <= command.known_index]
+        return found, bool(found) and len(rows) > FORGOTTEN_AT_ONCE_MAX
+
+    def _check_room(self) -> None:
+        """Raise TOO_MANY_TOPICS unless there is room for another topic."""
+        live, rows = len(self._by_name), len(self._by_id)
+        if live >= TOPICS_MAX:
+            raise _too_many(f"{live} topics exist, at most {TOPICS_MAX}: delete some first")
+        if rows >= TOPIC_ROWS_MAX:
+            raise _too_many(
+                f"{rows - live} deleted topics are remembered beside {live} others, at most "
+                f"{TOPIC_ROWS_MAX} in all: the oldest is forgotten some "
+                f"{DELETED_TOPIC_KEPT_MS // 60_000} minutes after its deletion"
+            )
 
     def _store(self, topic: Topic) -> None:
         topic_id = topic.topic_id
         known = self._by_id.get(topic_id)
+        if topic.deleted and (known is None or not known.deleted):
+            key = PREFIX[Table.TOPIC_DELETED] + U64.pack(self._time.ms) + topic_id
+            self._writer.put(key, b"")
         if topic.deleted and known is not None and not known.deleted:
             self._deleted.append(topic_id)
             if self._by_name.get(known.name) == topic_id:

@@ -58,6 +58,8 @@ class Code(enum.IntEnum):
     HELD = 316
     CLOSED = 317
     TOO_MANY_HOLDS = 318
+    TOO_MANY_TOPICS = 320
+    STALE_CREATION = 321
     UNREADABLE_BATCH = 319
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
@@ -120,6 +122,8 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.STALE_LAYOUT: _later("a newer layout of the topic is known; refresh the route"),
     Code.HELD: _no("a hold keeps this part of the log"),
     Code.TOO_MANY_HOLDS: _no("the queue has as many holds as it may have; let one end first"),
+    Code.TOO_MANY_TOPICS: _no("the cluster has as many topics as it may have; delete some first"),
+    Code.STALE_CREATION: _no("the creation is older than what is remembered of deleted topics"),
     Code.CLOSED: _no("this client object is closed, or was not started"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),

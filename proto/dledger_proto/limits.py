@@ -32,6 +32,15 @@ HOST_LABEL_LENGTH_MAX: Final = 63
 KEYS_PER_RECORD_MAX: Final = 64
 QUEUES_PER_TOPIC_MAX: Final = 1_024
 
+TOPICS_MAX: Final = 65_536
+"""Topics of a cluster that are not deleted."""
+DELETED_TOPICS_MAX: Final = 65_536
+"""Rows of deleted topics kept beside them; none is created beyond until some are freed."""
+CALL_TIMEOUT_MS_MAX: Final = 3_600_000
+"""The longest budget that a client gives a call with all its tries."""
+DELETED_TOPIC_KEPT_MS: Final = 2 * 3_600_000
+"""How long a deleted topic is remembered at least."""
+
 # Batches and entries.
 BATCH_RECORDS_MAX: Final = 65_535
 BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB
@@ -72,6 +81,9 @@ PRODUCER_EXPIRY_MS: Final = 7 * 24 * 3_600 * 1_000
 RECONNECT_BACKOFF_MIN_MS: Final = 50
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000
 
+assert DELETED_TOPIC_KEPT_MS >= 2 * CALL_TIMEOUT_MS_MAX, (
+    "no creation is called too old within its caller's budget"
+)
 assert BODY_SIZE_MAX + PROPERTIES_SIZE_MAX < BATCH_SIZE_MAX, "the largest record must fit a batch"
 assert BATCH_SIZE_MAX + 64 * KIB < ENTRY_SIZE_MAX, "the largest batch must fit an entry"
 assert ENTRY_SIZE_MAX + FRAME_SIZE_TARGET < FRAME_SIZE_MAX, "the largest entry must fit a frame"

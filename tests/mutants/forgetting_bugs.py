@@ -52,4 +52,46 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{FORGETTING}.test_nothing_of_a_deleted_topic_stays_with_a_producer"],
     ),
+    Mutant(
+        "late-creation-brings-a-topic-back",
+        "a copy of a creation that comes after the topic was deleted and forgotten creates it (D1)",
+        [
+            Edit(
+                f"{STATE}.topics:TopicTable.create",
+                "if command.known_index < self._floor:",
+                "if False:",
+            )
+        ],
+        [f"{FORGETTING}.test_a_late_copy_of_a_creation_brings_no_topic_back"],
+    ),
+    Mutant(
+        "late-import-brings-a-topic-back",
+        "a group takes over again what it knew, forgot, and is told late (D1)",
+        [
+            Edit(
+                f"{STATE}.topics:TopicTable.import_",
+                "elif topic.control_index <= self._floor:",
+                "elif False:",
+            )
+        ],
+        [f"{FORGETTING}.test_a_late_copy_of_an_import_brings_no_topic_back"],
+    ),
+    Mutant(
+        "forgets-above-a-gap",
+        "a group forgets deletions above what it knows, and refuses what it has not heard yet (D1)",
+        [
+            Edit(
+                f"{STATE}.topics:TopicTable._forgettable",
+                "if each[1].control_index <= command.known_index",
+                "if True",
+            )
+        ],
+        [f"{FORGETTING}.test_a_group_forgets_no_deletion_above_what_it_knows_without_a_gap"],
+    ),
+    Mutant(
+        "head-counts-as-whole-again",
+        "when all deleted topics are forgotten a restart takes the log's head for needed",
+        [Edit(f"{STATE}.machine:StateMachine.__init__", "topics.floor or any(", "any(")],
+        [f"{FORGETTING}.test_a_member_that_starts_again_knows_that_its_head_was_trimmed"],
+    ),
 )

@@ -1,14 +1,28 @@
 """What is forgotten in steps: it counts for nothing from the first step on, and leaves nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from dledger.state import producers
-from dledger.state.command import DeleteTopic, ExpireProducers
+from dledger.state.command import DeleteTopic, ExpireProducers, ForgetTopics, ImportTopic
+from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.producers import ACTIVITY_STEP_MS
-from dledger.state.results import ProducersExpired, Result
+from dledger.state.results import ProducersExpired, Result, TopicsForgotten
 from dledger.state.tables import Table
+from dledger.state.values import Topic
 from dledger_proto.errors import Code
-from tests.unit.state.kit import TOPIC, Driven, batch, code_of, offset_of, started
+from tests.unit.state.kit import (
+    GROUP,
+    OTHER_TOPIC,
+    TOPIC,
+    Driven,
+    batch,
+    code_of,
+    create,
+    offset_of,
+    started,
+)
 
 FORGET = ExpireProducers(0, 0)
 
@@ -71,3 +85,59 @@ def test_nothing_of_a_deleted_topic_stays_with_a_producer() -> None:
     driven.idle(3)
     left = [key for key in driven.rows() if TOPIC in key and key[0] >= Table.PRODUCER_QUEUE]
     assert not left, f"rows that nobody will look for: {left}"
+
+
+def forget_topics(driven: Driven, known_index: int = 1 << 63) -> Result:
+    """Count so much time that every deletion is old, and take a step of forgetting."""
+    driven.count_time(2 * ACTIVITY_STEP_MS)
+    return driven.one(ForgetTopics(0, known_index))
+
+
+def imported(topic_id: bytes, name: str, index: int, *, deleted: bool = False) -> ImportTopic:
+    """Return a decision of the control group."""
+    made = create(topic_id, name)
+    topic = Topic(topic_id, name, made.type, 1, made.layout, 4, 4, 6, index, deleted)
+    return ImportTopic(topic)
+
+
+def test_a_late_copy_of_a_creation_brings_no_topic_back() -> None:
+    """It was created, deleted and forgotten before the copy came."""
+    driven = Driven()
+    driven.idle()
+    creation = replace(create(), known_index=driven.machine.applied_index)
+    driven.one(creation)
+    driven.one(DeleteTopic(TOPIC))
+    assert forget_topics(driven) == TopicsForgotten((TOPIC,), more=False)
+    result = driven.one(creation)
+    assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
+
+
+def test_a_late_copy_of_an_import_brings_no_topic_back() -> None:
+    """A group that forgot a topic is told of the time before its deletion."""
+    driven = Driven()
+    late = imported(TOPIC, "orders", 7)
+    driven.run(late, imported(TOPIC, "orders", 12, deleted=True))
+    assert forget_topics(driven) == TopicsForgotten((TOPIC,), more=False)
+    result = driven.one(late)
+    assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
+
+
+def test_a_group_forgets_no_deletion_above_what_it_knows_without_a_gap() -> None:
+    """A topic that was created before that deletion, and not told yet, is taken over later."""
+    driven = Driven()
+    driven.run(imported(TOPIC, "orders", 7), imported(TOPIC, "orders", 12, deleted=True))
+    forget_topics(driven, known_index=10)
+    result = driven.one(imported(OTHER_TOPIC, "returns", 11))
+    assert driven.machine.topic_by_name("returns") is not None, f"it is never taken over: {result}"
+
+
+def test_a_member_that_starts_again_knows_that_its_head_was_trimmed() -> None:
+    driven = started()
+    driven.append(batch())
+    driven.one(DeleteTopic(TOPIC))
+    forget_topics(driven)
+    driven.idle(4)
+    driven.save()
+    head = driven.machine.head_needed()
+    again = StateMachine(driven.store, StateSettings(GROUP))
+    assert again.head_needed() == head > 0, "it would keep the log from its begin on for good"

@@ -19,6 +19,7 @@ from dledger.state.command import (
     CommitOffset,
     CommitOffsets,
     CreateTopic,
+    DeleteTopic,
     Hold,
     RegisterProducer,
     Trim,
@@ -36,6 +37,7 @@ from tests.contract.store_suite import save
 from tests.unit.log.support import Member
 
 TOPIC_ID = bytes(range(16))
+OLD_ID = b"\xfe" * 16
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
 
@@ -48,6 +50,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         CreateTopic(TOPIC_ID, "t", TopicType.NORMAL, (LayoutPart("g1", 2),), 2, 6),
         RegisterProducer(PRODUCER_ID, b"1" * 16),
         RegisterProducer(b"q" * 16, b"2" * 16),
+        CreateTopic(OLD_ID, "old", TopicType.NORMAL, (LayoutPart("g1", 2),), 2, 6),
     ]
     for command in commands:
         member.append(encode(command))
@@ -63,6 +66,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         CommitOffsets("readers", (CommitOffset(TOPIC_ID, 0, 7, "where"),)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),
+        DeleteTopic(OLD_ID),
     ]
     for command in later:
         member.append(encode(command), term=2)
@@ -137,7 +141,7 @@ def test_small_files(run: Any) -> None:
     assert (code, hard_state["term"], hard_state["vote"]) == (0, 2, "m1")
     assert hard_state["incarnations"] == {"m2": (b"2" * 16).hex()}
     code, (checkpoint,), _ = run("inspect", "checkpoint")
-    assert (code, checkpoint["end_index"]) == (0, BATCHES + 7)
+    assert (code, checkpoint["end_index"]) == (0, BATCHES + 9)
     assert [start["term"] for start in checkpoint["term_starts"]] == [0, 1, 2]
 
 
@@ -145,12 +149,12 @@ def test_segments_show_every_entry(run: Any, folder: Path) -> None:
     code, pieces, _ = run("inspect", "segments", "--payloads")
     assert code == 0
     entries = [piece for piece in pieces if piece["piece"] == "entry"]
-    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 8))
+    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 10))
     assert len([piece for piece in pieces if piece["piece"] == "segment"]) == len(logs(folder))
     contents = [line for entry in entries for line in entry["contents"]]
     assert contents[0].startswith("genesis of g1")
     assert contents[1].startswith("CreateTopic ")
-    assert contents[4].startswith(f"batch of 3 for topic {TOPIC_ID.hex()} queue 0, ")
+    assert contents[5].startswith(f"batch of 3 for topic {TOPIC_ID.hex()} queue 0, ")
     assert contents[-1].startswith("Trim ")
 
 
@@ -169,23 +173,25 @@ def test_state_decodes_every_table(run: Any) -> None:
     assert set(by_table) >= names - {"key-directory", "garbage", "meta"}
     assert by_table["topic"][0]["key"] == "t"
     assert by_table["topic"][0]["value"]["layout"] == ["g1:2"]
+    assert by_table["topic-deleted"][0]["key"] == OLD_ID.hex()
+    assert by_table["topic-deleted"][0]["value"] == {"deleted_ms": 0}
     queue = by_table["queue"][0]["value"]
     assert (queue["minimum"], queue["maximum"]) == (80, 3 * BATCHES)
     assert by_table["group-offset"][0]["key"] == f"readers {TOPIC_ID.hex()}/0"
     assert by_table["group-offset"][0]["value"]["metadata"] == "where"
     assert by_table["hold"][0]["key"].startswith("spark ")
     applied = [row for row in by_table["meta-local"] if row["key"] == "applied"]
-    assert applied[0]["value"]["index"] == BATCHES + 7
+    assert applied[0]["value"]["index"] == BATCHES + 9
     window = by_table["producer-window"][0]["value"]
     assert window["sequences"] == f"0 to {3 * BATCHES - 1}"
 
 
 def test_state_of_one_table(run: Any) -> None:
     code, rows, _ = run("inspect", "state", "--table", "topic")
-    assert (code, [row["table"] for row in rows]) == (0, ["topic"])
+    assert (code, [row["table"] for row in rows]) == (0, ["topic", "topic"])
     code, _, error = run("inspect", "state", "--table", "nope")
     assert code == 2
-    assert error.startswith("error: --table: nope, must be one of meta-local, meta, topic, queue")
+    assert error.startswith("error: --table: nope, must be one of meta-local, meta, topic, topic")
 
 
 def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,8 +199,8 @@ def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("00000000000000000000.log: position 0 index 1, ")
     assert lines[1].startswith("  entry 1 term=0 genesis=1 position=0 ")
-    assert lines[-1] == f"{BATCHES + 7} entries, all sound"
-    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 7, lines[-1])):
+    assert lines[-1] == f"{BATCHES + 9} entries, all sound"
+    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 9, lines[-1])):
         assert main(["inspect", "segments", str(folder), "--limit", str(limit)]) == 0
         shown = capsys.readouterr().out.splitlines()
         assert len([line for line in shown if line.startswith("  entry ")]) == limit
@@ -219,7 +225,7 @@ def test_what_lies_behind_damage_is_found_again(run: Any, folder: Path) -> None:
     assert damage["resumed_at"] == struck.entry.header.end_position
     assert damage["maybe_torn_tail"] is False
     indexes = [piece["index"] for piece in shown if piece["piece"] == "entry"]
-    assert indexes == [index for index in range(1, BATCHES + 8) if index != 11]
+    assert indexes == [index for index in range(1, BATCHES + 10) if index != 11]
 
 
 def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path) -> None:
@@ -230,7 +236,7 @@ def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path
         False,
         True,
     ]
-    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 7
+    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 9
 
 
 def test_torn_tail_is_called_so(run: Any, folder: Path) -> None:

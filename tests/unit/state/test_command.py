@@ -12,6 +12,7 @@ from dledger.state.command import (
     CreateTopic,
     DeleteTopic,
     ExpireProducers,
+    ForgetTopics,
     Hold,
     ImportTopic,
     RegisterProducer,
@@ -47,10 +48,11 @@ GOLDEN: list[tuple[Command, str, str]] = [
         "ExpireProducers elapsed_ms=-2 expiry_ms=7",
     ),
     (
-        CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6),
-        "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06",
+        CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6, 258),
+        "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06"
+        + "0201000000000000",
         f"CreateTopic topic_id={HEX_A} name=t type=DELAY layout=g1:4,g2:2 read_queues=6 "
-        "permission=6",
+        "permission=6 known_index=258",
     ),
     (
         ImportTopic(TOPIC),
@@ -63,6 +65,11 @@ GOLDEN: list[tuple[Command, str, str]] = [
         UpdateTopic(A, (), 9, 2),
         "0f01" + HEX_A + "0000" + "09000000" + "02",
         f"UpdateTopic topic_id={HEX_A} layout=- read_queues=9 permission=2",
+    ),
+    (
+        ForgetTopics(7, 258),
+        "1001" + "0700000000000000" + "0201000000000000",
+        "ForgetTopics kept_ms=7 known_index=258",
     ),
     (DeleteTopic(A), "0601" + HEX_A, f"DeleteTopic topic_id={HEX_A}"),
     (

@@ -200,7 +200,7 @@ def test_the_digest_depends_on_every_entry() -> None:
     assert driven.machine.digest.hex() == GOLDEN_DIGEST
 
 
-GOLDEN_DIGEST = "16803ccdccdbb0c9294553364b117a8688c6160c6d5cd92a4c4858ff62afcfdf"
+GOLDEN_DIGEST = "1deb67ac9cbc948e05f11fa5a53660b77570c9dc2c6cea803a54d2eb66ddafad"
 
 
 def test_saved_index_follows_ended_flushes() -> None:

@@ -6,6 +6,7 @@ show in what is written.
 """
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -80,6 +81,10 @@ class Load:
         self._random = random
         self._machine = machine
         self._control_index = 10
+        self._topics = list(TOPICS)
+        self._born = dict.fromkeys(TOPICS, 0)
+        """Topic id to what was applied when it was drawn."""
+        self._gone: list[Topic] = []
         self._numbers = dict.fromkeys(PRODUCERS, 0)
         self._next: dict[Sender, int] = {}
         self._sent: list[tuple[Sender, int]] = []
@@ -101,7 +106,11 @@ class Load:
 
     def _batch(self) -> bytes:
         random = self._random
-        topic, queue, count = random.choice(TOPICS), random.randint(1, 3), random.randint(1, 4)
+        topic, queue, count = (
+            random.choice(self._topics),
+            random.randint(1, 3),
+            random.randint(1, 4),
+        )
         keys = [random.choice(KEYS)] if random.random() < 0.5 else []
         producer = random.choice(PRODUCERS)
         known = self._machine.producer(producer)
@@ -120,7 +129,16 @@ class Load:
     def command(self, now_ms: int) -> Command:
         """Return a command; some are refused."""
         random = self._random
-        topic, queue = random.choice(TOPICS), random.randint(1, 3)
+        topic, queue = random.choice(self._topics), random.randint(1, 3)
+        known = self._machine.topic_by_id(topic)
+        if known is not None and known.deleted:
+            # Nobody decides anything about it any more; what was sent before may come all the same.
+            self._gone.append(known)
+            fresh = random.randbytes(16)
+            self._topics[self._topics.index(topic)] = topic = fresh
+            self._born[topic] = self._machine.applied_index
+        if self._gone and random.random() < 0.1:
+            return self._late(random.choice(self._gone))
         try:
             low, high = self._machine.queue_bounds(topic, queue)
         except DledgerError:
@@ -136,11 +154,30 @@ class Load:
             (4, command.ReleaseHold(owner, topic, queue)),
             (2, command.ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
             (1, command.DeleteTopic(topic)),
+            (2, command.ForgetTopics(0, self._control_index - random.randint(0, 2))),
             (2, command.UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
-            (2, command.CreateTopic(topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6)),
+            (
+                2,
+                command.CreateTopic(
+                    topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6, 1 << 40
+                ),
+            ),
         ]
         weights = [weight for weight, _ in drawn]
         return random.choices([each for _, each in drawn], weights)[0]
+
+    def _late(self, topic: Topic) -> Command:
+        """Return a copy of what was sent about a topic that is deleted, or forgotten, by now."""
+        topic_id, index = topic.topic_id, topic.control_index - self._random.randint(0, 20)
+        return self._random.choice(
+            (
+                command.CreateTopic(
+                    topic_id, topic.name, topic.type, topic.layout, 4, 6, self._born[topic_id]
+                ),
+                command.ImportTopic(replace(topic, deleted=False, control_index=max(index, 1))),
+                command.DeleteTopic(topic_id),
+            )
+        )
 
     def _registration(self) -> Command:
         """Return a registration: a first one, or one that asks for what is next."""
@@ -152,12 +189,13 @@ class Load:
 
     def _name(self, topic_id: bytes) -> str:
         """Return a name: mostly always the same, which several topics share."""
-        usual = NAMES[TOPICS.index(topic_id) % len(NAMES)]
+        usual = NAMES[self._topics.index(topic_id) % len(NAMES)]
         return usual if self._random.random() < 0.8 else self._random.choice(NAMES)
 
     def _topic(self, topic_id: bytes) -> Topic:
         random = self._random
         self._control_index += random.randint(0, 2)
+        self._control_index = max(self._control_index, self._machine.applied_index)
         index = max(1, self._control_index - random.choice((0, 0, 0, 3)))
         return Topic(
             topic_id, self._name(topic_id), TopicType.NORMAL, random.randint(1, 3), LAYOUT, 4, 4,
