@@ -155,7 +155,8 @@ def test_segments_show_every_entry(run: Any, folder: Path) -> None:
     assert contents[0].startswith("genesis of g1")
     assert contents[1].startswith("CreateTopic ")
     assert contents[5].startswith(f"batch of 3 for topic {TOPIC_ID.hex()} queue 0, ")
-    assert contents[-1].startswith("Trim ")
+    assert contents[-2].startswith("Trim ")
+    assert contents[-1].startswith("DeleteTopic ")
 
 
 def test_segments_from_an_index_with_a_limit(run: Any) -> None:
