@@ -50,6 +50,7 @@ class ConsumerPlan:
     """Whether it ever goes back with an explicit reset."""
     keys: int
     """How many keys the records have; it looks them up."""
+    lookup_interval: float
 
 
 def check_fetched(
@@ -118,7 +119,7 @@ class Consumer:
         self._scheduler.after(self._random.uniform(0, self.plan.interval), self._fetch)
         self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._group_turn)
         self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._read_bounds)
-        self._scheduler.after(self._random.uniform(0, 10 * self.plan.interval), self._look_up)
+        self._scheduler.after(self._random.uniform(0, 5 * self.plan.lookup_interval), self._look_up)
 
     def hurry(self) -> None:
         """Fetch as fast as it goes, and go on where it is."""
@@ -247,7 +248,9 @@ class Consumer:
     def _look_up(self) -> None:
         if not self.running:
             return
-        self._scheduler.after(self._random.expovariate(1 / (2 * self.plan.interval)), self._look_up)
+        self._scheduler.after(
+            self._random.expovariate(1 / self.plan.lookup_interval), self._look_up
+        )
         wanted = self._oracle.judge.draw(self._random, self.plan.queues, self.plan.keys)
         if wanted is not None:
             member = self._random.choice(self._router.members)

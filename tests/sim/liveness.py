@@ -19,6 +19,7 @@ from dledger.state.machine import QueueSpan
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.batch import BatchView
 from dledger_proto.errors import Code
+from tests.sim import probes
 from tests.sim.calls import Answer
 from tests.sim.consumer import check_fetched
 from tests.sim.invariants.queue_contents import BatchKey, QueueKey
@@ -44,10 +45,13 @@ def heal_and_converge(world: "World") -> float:
     took = _wait(world, CONVERGE_MAX, lambda: _why_not_converged(world)) - began
     _serve_fresh(world)
     _serve_everywhere(world)
+    probes.try_some(world, probes.UNDER_LOAD)
     for actor in (*world.producers, *world.consumers):
         actor.stop()
     if world.trimmer is not None:
         world.trimmer.stop()
+    _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
+    probes.try_some(world, probes.IDLE)
     _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
     _wait(world, CONVERGE_MAX, lambda: _why_not_converged(world))
     check_contents(world)

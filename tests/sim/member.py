@@ -230,16 +230,30 @@ class SimMember:
             return
         self.paused = False
         self.world.trace(f"resume {self.name}")
-        deferred, self._deferred = self._deferred, []
+        deferred = self._unread()
         if self.random.random() < 0.5:
             self._input(self._tick, self.process)
         for callback, arguments in deferred:
             self._input(callback, *arguments)
         self._input(self._tick, self.process)
 
+    def _unread(self) -> list[tuple[Callable[..., None], tuple[object, ...]]]:
+        """Return what waited: as it came, or as sockets are found ready, each in its order."""
+        deferred, self._deferred = self._deferred, []
+        if self.random.random() < 0.5:
+            return deferred
+        sockets: dict[object, list[tuple[Callable[..., None], tuple[object, ...]]]] = {}
+        for callback, arguments in deferred:
+            of_peer = callback in (self._receive, self._link)
+            socket = arguments[-1 if callback == self._link else 0] if of_peer else callback
+            sockets.setdefault(socket, []).append((callback, arguments))
+        keys = list(sockets)
+        self.random.shuffle(keys)
+        return [each for key in keys for each in sockets[key]]
+
     def lose_waiting_input(self) -> None:
-        """Forget what arrived during a pause, as when the sender's window was full."""
-        self._deferred.clear()
+        """Forget what peers sent during a pause, as when the sender's window was full."""
+        self._deferred = [each for each in self._deferred if each[0] != self._receive]
 
     def found_damage(self, error: Exception) -> None:
         """Do what `dledger repair` does: set the folder aside; the member returns as wiped."""

@@ -9,6 +9,7 @@ now (nobody leads, budget used up) is skipped and not counted.
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from tests.sim.member import SimMember
     from tests.sim.world import World
 
-GAP_MEAN: Final = 1.6
-"""Virtual seconds between two faults, on average."""
+WAITING_SHARE: Final = 0.4
+"""Of the faults in `AT_WRITES`: so many wait until their member has a write under way."""
+EARLY_MAX: Final = 0.15
+"""So long after its election a new leader is struck, virtual seconds."""
 
 
 class Nemesis:
@@ -34,6 +37,10 @@ class Nemesis:
         self._random = random
         self.counts: Counter[str] = Counter()
         self.running = True
+        self._aim: SimMember | None = None
+        """Whom the next fault strikes; None: anybody."""
+        self.over_at = 0.0
+        """When the last disturbance ends that goes on after its fault."""
         kinds = dict(KINDS)
         if len(world.names) == 1:
             kinds = {kind: weight for kind, weight in kinds.items() if kind in ALONE}
@@ -64,11 +71,29 @@ class Nemesis:
         if random.random() < 0.2:
             gap = random.uniform(3.0, 6.0)  # a quiet period: let the group recover and work
         else:
-            gap = random.expovariate(1 / GAP_MEAN)
+            gap = random.expovariate(1 / self._world.plan.fault_gap)
         self._world.scheduler.after(gap, self._turn)
         kinds = list(self.kinds)
         kind = random.choices(kinds, [self.kinds[kind] for kind in kinds])[0]
-        self.install(kind)
+        member = self.target() if kind in AT_WRITES and random.random() < WAITING_SHARE else None
+        if member is None:
+            self.install(kind)
+        else:
+            member.in_next_round = partial(self._strike, kind, member)
+
+    def elected(self, member: "SimMember") -> None:
+        """Strike a new leader, perhaps: before it knows what is committed, or anybody knows it."""
+        kinds = sorted(AT_ELECTIONS.intersection(self.kinds))
+        if kinds and self.running and self._random.random() < self._world.plan.early_strikes:
+            delay = self._random.uniform(0.0, EARLY_MAX)
+            kind = self._random.choice(kinds)
+            self._world.scheduler.after(delay, self._strike, kind, member)
+
+    def _strike(self, kind: str, member: "SimMember") -> None:
+        if self.running and member.running:
+            self._aim = member
+            self.install(kind)
+            self._aim = None
 
     def install(self, kind: str) -> bool:
         """Install one fault now; False when it cannot be."""
@@ -84,6 +109,8 @@ class Nemesis:
     def target(self, *, running: bool = True) -> "SimMember | None":
         """Return a member: often the leader, else anybody."""
         world, random = self._world, self._random
+        if self._aim is not None:
+            return self._aim
         members = [m for m in world.members.values() if m.running == running]
         if not members:
             return None
@@ -95,6 +122,11 @@ class Nemesis:
     def later(self, low: float, high: float, callback: Callable[..., None], *args: object) -> None:
         """End a fault after a drawn time, also when the safety phase ends before."""
         self._world.scheduler.after(self._random.uniform(low, high), callback, *args)
+        self.lasts(high)
+
+    def lasts(self, seconds: float) -> None:
+        """Note that what has begun may go on for so long."""
+        self.over_at = max(self.over_at, self._world.scheduler.now + seconds)
 
 
 def _crash(nemesis: Nemesis, world: "World", random: Random) -> str | None:
@@ -344,6 +376,7 @@ def _rolling_restart(nemesis: Nemesis, world: "World", random: Random) -> str | 
         world.scheduler.after(delay, world.members[name].kill)
         world.scheduler.after(delay + random.uniform(0.02, 0.4), world.start_member, name)
         delay += random.uniform(0.3, 1.5)
+    nemesis.lasts(delay)
     return "all"
 
 
@@ -423,6 +456,13 @@ POWER: Final = {
     "bad-sector", OLD_COPY,
 }  # fmt: skip
 """Kinds with which `flush: async` may lose what it acknowledged."""
+AT_WRITES: Final = {"crash", "pause", "stall", "isolate", "one-way", "stop"}
+"""Kinds that find more while a write is on its way; power cuts see to it themselves."""
+AT_ELECTIONS: Final = {
+    "crash", "pause", "stall", "isolate", "one-way", "hang-disk", "power-cut", "client-cut",
+    "fail-disk", "stop",
+}  # fmt: skip
+"""Kinds that may strike a leader which has just been elected."""
 ALONE: Final = {
     "crash",
     "power-cut",

@@ -12,8 +12,8 @@ from dledger.raft.api import GroupSettings
 from dledger.types import Durability, MemberId
 from tests.sim.invariants.queue_contents import QueueKey
 
-SAFETY_SECONDS_MIN = 60.0
-SAFETY_SECONDS_MAX = 75.0
+SAFETY_SECONDS_MIN = 40.0
+SAFETY_SECONDS_MAX = 70.0
 TOPIC_QUEUES = 2
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
@@ -29,6 +29,10 @@ class Plan:
     safety_seconds: float
     faults_from: float
     """When the first fault may come; early ones hit the formation."""
+    fault_gap: float
+    """Between two faults, on average."""
+    early_strikes: float
+    """Of the elections: so often the new leader is struck before it is settled."""
     delay: tuple[float, float]
     log: LogSettings
     heartbeat: float
@@ -41,6 +45,7 @@ class Plan:
     window: int
     consumers: int
     fetch_bytes: int
+    lookup_interval: float
     resets: bool
     trims: bool
     trim_interval: float
@@ -90,11 +95,13 @@ class Plan:
         trims = f"{self.trim_interval:.1f} s, keeping {self.trim_keep}" if self.trims else "none"
         return (
             f"seed {self.seed}: members {len(self.members)}, {self.safety_seconds:.0f} s of faults "
-            f"from {self.faults_from:.1f} s, link delay {1e3 * self.delay[0]:.1f}-"
+            f"from {self.faults_from:.1f} s, one each {self.fault_gap:.1f} s, "
+            f"new leaders struck {self.early_strikes:.0%}, link delay {1e3 * self.delay[0]:.1f}-"
             f"{1e3 * self.delay[1]:.1f} ms, {sizes}, producers {self.producers} "
             f"({self.stamped_share:.0%} stamped, each {1e3 * self.send_interval:.0f} ms, "
             f"<= {self.records_max} records of <= {self.body_max} B, window {self.window}), "
-            f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}), "
+            f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}, "
+            f"lookups each {self.lookup_interval:.1f} s), "
             f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
             f"flush {self.durability.value}, waits for callers {self.waits_for_callers}, "
             f"lazy driver {self.lazy_driver}"
@@ -104,6 +111,7 @@ class Plan:
 def draw_plan(seed: int, *, members: int = 0) -> Plan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
+    weather = Random(f"weather/{seed}")
     count = members or random.choices((1, 3, 5), (3, 72, 25))[0]
     slowest = random.choice((0.001, 0.003, 0.01, 0.03))
     topic_id = random.randbytes(16)
@@ -113,6 +121,8 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         members=tuple("abcde"[:count]),
         safety_seconds=random.uniform(SAFETY_SECONDS_MIN, SAFETY_SECONDS_MAX),
         faults_from=random.choice((0.0, 2.0, 5.0)),
+        fault_gap=weather.choice((0.6, 1.6, 1.6, 3.0)),
+        early_strikes=weather.choice((0.0, 0.0, 0.3, 0.7)),
         delay=(slowest / 10, slowest),
         log=LogSettings(
             segment_size=random.choice((16, 32, 64)) * KIB,
@@ -132,6 +142,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         window=random.choice((1, 3, 8)),
         consumers=random.randint(1, 2),
         fetch_bytes=random.choice((500, 4_000, 30_000)),
+        lookup_interval=weather.choice((0.6, 2.0, 5.0)),
         resets=random.random() < 0.4,
         trims=random.random() < 0.4,
         trim_interval=random.uniform(1.0, 6.0),

@@ -71,6 +71,7 @@ def cut_then_choose(nemesis: "Nemesis", world: "World", random: Random) -> str |
     for name in others[len(others) // 2 :]:
         world.scheduler.after(1.0, world.members[name].pause)
         nemesis.later(2.0, 4.0, world.members[name].resume)
+    nemesis.lasts(4.0)
     return victim
 
 
@@ -87,4 +88,5 @@ def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None
         delay += random.uniform(0.005, 0.1)
         world.scheduler.after(delay, world.start_member, member.name)
         delay += random.uniform(0.005, 0.5)
+    nemesis.lasts(delay)
     return member.name

@@ -28,6 +28,7 @@ from tests.mutants import alone
 from tests.sim.invariants.violation import Violation
 from tests.sim.nemesis import KINDS
 from tests.sim.plan import draw_plan
+from tests.sim.probes import IDLE, UNDER_LOAD
 from tests.sim.world import Report, World
 
 FLOOR_SEEDS: Final = 1_000
@@ -66,6 +67,7 @@ EFFECTS: Final = (
     "looked up by id",
     "looked up by time",
     "looked up by offset",
+    *(f"probe {name}" for name in (*UNDER_LOAD, *IDLE)),
 )
 """What faults and clients must have brought about, not only attempted: each as often as a fault."""
 """Floors are for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dledger.raft.api import Role
+from dledger.raft.api import OnBarrier, Role
 from dledger.state import command, results
 from dledger.state.machine import StateMachine
 from dledger.state.values import LayoutPart, TopicType
@@ -165,7 +165,22 @@ class Service:
                 deadline = self._world.scheduler.now + APPLY_WAIT_MAX
                 self._when_applied(index, deadline, lambda: _try(read, respond), respond)
 
-        process.group.read_barrier(done, process.member.clock.monotonic())
+        self._barrier(done)
+
+    def _barrier(self, done: OnBarrier) -> None:
+        """Ask the group; whatever was committed anywhere by now must be covered (D9)."""
+        floor = self._world.facts.committed_last
+        name = self._process.name
+
+        def confirmed(index: LogIndex | None, reason: str) -> None:
+            if index is not None and index < floor:
+                raise Violation(
+                    Property.REAL_TIME_READS,
+                    f"{name} reads up to {index}, {floor} was committed when it asked",
+                )
+            done(index, reason)
+
+        self._process.group.read_barrier(confirmed, self._process.member.clock.monotonic())
 
     def _when_applied(
         self, index: LogIndex, deadline: float, then: Callable[[], None], respond: Respond
@@ -260,7 +275,7 @@ class Service:
                 again = lambda: self._fetch(request, respond, fresh=True)  # noqa: E731
                 self._when_applied(index, deadline, again, respond)
 
-        process.group.read_barrier(done, process.member.clock.monotonic())
+        self._barrier(done)
 
 
 def _try(read: Callable[[], object], respond: Respond) -> None:

@@ -21,6 +21,7 @@ from tests.sim.invariants.log_matching import LogMatching
 from tests.sim.invariants.monotonic import Monotonic
 from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.violation import Property, Violation
+from tests.sim.invariants.votes_of_majority import VotesOfMajority
 
 
 def _ref(index: int, term: int, crc: int = 0) -> EntryRef:
@@ -58,6 +59,18 @@ def test_a_leader_that_leads_its_term_again_after_a_restart() -> None:
     check.on_role(first)
     first.boot = 2
     _complains(Property.ELECTION_SAFETY, lambda: check.on_role(first))
+
+
+def test_a_leader_without_the_votes_of_a_majority() -> None:
+    """Two answers of one voter are one vote, and votes of another term are none."""
+    check = VotesOfMajority(Facts("abcde"))
+    leader = _member("a", role=Role.LEADER, term=3)
+    for voter, term in (("b", 3), ("b", 3), ("c", 2)):
+        check.on_send(_member(voter), "a", VoteAnswer(1, Term(term), Term(term), True))
+    check.on_send(_member("d"), "a", VoteAnswer(1, Term(3), Term(3), False))
+    _complains(Property.VOTES_OF_MAJORITY, lambda: check.on_role(leader))
+    check.on_send(_member("e"), "a", VoteAnswer(1, Term(3), Term(3), True))
+    check.on_role(leader)
 
 
 def test_equal_index_and_term_with_another_history() -> None:
@@ -129,4 +142,4 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
 
 def test_every_invariant_is_in_the_set() -> None:
     found = {type(each).__name__ for each in InvariantSet("abc", lambda name: None).all}
-    assert len(found) == 13
+    assert len(found) == 14

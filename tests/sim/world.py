@@ -129,8 +129,9 @@ class World:
             self.producers.append(self._make_producer(what, random))
         for number in range(plan.consumers):
             reading = ConsumerPlan(
-                f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys
-            )
+                f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys,
+                plan.lookup_interval,
+            )  # fmt: skip
             self.consumers.append(
                 Consumer(
                     reading,
@@ -258,6 +259,7 @@ class World:
         self.trace(f"role {member.name} {now[0].value} term {now[1]}")
         if now[0] is Role.LEADER and (before is None or before != now):
             self.routes.announce(now[1], member.name)
+            self.nemesis.elected(member)
 
     def _trust_again(self, member: SimMember, role: Role) -> None:
         """Give back its share of the budget when a quarantine has ended, on disk too."""

@@ -17,6 +17,7 @@ from tests.sim.invariants.queue_contents import QueueContents
 from tests.sim.invariants.state_machine_safety import StateMachineSafety
 from tests.sim.invariants.state_moves_together import StateMovesTogether
 from tests.sim.invariants.trims_and_holds import TrimsAndHolds
+from tests.sim.invariants.votes_of_majority import VotesOfMajority
 
 
 class InvariantSet:
@@ -33,6 +34,7 @@ class InvariantSet:
             LogMatching(facts),
             NoCommittedTruncation(facts),
             ElectionSafety(facts),
+            VotesOfMajority(facts),
             LeaderCompleteness(facts),
             CommittedOnMajority(facts),
             Monotonic(facts),

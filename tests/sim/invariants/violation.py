@@ -8,6 +8,7 @@ class Property(enum.Enum):
     """Invariants of the design page (I-numbers), and what the end of a run demands."""
 
     ELECTION_SAFETY = "I1 at most one leader per term"
+    VOTES_OF_MAJORITY = "I1 who leads has the votes of a majority"
     ONE_VOTE = "I1 one vote per member and term, across restarts and incarnations"
     LOG_MATCHING = "I2 equal index and term, equal history"
     LEADER_COMPLETENESS = "I3 a leader holds everything committed in earlier terms"
@@ -36,6 +37,7 @@ class Property(enum.Enum):
     ACKNOWLEDGED_LOST = "the end: every acknowledged batch is on every member"
     PHANTOM = "the end: nothing is stored that nobody sent"
     DUPLICATE = "the end: no idempotent batch is stored twice"
+    CALM = "the end: a group that is left alone, or struck once, does as well as it promises"
     CONVERGENCE = "the end: with all faults off the group converges and serves"
     CRASHED = "a member raised an exception that it must not raise"
 

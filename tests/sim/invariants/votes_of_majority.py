@@ -1,0 +1,30 @@
+"""I1, from the other end: who leads was voted for by a majority, each voter counted once.
+
+Two leaders of one term need bad luck as well; a leader without its votes is wrong by itself.
+"""
+
+from dledger.raft.api import PeerMessage, Role
+from dledger.raft.message import VoteAnswer
+from tests.sim.invariants.base import Facts, Invariant, MemberFacts
+from tests.sim.invariants.violation import Property
+
+
+class VotesOfMajority(Invariant):
+    """Votes as they left the voters; the leader's own is its campaign."""
+
+    broken = Property.VOTES_OF_MAJORITY
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self.voters: dict[tuple[int, str], set[str]] = {}
+
+    def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
+        """See `Invariant.on_send`."""
+        if isinstance(message, VoteAnswer) and message.granted:
+            self.voters.setdefault((int(message.term), target), {target}).add(member.name)
+
+    def on_role(self, member: MemberFacts) -> None:
+        """See `Invariant.on_role`."""
+        voters = self.voters.get((member.term, member.name), {member.name})
+        if member.role is Role.LEADER and len(voters) < self.facts.majority:
+            self.fail(f"{member.name} leads term {member.term} with the votes of {sorted(voters)}")
