@@ -14,6 +14,9 @@ _FREQUENT: Final = frozenset(
 )
 _WARNINGS: Final = frozenset(
     {
+        "clock_followed",
+        "clock_jumped",
+        "clock_kept",
         "clock_off",
         "disk_hangs",
         "forgotten",

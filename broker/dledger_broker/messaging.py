@@ -328,8 +328,9 @@ class Messaging:
                 commands.ReleaseHold(owner, queue.topic_id, queue.number)
             )
             return 0
-        # Entries' stamps run ahead of a clock that was set back, and a hold ends by them (D8).
-        now_ms = max(self.served.clock.wall_ms(), self.served.machine.applied_time_ms)
+        now_ms = self.served.host.time_ms  # a hold ends by the entries' stamps (D8)
+        if now_ms is None:
+            raise DledgerError(Code.NO_LEADER, "no majority's clock is known here yet")
         until_ms = now_ms + ttl_ms
         result = await self.served.commands.propose(
             commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)

@@ -37,6 +37,7 @@ def status_reply(
         control_group=names.is_control,
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
+        clock_off=status.clock_is_off,
         version=version,
         topics_problem=topics_problem,
     )
@@ -77,6 +78,7 @@ def _members(served: ServedGroup, status: GroupStatus) -> list[pb.MemberProgress
                 quarantined=peer.quarantined,
                 refused=peer.refused,
                 silent_ms=round(silences.of(MemberId(member), now) * 1_000),
+                clock_offset_ms=peer.clock_offset_ms,
             )
         )
     return members

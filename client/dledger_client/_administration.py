@@ -338,11 +338,13 @@ def _status_of(reply: pb.StatusReply, address: str) -> MemberStatus:
                 inflight_bytes=row.inflight_bytes,
                 incarnation=row.incarnation,
                 is_quarantined=row.quarantined,
+                clock_offset_ms=row.clock_offset_ms if row.HasField("clock_offset_ms") else None,
             )
             for row in reply.members
         ),
         is_control_group=reply.control_group,
         is_disk_low=reply.disk_low,
         clock_offset_ms=reply.clock_offset_ms,
+        is_clock_off=reply.clock_off,
         version=reply.version,
     )

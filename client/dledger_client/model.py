@@ -81,6 +81,8 @@ class MemberProgress:
     inflight_bytes: int
     incarnation: str
     is_quarantined: bool
+    clock_offset_ms: int | None
+    """Of its clock from the group's time; None unless a leader has heard it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class MemberStatus:
     is_control_group: bool
     is_disk_low: bool
     clock_offset_ms: int
+    """Of the member's clock from its group's time, which is the majority's median."""
+    is_clock_off: bool
+    """By more than 1 s, and not within half of it since: it leaves leading to others."""
     version: str
 
 

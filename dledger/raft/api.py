@@ -169,6 +169,8 @@ class PeerStatus:
     quarantined: bool
     refused: str
     """Why nothing that it says is believed, in a sentence; empty when it is."""
+    clock_offset_ms: int | None
+    """From the group's time; None when this member does not lead, or has not heard the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,9 @@ class GroupStatus:
     """Why the member does not serve, in a sentence; empty when it does."""
     peers: Sequence[PeerStatus]
     clock_offset_ms: int
+    """From the group's time, the majority's median; 0 while that is not known."""
+    clock_is_off: bool
+    """By more than a stamp may be, and not within half of it since."""
 
 
 OnBarrier = Callable[[LogIndex | None, str], None]

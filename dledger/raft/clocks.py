@@ -1,30 +1,185 @@
-"""Whether this member's wall clock agrees with the majority's (D8). Pure.
+"""What time a group has: the majority's median clock, carried forward by the monotonic one (D8).
 
-Owns: the offset, and when it is too large. The leader collects clocks from answers and tells the
-median with each append message (`replication.py`); elections only use the verdict.
+Owns: what is known of the members' wall clocks, the group's time that follows, how long a jump
+ahead of it waits, what an entry is stamped with, and whether this member's own clock is off. Pure.
+Does not own how clocks travel (`replication.py`, `following.py`), nor what a member with a clock
+that is off leaves to others (`election.py`, `transfer.py`).
+
+A *base* is a wall clock less the monotonic clock of this member, in milliseconds: it stays as it
+is while neither is set, so what was heard once holds on. A message that took long makes the base
+of its sender look too low, never too high.
 """
 
+import math
 from typing import Final
 
 from dledger.clock import Clock
+from dledger.trace import Trace
+from dledger.types import MemberId
 
 CLOCK_OFFSET_MAX_MS: Final = 1_000
-"""Beyond it a member says so and does not campaign while another can."""
+"""A stamp is at most so far from the group's time, before or behind. A member whose clock is
+further off says so, and does not campaign while another can."""
+CLOCK_AGREES_MS: Final = 500
+"""A clock that was off agrees again within this; who takes over from one that is off is within."""
+ODD_SECONDS: Final = 5.0
+"""A clock that is off for so long is logged, and a leader hands over."""
+READING_SECONDS_MAX: Final = 1.0
+"""A reading that took longer to arrive may be too low by more than the group's time bears."""
+JUMP_MAX_MS: Final = 60_000
+"""The majority's median may go ahead so far at once; beyond, it waits."""
+JUMP_REST_SECONDS: Final = 600.0
+"""So long a jump ahead of the majority must last before the group's time follows it."""
 
 
-class ClockWatch:
-    """The newest comparison."""
+class GroupClock:
+    """One member's knowledge of its group's time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, majority: int, trace: Trace) -> None:
         self._clock = clock
-        self.offset_ms = 0
-        """This member's clock minus the majority's median; the way of the message counts in."""
+        self._majority = majority
+        self._trace = trace
+        self._bases: dict[MemberId, int] = {}
+        """Of the others, as their newest readings said; kept when they fall silent."""
+        self._heard: set[MemberId] = set()
+        """Who gave a reading in this member's present reign."""
+        self._base: int | None = None
+        """Of the group's time; None: nothing is known yet."""
+        self._was_told = False
+        """A leader once told the group's time; else it is only what was read here."""
+        self._jump_at: float | None = None
+        """Since when the median is ahead by more than JUMP_MAX_MS."""
+        self._jump_ms = 0
+        self._off_since = math.inf
+        self._told_odd = False
+
+    # What is heard.
+
+    def leader_says(self, group_ms: int) -> None:
+        """Take the group's time from the leader; 0: it does not know it."""
+        if group_ms:
+            self._base = group_ms - self._monotonic_ms()
+            self._was_told, self._jump_at = True, None
+        self.watch()
+
+    def end_reign(self) -> None:
+        """Count no reading for the next reign: who leads first hears a majority."""
+        self._heard.clear()
+        self._jump_at = None
+
+    def reading(self, member: MemberId, wall_ms: int, *, timely: bool) -> None:
+        """Take a member's clock from an answer; `timely`: read within READING_SECONDS_MAX."""
+        base = wall_ms - self._monotonic_ms()
+        known = self._bases.get(member)
+        if timely or known is None or base > known:
+            self._bases[member] = base
+        self._heard.add(member)
+        if known is None and not self._was_told and self._hears_majority:
+            self._base = None  # more clocks tell better: what they say is no jump
+        self._agree()
+
+    # The group's time.
+
+    def _monotonic_ms(self) -> int:
+        return int(self._clock.monotonic() * 1_000)
+
+    def _own_base(self) -> int:
+        return self._clock.wall_ms() - self._monotonic_ms()
+
+    @property
+    def _hears_majority(self) -> bool:
+        return len(self._heard) + 1 >= self._majority
+
+    def _agree(self) -> None:
+        """Let the group's time follow the median, as far as a majority was heard in this reign."""
+        if not self._hears_majority:
+            return
+        bases = sorted((self._own_base(), *self._bases.values()))
+        median = bases[(len(bases) - 1) // 2]
+        if self._base is None or median - self._base <= JUMP_MAX_MS:
+            self._base, self._jump_at = median, None
+            return
+        now = self._clock.monotonic()
+        self._jump_ms = median - self._base
+        if self._jump_at is None:
+            self._jump_at = now
+            self._trace.event("clock_jumped", ahead_ms=self._jump_ms, waits=JUMP_REST_SECONDS)
+        elif now - self._jump_at >= JUMP_REST_SECONDS:
+            self._trace.event("clock_followed", ahead_ms=self._jump_ms)
+            self._base, self._jump_at = median, None
+
+    def group_ms(self) -> int | None:
+        """Return the group's time; None while nothing is known of it."""
+        self._agree()
+        return None if self._base is None else self._base + self._monotonic_ms()
+
+    def stamp_ms(self, last_ms: int) -> int:
+        """Return what an entry is stamped with now, behind one stamped `last_ms`."""
+        group_ms = self.group_ms()
+        if group_ms is None:
+            return last_ms
+        own_ms = self._clock.wall_ms()
+        earliest, latest = group_ms - CLOCK_OFFSET_MAX_MS, group_ms + CLOCK_OFFSET_MAX_MS
+        return max(last_ms, min(max(own_ms, earliest), latest))
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether there is a group's time to stamp by."""
+        return self._base is not None or self.group_ms() is not None
+
+    # Who is off.
+
+    def offset_ms(self, member: MemberId | None = None) -> int | None:
+        """Return a clock less the group's time, the own one by default; None: unknown."""
+        self._agree()
+        base = self._own_base() if member is None else self._bases.get(member)
+        return None if base is None or self._base is None else base - self._base
+
+    def agrees(self, member: MemberId) -> bool:
+        """Tell whether a member's clock is known to be right."""
+        offset_ms = self.offset_ms(member)
+        return offset_ms is not None and abs(offset_ms) <= CLOCK_AGREES_MS
 
     @property
     def is_off(self) -> bool:
-        """The offset is above its limit."""
-        return abs(self.offset_ms) > CLOCK_OFFSET_MAX_MS
+        """The own clock was further off than CLOCK_OFFSET_MAX_MS, and does not agree again."""
+        return self._off_since < math.inf
 
-    def leader_says(self, median_ms: int) -> None:
-        """Compare with the median that the leader found."""
-        self.offset_ms = self._clock.wall_ms() - median_ms
+    def watch(self) -> None:
+        """Compare the own clock with the group's; called often: with each heartbeat."""
+        offset_ms, now = self.offset_ms() or 0, self._clock.monotonic()
+        if abs(offset_ms) <= CLOCK_AGREES_MS:
+            self._off_since = math.inf
+            if self._told_odd:
+                self._told_odd = False
+                self._trace.event("clock_agrees", offset_ms=offset_ms)
+        elif abs(offset_ms) > CLOCK_OFFSET_MAX_MS:
+            self._off_since = min(self._off_since, now)
+        if not self._told_odd and self.is_odd:
+            self._told_odd = True
+            self._trace.event("clock_off", offset_ms=offset_ms)
+
+    @property
+    def is_odd(self) -> bool:
+        """It is off for ODD_SECONDS already: no late message, and no short correction."""
+        return self._clock.monotonic() - self._off_since >= ODD_SECONDS
+
+    def describe(self, last_ms: int | None) -> list[str]:
+        """Return what an operator must know, in sentences; `last_ms` is a leader's newest stamp."""
+        said: list[str] = []
+        offset_ms, group_ms = self.offset_ms(), self.group_ms()
+        if self.is_off:
+            said.append(f"the clock is {offset_ms} ms off the majority's")
+        if self._jump_at is not None:
+            left = max(JUMP_REST_SECONDS - (self._clock.monotonic() - self._jump_at), 0.0)
+            said.append(
+                f"the majority's clock jumped ahead by {self._jump_ms} ms: entries are stamped as "
+                f"if it had not, for another {left:.0f} s"
+            )
+        ahead_ms = 0 if group_ms is None or last_ms is None else last_ms - group_ms
+        if ahead_ms > CLOCK_OFFSET_MAX_MS:
+            said.append(
+                f"the newest stamp is {ahead_ms} ms ahead of the majority's clock: "
+                f"stamps stand still until it has come"
+            )
+        return said

@@ -5,7 +5,7 @@ Owns: what an append message must be like before the core sees it, the clamp of 
 entries while the disk is full (I16). Log matching itself is the library's.
 """
 
-from dledger.raft.clocks import ClockWatch
+from dledger.raft.clocks import GroupClock
 from dledger.raft.context import Context
 from dledger.raft.election import Elections
 from dledger.raft.gate import proven_commit
@@ -18,7 +18,7 @@ from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 class Following:
     """What a member does with the messages of a leader."""
 
-    def __init__(self, context: Context, elections: Elections, clocks: ClockWatch) -> None:
+    def __init__(self, context: Context, elections: Elections, clocks: GroupClock) -> None:
         self._context = context
         self._elections = elections
         self._clocks = clocks

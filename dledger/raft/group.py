@@ -370,7 +370,7 @@ class Group:
     @property
     def cuts_now(self) -> bool:
         """Tell whether `outputs` would make an entry of what waits."""
-        if self._parts.transfer.active:
+        if self._parts.transfer.active or not self._parts.clocks.is_known:
             return False
         waiting_bytes = self._parts.proposals.waiting_bytes
         return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
@@ -390,7 +390,7 @@ class Group:
         """Make entries of waiting proposals (group commit)."""
         parts = self._parts
         waits = parts.proposals.are_waiting and not parts.transfer.active
-        if waits and self._context.engine.is_leader:
+        if waits and self._context.engine.is_leader and parts.clocks.is_known:
             parts.proposals.cut(self._append, self._context.now, everything=everything)
 
     def _append(
@@ -433,6 +433,12 @@ class Group:
         return self._context.engine.signature if self._context.formed else None
 
     @property
+    def time_ms(self) -> int | None:
+        """What an entry would be stamped with now; None while this member does not know (D8)."""
+        clocks = self._parts.clocks
+        return clocks.stamp_ms(self._context.log.last_time_ms) if clocks.is_known else None
+
+    @property
     def term(self) -> Term:
         """The current term, 0 before the group has formed."""
         return Term(self._context.engine.term if self._context.formed else 0)
@@ -456,9 +462,6 @@ class Group:
         """Return a frozen picture."""
         context, parts = self._context, self._parts
         log = context.log
-        offset_ms = parts.clocks.offset_ms
-        if context.formed and context.engine.is_leader:
-            offset_ms = context.clock.wall_ms() - parts.replication.group_wall_ms()
         return GroupStatus(
             role=self.role,
             term=self.term,
@@ -472,15 +475,16 @@ class Group:
             incarnation=parts.membership.incarnation.hex(),
             reason=self._reason(),
             peers=parts.replication.status(parts.membership.recorded, parts.membership.refusals),
-            clock_offset_ms=offset_ms,
+            clock_offset_ms=parts.clocks.offset_ms() or 0,
+            clock_is_off=parts.clocks.is_off,
         )
 
     def _reason(self) -> str:
         context, membership = self._context, self._parts.membership
         refusals = [f"{peer} refused: {why}" for peer, why in membership.refusals.items()]
         reasons = [self._stopped or membership.reason, *refusals]
-        if self._parts.clocks.is_off:
-            reasons.append(f"the clock is {self._parts.clocks.offset_ms} ms off the majority's")
+        if context.formed:
+            reasons += self._parts.clock_reasons()
         if context.storage.hangs(context.now):
             reasons.append("the disk hangs")
         if room := context.log.disk_room:

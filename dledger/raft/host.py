@@ -141,6 +141,11 @@ class GroupHost:
         return self.group.counts_unsynced
 
     @property
+    def time_ms(self) -> int | None:
+        """See `Group.time_ms`."""
+        return self.group.time_ms
+
+    @property
     def failure(self) -> BaseException | None:
         """Why the host stopped by itself; None while it works."""
         return self._failure

@@ -1,8 +1,8 @@
 """PySyncObj's Journal over the commit log: a lazy view, and the append rule that Raft asks for.
 
 Owns: what the core sees of the log (index and term of an entry, never its bytes), the conflict-only
-append rule (F2), the refusal to truncate at or below the commit index (I7, F15), the leader's time
-stamps (D8). Does not own durability: the log gathers, `storage.py` writes.
+append rule (F2), the refusal to truncate at or below the commit index (I7, F15). Does not own
+durability (the log gathers, `storage.py` writes) nor the leader's time stamps (`clocks.py`).
 
 The core treats a journal as a list of (bytes, index, term). A `Run` takes part in that as if it
 were one such entry, so that a message with hundreds of entries costs the core a single step.
@@ -11,7 +11,7 @@ were one such entry, so that a message with hundreds of entries costs the core a
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, overload
 
-from dledger.clock import Clock
+from dledger.raft.clocks import GroupClock
 from dledger.raft.ports import RaftLog
 from dledger.types import Buffer, EntryKind, EntryRef, LogIndex, Term
 from dledger_proto.entry import EntryHeader
@@ -105,7 +105,7 @@ class Journal:
     def __init__(
         self,
         log: RaftLog,
-        clock: Clock,
+        clocks: GroupClock,
         *,
         term: int,
         vote: str | None,
@@ -115,7 +115,7 @@ class Journal:
     ) -> None:
         assert not log.is_empty, "a journal begins with the genesis entry"
         self._log = log
-        self._clock = clock
+        self._clocks = clocks
         self.term = term
         self.vote = vote
         self.commit_index = commit_index
@@ -160,7 +160,7 @@ class Journal:
 
     def append_new(self, kind: EntryKind, payloads: Sequence[Buffer], term: int) -> EntryRef:
         """Append an entry of this leader, stamped with a time that never goes back (D8)."""
-        stamp_ms = max(self._log.last_time_ms, self._clock.wall_ms())
+        stamp_ms = self._clocks.stamp_ms(self._log.last_time_ms)
         return self._log.append_new(kind, payloads, Term(term), stamp_ms)
 
     def _add_run(self, run: Run) -> None:

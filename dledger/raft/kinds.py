@@ -148,7 +148,7 @@ class AppendRequest(Message):
     trim_floor: int
     """No member may trim its log above this (the slowest member's match index)."""
     wall_ms: int
-    """The majority's median clock as the leader knows it (D8)."""
+    """The group's time as the leader knows it (D8); 0: not yet."""
     answer: bool = True
     """False: a mere notice of the commit index; answered only when it does not match."""
     payload: AppendPayload | None = None
@@ -183,6 +183,7 @@ class AppendAnswer(Message):
     hint_term: int
     """Not matched: the follower's newest entry that may agree (L4)."""
     wall_ms: int
+    """The follower's clock."""
     quarantined: bool = False
     disk_room: DiskRoom = DiskRoom.ENOUGH
     disk_hangs: bool = False

@@ -13,7 +13,7 @@ from dledger.raft._pysyncobj import Engine
 from dledger.raft.api import Role
 from dledger.raft.applying import Applying, check_state
 from dledger.raft.barrier import Barriers
-from dledger.raft.clocks import ClockWatch
+from dledger.raft.clocks import GroupClock
 from dledger.raft.context import Context
 from dledger.raft.election import Elections
 from dledger.raft.following import Following
@@ -57,15 +57,15 @@ class Parts:
         self.membership = Membership(
             context, identity.incarnation, identity.group_id, genesis, self.hooks
         )
-        self.clocks = ClockWatch(context.clock)
+        self.clocks = GroupClock(context.clock, context.majority, context.trace)
         self.elections = Elections(context)
-        self.replication = Replication(context)
+        self.replication = Replication(context, self.clocks)
         self.following = Following(context, self.elections, self.clocks)
         self.barriers = Barriers(context, self.replication)
         self.replication.on_answer = self.barriers.on_answer
         self.replication.on_forgotten = self.membership.forget_life
         self.quarantine = Quarantine(context, self.membership, self.barriers)
-        self.transfer = Transfer(context, self.replication)
+        self.transfer = Transfer(context, self.replication, self.clocks)
         self.proposals = Proposals()
         self.applying = Applying(context, self.proposals)
         self._seen: tuple[Role, int, MemberId | None] = (Role.UNFORMED, 0, None)
@@ -80,7 +80,7 @@ class Parts:
         check_state(f"state of member {context.member}", applied, context.log)
         journal = Journal(
             context.log,
-            context.clock,
+            self.clocks,
             term=state.term,
             vote=state.vote,
             # The first entry is the same on each member from the start, so it is committed (F14).
@@ -211,6 +211,14 @@ class Parts:
             self.transfer.next_deadline(),
             self.proposals.next_deadline(),
         )
+
+    def clock_reasons(self) -> list[str]:
+        """Return what is wrong with clocks, in sentences; a leader also tells of the group's."""
+        leads = self._context.engine.is_leader
+        said = self.clocks.describe(self._context.log.last_time_ms if leads else None)
+        if self.transfer.nobody_is_right:
+            said.append("no member that is caught up has a right clock to lead with")
+        return said
 
     # What follows from an input.
 

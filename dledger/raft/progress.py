@@ -37,9 +37,9 @@ class Progress:
     """One follower. Invariants: match < next; inflight_bytes is the sum over `inflight`."""
 
     __slots__ = (
-        "answered", "clock_offset_ms", "commit_sent", "disk_hangs", "disk_room", "floor",
-        "heard_at", "inflight", "inflight_bytes", "match", "match_number", "member", "next",
-        "number", "pace", "probe_open", "quarantined", "unsynced",
+        "answered", "clock_asked_at", "clock_number", "commit_sent", "disk_hangs", "disk_room",
+        "floor", "heard_at", "inflight", "inflight_bytes", "match", "match_number", "member",
+        "next", "number", "pace", "probe_open", "quarantined", "unsynced",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -67,8 +67,10 @@ class Progress:
         self.disk_hangs = False
         self.unsynced = False
         """What it acknowledges is written, not synced: its `flush` is async."""
-        self.clock_offset_ms: int | None = None
-        """The follower's clock against this leader's, None before its first answer."""
+        self.clock_number = 0
+        """The request by which it is timed how old a reading of the follower's clock may be."""
+        self.clock_asked_at = -math.inf
+        """When that one left; -inf: none is out."""
 
     def begin_reign(self, last_index: int) -> None:
         """Know nothing but that the follower may hold everything up to `last_index`."""
@@ -76,7 +78,7 @@ class Progress:
         self.match = 0
         self.next = last_index + 1
         self.commit_sent = 0
-        self.clock_offset_ms = None
+        self.clock_asked_at = -math.inf
         self.disk_room = DiskRoom.ENOUGH
         self.disk_hangs = False
         self._probe()
@@ -107,6 +109,18 @@ class Progress:
         if self.pace is Pace.PROBE:
             self.probe_open = True
         return self.number
+
+    def ask_clock(self, now: float, patience: float) -> None:
+        """Time the next request, unless one is out that may still be answered in time."""
+        if now - self.clock_asked_at > patience:
+            self.clock_number, self.clock_asked_at = self.number + 1, now
+
+    def clock_read_within(self, number: int, now: float, patience: float) -> bool:
+        """Tell whether the clock in the answer to a request was certainly read so lately."""
+        if number < self.clock_number:
+            return False
+        asked_at, self.clock_asked_at = self.clock_asked_at, -math.inf
+        return now - asked_at <= patience
 
     def matched(self, number: int, match: int) -> bool:
         """Take an acknowledgement; True when it moved the match index."""

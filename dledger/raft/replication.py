@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dledger.raft.api import AppendPayload, PeerStatus
+from dledger.raft.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.context import Context
 from dledger.raft.journal import InvariantBroken
 from dledger.raft.message import AppendAnswer, AppendRequest
@@ -29,8 +30,9 @@ What an idle group costs are its wakes; an elector misses two of these before it
 class Replication:
     """What a leader knows of the others. Numbers of requests outlive reigns, the rest does not."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, clocks: GroupClock) -> None:
         self._context = context
+        self._clocks = clocks
         self.peers = {peer: Progress(peer) for peer in context.peers}
         self._heartbeat_at = math.inf
         self._notice_at = math.inf
@@ -42,8 +44,6 @@ class Replication:
         """What a majority has room for. LOW: there is one only with members whose disk is low, and
         callers' writes are refused; FULL: only with full ones, and nothing is taken at all. What
         was taken before goes also to those that are low."""
-        self._median_ms = 0
-        """Of the clocks that answers showed, against the own; renewed with each heartbeat."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
         """Told of each counted answer of this reign: who, to which request (read barriers)."""
         self.on_forgotten: Callable[[MemberId, str], None] = lambda _peer, _what: None
@@ -54,7 +54,7 @@ class Replication:
     def begin_reign(self) -> None:
         """Find out where everybody is, at once."""
         context = self._context
-        self._floor = self._median_ms = 0
+        self._floor = 0
         # What the leaders before proposed to free space is not known here, but it is in the log.
         self.freeing_index = context.log.last_index
         self.room = DiskRoom.ENOUGH
@@ -66,6 +66,7 @@ class Replication:
 
     def end_reign(self) -> None:
         """Stop sending."""
+        self._clocks.end_reign()
         self._heartbeat_at = self._notice_at = math.inf
 
     def next_deadline(self) -> float:
@@ -98,9 +99,10 @@ class Replication:
             period = max(period, QUIET_HEARTBEAT_SHARE * settings.election_timeout_min)
         self._heartbeat_at = self._beaten_at + period
         self._floor = self.trim_floor()
-        self._median_ms = self._median_offset_ms()
+        self._clocks.watch()
         self._weigh_room()
         for progress in self.peers.values():
+            progress.ask_clock(self._beaten_at, READING_SECONDS_MAX)
             progress.retry_probe()
             if not self._pump(progress):
                 self._send(progress, None)
@@ -195,7 +197,7 @@ class Replication:
                 prev_term,
                 commit_index,
                 self._floor,
-                context.clock.wall_ms() + self._median_ms,
+                self._clocks.group_ms() or 0,
                 answer=answer,
                 payload=payload,
             ),
@@ -218,7 +220,8 @@ class Replication:
         progress.quarantined = message.quarantined
         progress.disk_hangs = message.disk_hangs
         progress.unsynced = message.unsynced
-        progress.clock_offset_ms = message.wall_ms - context.clock.wall_ms()
+        timely = progress.clock_read_within(message.number, context.now, READING_SECONDS_MAX)
+        self._clocks.reading(sender, message.wall_ms, timely=timely)
         if message.disk_room is DiskRoom.FULL and progress.disk_room is not DiskRoom.FULL:
             progress.lost()  # it throws entries away; send again when it has room
         progress.disk_room = message.disk_room
@@ -343,19 +346,6 @@ class Replication:
             progress.unsynced for progress in self.peers.values()
         )
 
-    def group_wall_ms(self) -> int:
-        """Return the majority's median clock: this leader's clock and what the others showed."""
-        return self._context.clock.wall_ms() + self._median_offset_ms()
-
-    def _median_offset_ms(self) -> int:
-        offsets = [0] + [
-            progress.clock_offset_ms
-            for progress in self.peers.values()
-            if progress.clock_offset_ms is not None
-        ]
-        offsets.sort()
-        return offsets[(len(offsets) - 1) // 2]
-
     def all_matched(self, peer: MemberId) -> bool:
         """Tell whether a follower holds the whole log on its disk."""
         return self.peers[peer].match == self._context.log.last_index
@@ -376,6 +366,7 @@ class Replication:
         self, incarnations: Callable[[MemberId], bytes], refusals: Mapping[MemberId, str]
     ) -> list[PeerStatus]:
         """Return what an operator wants to see of each peer."""
+        leads = self._context.formed and self._context.engine.is_leader
         return [
             PeerStatus(
                 member=peer,
@@ -386,6 +377,7 @@ class Replication:
                 incarnation=incarnations(peer).hex(),
                 quarantined=progress.quarantined,
                 refused=refusals.get(peer, ""),
+                clock_offset_ms=self._clocks.offset_ms(peer) if leads else None,
             )
             for peer, progress in self.peers.items()
         ]

@@ -13,6 +13,7 @@ import math
 from typing import Final
 
 from dledger.raft.api import OnTransferred
+from dledger.raft.clocks import GroupClock
 from dledger.raft.context import Context
 from dledger.raft.message import TimeoutNow
 from dledger.raft.replication import Replication
@@ -20,13 +21,16 @@ from dledger.types import MemberId
 
 HANG_RETRY_SECONDS: Final = 1.0
 """Pause between two attempts to hand over because the disk hangs."""
+CLOCK_RETRY_SECONDS: Final = 60.0
+"""Pause between two attempts to hand over because the clock is off: each holds up callers."""
 
 
 class Transfer:
     """At most one transfer at a time."""
 
-    def __init__(self, context: Context, replication: Replication) -> None:
+    def __init__(self, context: Context, replication: Replication, clocks: GroupClock) -> None:
         self._context = context
+        self._clocks = clocks
         self._replication = replication
         self._target: MemberId | None = None
         self._wanted: MemberId | None = None
@@ -35,6 +39,9 @@ class Transfer:
         self._ordered_term: int | None = None
         self._done: OnTransferred | None = None
         self._hang_retry_at = 0.0
+        self._clock_retry_at = -math.inf
+        self.nobody_is_right = False
+        """This member leads with a clock that is off, and found nobody to hand over to."""
 
     @property
     def active(self) -> bool:
@@ -78,6 +85,27 @@ class Transfer:
             context.trace.event("disk_hangs", seconds=context.settings.disk_hang_limit)
             self.begin(None, lambda _done, _reason: None, drains=False)
 
+    def begin_if_clock_is_odd(self) -> None:
+        """Hand over to the best follower whose clock is right; go on while there is none (D8)."""
+        context, replication = self._context, self._replication
+        if not (context.engine.is_leader and self._clocks.is_odd):
+            self.nobody_is_right = False
+            return
+        if self.active or context.now < self._clock_retry_at:
+            return
+        right = [
+            peer
+            for peer in replication.transfer_candidates()
+            if self._clocks.agrees(peer)
+            and replication.peers[peer].match >= context.engine.commit_index
+        ]
+        if right:
+            self._clock_retry_at = context.now + CLOCK_RETRY_SECONDS
+            self.begin(right[0], lambda _done, _reason: None)
+        elif not self.nobody_is_right:
+            context.trace.event("clock_kept", offset_ms=self._clocks.offset_ms())
+        self.nobody_is_right = not right
+
     def advance(self) -> None:
         """Go on as far as the log and the followers allow."""
         context = self._context
@@ -120,6 +148,7 @@ class Transfer:
         if self.active and self._context.now >= self._give_up_at:
             self._finish(done=False, reason="the target was not ready in time")
         self.begin_if_disk_hangs()
+        self.begin_if_clock_is_odd()
 
     def fail(self, reason: str) -> None:
         """Stop a transfer because the member stops."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.mutants.call_bugs import CALL_BUGS
+from tests.mutants.clock_bugs import CLOCK_BUGS
 from tests.mutants.column_bugs import COLUMN_BUGS
 from tests.mutants.disk_bugs import DISK_BUGS
 from tests.mutants.export_bugs import EXPORT_BUGS
@@ -17,8 +18,8 @@ from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
-    *RAFT_BUGS, *PACE_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS, *FORGETTING_BUGS,
-    *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
+    *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
+    *FORGETTING_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

@@ -62,17 +62,6 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         [f"{LIVENESS}.test_what_a_quiet_leader_begins_to_say_is_repeated_after_a_heartbeat"],
     ),
     Mutant(
-        "stamp-is-the-clock",
-        "a leader stamps entries with its own clock, whatever was stamped before (D8)",
-        [
-            Edit(
-                f"{RAFT}.journal:Journal.append_new",
-                "max(self._log.last_time_ms, self._clock.wall_ms())",
-                "self._clock.wall_ms()",
-            )
-        ],
-    ),
-    Mutant(
         "cut-unannounced",
         "nobody is told that what waits becomes an entry, now that the one before is committed",
         [

@@ -78,7 +78,8 @@ class Service:
             case TrimQueue(queue, offset):
                 self._command(command.Trim(queue[0], queue[1], offset), respond, _plain_answer)
             case HoldQueue(owner, queue, offset, seconds):
-                until_ms = self._machine.applied_time_ms + int(1_000 * seconds)
+                now_ms = self._process.group.time_ms or self._machine.applied_time_ms
+                until_ms = now_ms + int(1_000 * seconds)
                 hold = command.Hold(owner, queue[0], queue[1], offset, until_ms)
                 release = command.ReleaseHold(owner, queue[0], queue[1])
                 self._command(hold if seconds else release, respond, _plain_answer)

@@ -46,6 +46,7 @@ COLUMNS: Final = (
     "applied",
     "lag",
     "flush",
+    "clock_offset_ms",
     "reason",
 )
 ASKED_AT_ONCE_MAX: Final = 32
@@ -65,14 +66,15 @@ def status(
     timeout: Timeout = 5.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show role, term, leader, progress and flush mode of every configured member.
+    """Show role, term, leader, progress, flush mode and clock of every configured member.
 
     A member that does not answer is shown as well, with the time since which nobody who answers
     has heard it. A leader is named only if it says itself that it leads.
 
     match index: what the leader knows to be on the member's disk; lag: entries of the leader's log
-    that are not. `reason` says why a member does not serve, or why a leader does not learn of the
-    control group's topics.
+    that are not; clock offset: of its clock from the majority's median. `reason` says why a member
+    does not serve, that its clock is off by more than a second, or why a leader does not learn of
+    the control group's topics.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:

@@ -73,6 +73,7 @@ def group_rows(
         else:
             row |= _silent(member, answer, answers, now_ms)
             row |= _progress(_match_index(name, leader), leader)
+            row["clock_offset_ms"] = _clock_offset_ms(name, leader)
         rows.append(row)
     return rows
 
@@ -102,6 +103,7 @@ def _fields(route: GroupRoute, member: Known) -> dict[str, object]:
         "applied": None,
         "lag": None,
         "flush": None,
+        "clock_offset_ms": None,
         "reason": "",
     }
 
@@ -142,6 +144,7 @@ def _answered(
         "group_id": reply.group_id.hex(),
         "incarnation": reply.incarnation,
         "clock_offset_ms": reply.clock_offset_ms,
+        "clock_off": reply.clock_off,
         "version": reply.version,
     }
 
@@ -197,6 +200,14 @@ def _match_index(member: str, leader: StatusReply | None) -> int | None:
     for progress in leader.members if leader is not None else ():
         if progress.member == member:
             return progress.match_index
+    return None
+
+
+def _clock_offset_ms(member: str, leader: StatusReply | None) -> int | None:
+    """Return a silent member's clock, as the leader heard it last and carried it on."""
+    for progress in leader.members if leader is not None else ():
+        if progress.member == member and progress.HasField("clock_offset_ms"):
+            return progress.clock_offset_ms
     return None
 
 

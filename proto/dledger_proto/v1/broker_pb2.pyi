@@ -1279,6 +1279,7 @@ class MemberProgress(_message.Message):
     QUARANTINED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     SILENT_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     address: _builtins.str
     connected: _builtins.bool
@@ -1291,6 +1292,8 @@ class MemberProgress(_message.Message):
     """why nothing that it says is believed; empty when it is"""
     silent_ms: _builtins.int
     """for so long the one who answers has no link to it; 0: it has one"""
+    clock_offset_ms: _builtins.int
+    """of its clock from the group's time, as a leader heard it"""
     def __init__(
         self,
         *,
@@ -1304,12 +1307,15 @@ class MemberProgress(_message.Message):
         quarantined: _builtins.bool = ...,
         refused: _builtins.str = ...,
         silent_ms: _builtins.int = ...,
+        clock_offset_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined", "refused", b"refused", "silent_ms", b"silent_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "address", b"address", "clock_offset_ms", b"clock_offset_ms", "connected", b"connected", "incarnation", b"incarnation", "inflight_bytes", b"inflight_bytes", "match_index", b"match_index", "member", b"member", "next_index", b"next_index", "quarantined", b"quarantined", "refused", b"refused", "silent_ms", b"silent_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_offset_ms: _TypeAlias = _typing.Literal["clock_offset_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_offset_ms: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_offset_ms) -> _WhichOneofReturnType__clock_offset_ms | None: ...
 
 Global___MemberProgress: _TypeAlias = MemberProgress  # noqa: Y015
 
@@ -1342,6 +1348,7 @@ class StatusReply(_message.Message):
     CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    CLOCK_OFF_FIELD_NUMBER: _builtins.int
     TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
@@ -1366,9 +1373,11 @@ class StatusReply(_message.Message):
     control_group: _builtins.bool
     disk_low: _builtins.bool
     clock_offset_ms: _builtins.int
-    """from the majority's median"""
+    """from the group's time, the majority's median"""
     version: _builtins.str
     first_position: _builtins.int
+    clock_off: _builtins.bool
+    """by more than 1 s, and not within half of it since"""
     topics_problem: _builtins.str
     """why a leader does not follow the control group's topics; empty: it does"""
     @_builtins.property
@@ -1401,11 +1410,12 @@ class StatusReply(_message.Message):
         clock_offset_ms: _builtins.int = ...,
         version: _builtins.str = ...,
         first_position: _builtins.int = ...,
+        clock_off: _builtins.bool = ...,
         topics_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

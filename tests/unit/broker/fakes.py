@@ -58,6 +58,13 @@ class FakeHost(GroupHost):
         self.frees_space: list[bool] = []
         """Of every proposal so far."""
         self.unsynced = False
+        self.now_ms: int | None = 500_000
+        """By which entries would be stamped now."""
+
+    @property
+    def time_ms(self) -> int | None:
+        """What the test says."""
+        return self.now_ms
 
     def propose_nowait(
         self,

@@ -351,6 +351,29 @@ def test_status_says_whom_the_leader_refuses(
     assert reasons == {"a": "", "b": f"a refused: {why}", "c": ""}
 
 
+def test_status_tells_every_clock_and_which_is_off(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also that of a member that does not answer, as the leader heard it."""
+    why = "the clock is 5000 ms off the majority's"
+    progress = [pb.MemberProgress(member="c", address="c:1", clock_offset_ms=-3)]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    cluster.members["b"].answers["Status"] = status_of(
+        "b", "follower", clock_offset_ms=5_000, clock_off=True, reason=why
+    )
+    cluster.members["c"].answers["Status"] = refuse(Code.UNAVAILABLE, "gone")
+    assert cluster.run("status", "--json") == 1
+    rows = {row["member"]: row for row in printed(capsys)}
+    assert {name: row["clock_offset_ms"] for name, row in rows.items()} == {
+        "a": 0,
+        "b": 5_000,
+        "c": -3,
+    }
+    assert (rows["a"]["clock_off"], rows["b"]["clock_off"]) == (False, True)
+    assert cluster.run("status") == 1
+    assert "5000" in capsys.readouterr().out
+
+
 def test_status_without_a_leader_is_one(cluster: FakeCluster) -> None:
     for name in "abc":
         cluster.members[name].answers["Status"] = status_of(name, "follower")
