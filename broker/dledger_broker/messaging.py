@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 from dledger.state import command as commands
 from dledger.state.machine import QueueSpan
 from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
 from dledger_broker.fetch import STORAGE_ERRORS, read_batches
 from dledger_broker.served import CONFIRM_SECONDS, ServedGroup
-from dledger_proto.batch import BatchHeader, BatchView, parse_message_id
+from dledger_proto.batch import FLAG_KEYED, BatchHeader, BatchView, parse_message_id
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
@@ -71,7 +71,10 @@ class WriteGate:
             raise refusal
 
     def _refusal(self, header: BatchHeader) -> DledgerError | None:
-        """Return what apply would say to a batch for this queue; None when it would take it."""
+        """Return why a batch may not be written: what apply would say, and the rule of FIFO topics.
+
+        None when it may. Apply does not look at the rule: a topic's type never changes.
+        """
         topic = self._served.machine.topic_by_id(header.topic_id)
         if topic is None or topic.deleted:
             return DledgerError(
@@ -90,6 +93,12 @@ class WriteGate:
             )
         if not topic.permission & PERMISSION_WRITE:
             return DledgerError(Code.NO_PERMISSION, f"topic {topic.name} may not be written")
+        if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
+            # A batch does not hold the keys: what can be demanded is that its producer used them.
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {topic.name} is FIFO: each message needs an ordering key",
+            )
         return None
 
 

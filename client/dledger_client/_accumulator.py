@@ -73,13 +73,22 @@ class Accumulator:
         return iter(self._groups.items())
 
     def lane(
-        self, topic: str, topic_id: bytes, queue: int, group: str, *, is_one_way: bool
+        self,
+        topic: str,
+        topic_id: bytes,
+        queue: int,
+        group: str,
+        *,
+        is_one_way: bool,
+        is_fifo: bool = False,
     ) -> Lane:
         """Return the lane of a queue in a group."""
         key = (topic_id, queue, group, is_one_way)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(topic, topic_id, queue, group, is_one_way=is_one_way)
+            lane = self._lanes[key] = Lane(
+                topic, topic_id, queue, group, is_one_way=is_one_way, is_fifo=is_fifo
+            )
         return lane
 
     def lanes(self) -> list[Lane]:

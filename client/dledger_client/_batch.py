@@ -47,6 +47,7 @@ class Batch:
         "gaps",
         "group",
         "index",
+        "is_keyed",
         "is_movable",
         "is_outstanding",
         "is_settled",
@@ -77,6 +78,8 @@ class Batch:
         self.created_at = 0.0
         self.deadline = 0.0
         """End of the budget of all tries, monotonic seconds."""
+        self.is_keyed = False
+        """Every record is bound to this queue by its ordering key: its topic is FIFO."""
         self.is_movable = True
         """No record is bound to this queue by number, ordering key or selector."""
         self.base_number = -1
@@ -114,6 +117,7 @@ class Batch:
                 base_number=self.base_number,
                 base_time_ms=base_time_ms,
                 compression=kind,
+                keyed=self.is_keyed,
             )
         elif stamp is not None and (stamp.epoch, stamp.base_sequence) != (
             self._stamped_epoch,

@@ -49,6 +49,7 @@ class Lane:
         "gap_at",
         "group",
         "is_active",
+        "is_fifo",
         "is_one_way",
         "must_fence",
         "next_sequence",
@@ -63,13 +64,21 @@ class Lane:
     )
 
     def __init__(
-        self, topic: str, topic_id: bytes, queue: int, group: str, *, is_one_way: bool
+        self,
+        topic: str,
+        topic_id: bytes,
+        queue: int,
+        group: str,
+        *,
+        is_one_way: bool,
+        is_fifo: bool = False,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.queue = queue
         self.group = group
         self.is_one_way = is_one_way
+        self.is_fifo = is_fifo
         self.open: Batch | None = None
         self.ready: deque[Batch] = deque()
         self.stamped: deque[Batch] = deque()
@@ -120,6 +129,7 @@ class Lane:
 
     def _new_batch(self, records: list[Record], size: int, deadline: float, now: float) -> Batch:
         batch = Batch(self.topic, self.topic_id, self.queue, self.group)
+        batch.is_keyed = self.is_fifo
         batch.records = records
         batch.count = len(records)
         batch.size = BATCH_OVERHEAD_BYTES + size

@@ -440,5 +440,6 @@ class ProducerCore:
         return (
             self.faults is None
             and bool(state.lanes)
+            and not state.lanes[0].is_fifo
             and all(self._is_usable(group) for group in {lane.group for lane in state.lanes})
         )

@@ -75,6 +75,11 @@ class TopicRoute:
     """`broker_pb2.TopicType`."""
 
     @property
+    def is_fifo(self) -> bool:
+        """It takes only messages with an ordering key."""
+        return self.kind == broker_pb2.TOPIC_TYPE_FIFO
+
+    @property
     def readable_queues(self) -> int:
         """How many queues a reader of all has to read."""
         return max(self.read_queues, self.write_queues)

@@ -68,7 +68,7 @@ class TopicState:
         self.turn = -1
         """Of the round; the start is drawn when the topic is first known (S34)."""
         self.is_simple = False
-        """Every group has a leader and none is avoided: the round needs no look at groups."""
+        """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
         self.parked: list[Parked] = []
         self.expire_at = math.inf
         """The first end of a parked message's budget."""
@@ -100,7 +100,14 @@ class TopicState:
                 group = route.group_of(queue)
                 assert group is not None, f"{route.name}: queue {queue} of {route.write_queues}"
                 lanes.append(
-                    accumulator.lane(route.name, route.id, queue, group, is_one_way=one_way)
+                    accumulator.lane(
+                        route.name,
+                        route.id,
+                        queue,
+                        group,
+                        is_one_way=one_way,
+                        is_fifo=route.is_fifo,
+                    )
                 )
             by_way.append(lanes)
         self.lanes, self.one_way_lanes = by_way
@@ -127,9 +134,19 @@ class QueueChoice:
         self._is_available = is_available
 
     def choose(self, state: TopicState, record: Record, pin: Pin | None, lanes: list[Lane]) -> Lane:
-        """Return one of `lanes`; ClientError when the message is bound to a queue that is none."""
+        """Return one of `lanes`; ClientError when the message is bound to a queue that is none.
+
+        A FIFO topic takes nothing that is not bound by an ordering key.
+        """
         if not lanes:
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {state.name}: has no write queues")
+        route = state.route
+        if route is not None and route.is_fifo and (pin is None or pin.ordering_key is None):
+            raise error_of(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {state.name} is FIFO: each message needs an ordering_key "
+                "(dledger send: --key)",
+            )
         if pin is None:
             start = state.turn
             state.turn = start + 1

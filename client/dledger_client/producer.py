@@ -40,8 +40,9 @@ class Producer:
     `bootstrap` names name servers or members, "host:port", several with commas or as a list.
     A message goes to the queue of its `ordering_key`, to `queue`, to the one a `selector` chooses,
     or else round the queues. Messages for one queue are stored in the order of the calls, whatever
-    fails in between. A send is repeated until its budget (`ProducerConfig.timeout_ms`) is over; the
-    exception says whether the message is certainly not stored (`NotStored`) or may be
+    fails in between. A FIFO topic takes only messages with an `ordering_key`: others are refused
+    with MessageIllegal. A send is repeated until its budget (`ProducerConfig.timeout_ms`) is over;
+    the exception says whether the message is certainly not stored (`NotStored`) or may be
     (`UnknownOutcome`).
     """
 

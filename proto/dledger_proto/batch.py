@@ -11,7 +11,8 @@ offsets (a batch holds none, apply assigns them), and entries (`entry.py`). Litt
      15  1  compression of the bodies: 0 none, 1 zstd (one frame that declares its content size),
             2 lz4 (one block)
      16  4  required_flags: bit 0 STAGED; a reader refuses a bit that it does not know
-     20  4  optional_flags: none yet; a reader ignores bits that it does not know
+     20  4  optional_flags: bit 0 KEYED: the producer placed every record by its ordering key, as a
+            FIFO topic demands; a reader ignores bits that it does not know
      24 16  topic_id, not all zero
      40  4  queue
      44  4  record_count n, at least 1
@@ -84,6 +85,7 @@ __all__ = [
     "BATCH_HEADER_SIZE",
     "BATCH_MAGIC",
     "BATCH_VERSION",
+    "FLAG_KEYED",
     "FLAG_STAGED",
     "MESSAGE_ID_SIZE",
     "NO_ID",
@@ -105,6 +107,8 @@ __all__ = [
 
 FLAG_STAGED: Final = 1
 """Required flag bit 0: a half message."""
+FLAG_KEYED: Final = 1
+"""Optional flag bit 0: every record is where its ordering key says."""
 MESSAGE_ID_SIZE: Final = ID_SIZE + 8
 
 _RESERVED_TAGS: Final = {
@@ -133,11 +137,13 @@ def encode_batch(
     base_number: int,
     base_time_ms: int,
     compression: Compression = Compression.NONE,
+    keyed: bool = False,
 ) -> bytes:
     """Return the batch of 1 to BATCH_RECORDS_MAX records for one queue.
 
-    With `compression` the bodies are stored compressed if that is smaller. Raises MESSAGE_ILLEGAL
-    or MESSAGE_TOO_LARGE naming the record, ValueError for ids, stamps and numbers out of range.
+    With `compression` the bodies are stored compressed if that is smaller; `keyed` says that each
+    record is in the queue of its ordering key. Raises MESSAGE_ILLEGAL or MESSAGE_TOO_LARGE naming
+    the record, ValueError for ids, stamps and numbers out of range.
     """
     count = len(records)
     if not 1 <= count <= BATCH_RECORDS_MAX:
@@ -172,9 +178,9 @@ def encode_batch(
     producer_id, epoch, base_sequence = stamp or (NO_ID, 0, -1)
     header = bytearray(BATCH_HEADER_SIZE)
     HEADER.pack_into(
-        header, 0, BATCH_MAGIC, 0, size, BATCH_HEADER_SIZE, BATCH_VERSION, kind, 0, 0,
-        topic_id, queue, count, base_time_ms, producer_id, epoch, base_sequence, base_number,
-        key_count, properties_size, bodies_size, stored_size, 0,
+        header, 0, BATCH_MAGIC, 0, size, BATCH_HEADER_SIZE, BATCH_VERSION, kind, 0,
+        FLAG_KEYED if keyed else 0, topic_id, queue, count, base_time_ms, producer_id, epoch,
+        base_sequence, base_number, key_count, properties_size, bodies_size, stored_size, 0,
     )  # fmt: skip
     columns = struct.pack(f"<{count}I", *sizes) + middle
     return _sealed(header, columns, bodies, stored_size)

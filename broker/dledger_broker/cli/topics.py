@@ -70,7 +70,10 @@ def create(
         int, typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help="Over all groups; 0: as write.")
     ] = 0,
     permission: Permission = "rw",
-    kind: Annotated[str, typer.Option("--type", help="normal or fifo; no others yet.")] = "normal",
+    kind: Annotated[
+        str,
+        typer.Option("--type", help="normal, or fifo: takes only messages with an ordering key."),
+    ] = "normal",
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only these groups (repeat); else all.")
     ] = None,

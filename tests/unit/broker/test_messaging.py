@@ -11,13 +11,13 @@ from dledger.log.commit_log import CommitLog
 from dledger.state.command import Command, Hold
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
-from dledger.state.values import KeyHit, KeyHits, Topic
+from dledger.state.values import KeyHit, KeyHits, LayoutPart, Topic, TopicType
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
 from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.topic_watch import TopicWatch
-from dledger_proto.batch import Record, encode_batch
+from dledger_proto.batch import Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, ManualClock, batch
 
@@ -90,6 +90,40 @@ def messaging(
             ManualClock(),
         )
     )
+
+
+class TypedMachine(Machine):
+    """Knows one topic, of a type."""
+
+    def __init__(self, kind: TopicType) -> None:
+        super().__init__(QueueSpan(0, 0, 0, 1, 1, 1))
+        self.kind = kind
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return Topic(TOPIC, "t", self.kind, 1, (LayoutPart("g", 4),), 4, 4, 6, 1)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("kind", [TopicType.NORMAL, TopicType.FIFO])
+def test_a_fifo_topic_takes_only_batches_whose_producer_used_ordering_keys(
+    kind: TopicType, keyed: bool
+) -> None:
+    header = parse_header(
+        encode_batch(
+            [Record(b"x")],
+            topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1, keyed=keyed,
+        )
+    )  # fmt: skip
+    gate = messaging(Host(), b"", 1, TypedMachine(kind)).gate
+    if keyed or kind is TopicType.NORMAL:
+        assert gate.admits(header)
+        asyncio.run(gate.check(header))
+        return
+    assert not gate.admits(header)
+    with pytest.raises(DledgerError) as raised:
+        asyncio.run(gate.check(header))
+    assert raised.value.code is Code.MESSAGE_ILLEGAL
+    assert raised.value.detail == "topic t is FIFO: each message needs an ordering key"
 
 
 @pytest.mark.parametrize("found", [OSError(5, "EIO"), b"x" * len(batch(b"a"))])
