@@ -4,7 +4,7 @@ Owns the counters and the words of a refusal. Pure: no clock, no task, no socket
 bounds of its own, so that administration works while appends are refused as busy, and readers
 cannot take what writers need. Whoever waits for room registers a callback (`Bound.when_free`).
 
-    append    bytes and batches read from clients and not yet answered; streams
+    append    bytes and batches of frames that are not wholly answered; streams
     fetch     bytes of frames read and not yet taken by gRPC; streams
     query     unary reads and commits of offsets
     admin     administration
@@ -145,7 +145,7 @@ class Admission:
             raise DledgerError(Code.SHUTTING_DOWN, self._draining)
 
     def try_append(self, size: int, batches: int) -> bool:
-        """Let in a frame of `batches` batches, `size` bytes together; False when full."""
+        """Let in a frame of `size` bytes with `batches` batches; False when full."""
         if not self.append_batches.try_take(batches):
             return False
         if not self.append_bytes.try_take(size):
@@ -159,7 +159,7 @@ class Admission:
         self.append_bytes.take_regardless(size)
 
     def append_done(self, size: int, batches: int) -> None:
-        """Give back what `try_append` took, in any portions."""
+        """Give back what a frame took: all of its batches are answered."""
         self.append_batches.give(batches)
         self.append_bytes.give(size)
 

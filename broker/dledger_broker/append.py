@@ -34,7 +34,7 @@ PARKED_TICK_SECONDS: Final = 0.02
 class Answerable(Protocol):
     """Whoever waits for an item."""
 
-    def answered(self, item: "Item") -> None:
+    def answered(self, item: "Item", /) -> None:
         """The item's `row` is set."""
         ...
 

@@ -41,8 +41,12 @@ class BatchGate(Protocol):
 class Taker(Answerable, Protocol):
     """Whoever sends frames in and waits for their items."""
 
-    def expects(self, items: Sequence[Item]) -> None:
+    def expects(self, items: Sequence[Item], frame_bytes: int, /) -> None:
         """The items of a frame, in order; each is answered exactly once, from now on."""
+        ...
+
+    def freed(self, frame_bytes: int, /) -> None:
+        """All items of a frame are answered: nothing of it is in memory here any more."""
         ...
 
 
@@ -63,24 +67,25 @@ class AppendIntake:
         self._admission = admission
         self._clock = clock
         self._forwarded = forwarded
-        self._one_way = _OneWay(admission)
 
     async def take(self, frame: bytes, taker: Taker) -> None:
         """Check the batches of a frame and submit them; of a one-way frame `taker` hears nothing.
 
-        DledgerError for a frame that is none. Whoever answers an item gives its room back to the
-        admission (`Admission.append_done`).
+        DledgerError for a frame that is none. It is counted as a whole until all of its items are
+        answered: a view of one batch keeps all of the frame in memory.
         """
         header, batches = parse_append(frame)
         timeout_ms = min(header.timeout_ms or TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS)
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        owner: Taker = self._one_way if header.one_way else taker
-        refusal = await self._admit(batches)
+        refusal = await self._admit(len(frame), len(batches))
+        owner = _Frame(
+            len(frame), len(batches), self._admission, _ONE_WAY if header.one_way else taker
+        )
         items = [
             Item(batch, number, deadline, owner)
             for number, batch in enumerate(batches, header.first_number)
         ]
-        owner.expects(items)
+        owner.taker.expects(items, len(frame))
         await self._judge(deque(items), refusal)
 
     async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
@@ -88,16 +93,7 @@ class AppendIntake:
         passed: list[Item] = []
         try:
             while left:
-                error = refusal
-                if error is None:
-                    try:
-                        batch_header = check_batch(left[0].batch)
-                        if not self._gate.admits(batch_header):
-                            # What the check waits for must not overtake what is in order before.
-                            self._submit(passed)
-                            await self._check(batch_header, left[0].deadline)
-                    except DledgerError as found:
-                        error = found
+                error = refusal or await self._error_of(left[0], passed)
                 item = left.popleft()
                 if error is None:
                     passed.append(item)
@@ -107,6 +103,19 @@ class AppendIntake:
         finally:
             for item in (*passed, *left):
                 item.refuse(Code.NOT_PROPOSED, "the call ended")
+
+    async def _error_of(self, item: Item, before: list[Item]) -> DledgerError | None:
+        """Return why a batch may not be proposed; what is in order before it may be submitted."""
+        try:
+            header = check_batch(item.batch)
+            if not self._gate.admits(header):
+                # What the check waits for must not overtake what is in order before.
+                self._submit(before)
+                await self._check(header, item.deadline)
+        except DledgerError as error:
+            # Its traceback names frames that hold the batch, and would outlive the answer.
+            return error.with_traceback(None)
+        return None
 
     async def _check(self, header: BatchHeader, deadline: float) -> None:
         """Ask the gate, for no longer than who sent the batch waits."""
@@ -122,14 +131,12 @@ class AppendIntake:
             self._router.submit(items, forwarded=self._forwarded)
             items.clear()
 
-    async def _admit(self, batches: list[memoryview]) -> DledgerError | None:
+    async def _admit(self, size: int, count: int) -> DledgerError | None:
         """Count the frame in; the refusal when no room came up in time (then counted anyway).
 
         What is refused is counted for the moment until it is answered: one rule for all items.
         """
         admission = self._admission
-        size = sum(len(batch) for batch in batches)
-        count = len(batches)
         if admission.draining:
             admission.append_regardless(size, count)
             return DledgerError(Code.SHUTTING_DOWN, "the member is draining")
@@ -150,14 +157,37 @@ class AppendIntake:
         return admission.append_refusal()
 
 
-class _OneWay:
-    """Nobody waits; the bytes are given back."""
+class _Frame:
+    """Owns the items of a frame, and its room in the admission until the last one is answered."""
 
-    def __init__(self, admission: Admission) -> None:
+    __slots__ = ("_admission", "_count", "_left", "_size", "taker")
+
+    def __init__(self, size: int, count: int, admission: Admission, taker: Taker) -> None:
+        self._size = size
+        self._count = self._left = count
         self._admission = admission
-
-    def expects(self, items: Sequence[Item]) -> None:
-        """Nobody does."""
+        self.taker = taker
 
     def answered(self, item: Item) -> None:
-        self._admission.append_done(item.size, 1)
+        """See `append.Answerable`."""
+        self._left -= 1
+        if not self._left:
+            self._admission.append_done(self._size, self._count)
+            self.taker.freed(self._size)
+        self.taker.answered(item)
+
+
+class _OneWay:
+    """Nobody waits."""
+
+    def expects(self, items: Sequence[Item], frame_bytes: int) -> None:
+        """See `Taker`."""
+
+    def freed(self, frame_bytes: int) -> None:
+        """See `Taker`."""
+
+    def answered(self, item: Item) -> None:
+        """See `append.Answerable`."""
+
+
+_ONE_WAY: Final = _OneWay()

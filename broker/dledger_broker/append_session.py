@@ -1,9 +1,10 @@
 """One append stream: frames in, answers out, in order, with the numbers that the batches came with.
 
-Owns the bounds of a stream (unanswered bytes, by not reading on) and the order of its answers. Not
-owned: what becomes of a frame (`append_intake`). A reader task takes frames; a writer task sends
-one frame for all that settled since the last, so a busy stream has far fewer answers than frames.
-One-way frames are not waited for; their numbers are missing among the answers.
+Owns the bounds of a stream (bytes of frames that are not wholly answered, by not reading on) and
+the order of its answers. Not owned: what becomes of a frame (`append_intake`). A reader task takes
+frames; a writer task sends one frame for all that settled since the last, so a busy stream has far
+fewer answers than frames. One-way frames are not waited for; their numbers are missing among the
+answers.
 """
 
 import asyncio
@@ -65,21 +66,25 @@ class AppendSession:
     async def _read(self, receive: Receive) -> None:
         while isinstance(frame := await receive(), bytes):
             await self._intake.take(frame, self)
+            del frame  # or it stays in memory until the next one comes
             while self._is_full():
                 self._room.clear()
                 await self._room.wait()
         self._read_all = True
         self._wake.set()
 
-    def expects(self, items: Sequence[Item]) -> None:
+    def expects(self, items: Sequence[Item], frame_bytes: int) -> None:
         """See `append_intake.Taker`."""
         self._waiting += items
-        self._unanswered_bytes += sum(item.size for item in items)
+        self._unanswered_bytes += frame_bytes
+
+    def freed(self, frame_bytes: int) -> None:
+        """See `append_intake.Taker`."""
+        self._unanswered_bytes -= frame_bytes
+        self._room.set()
 
     def answered(self, item: Item) -> None:
         """See `append.Answerable`."""
-        self._unanswered_bytes -= item.size
-        self._admission.append_done(item.size, 1)
         if item is self._waiting[0]:
             self._wake.set()
             self._room.set()

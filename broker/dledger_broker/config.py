@@ -199,9 +199,10 @@ class AdmissionConfig(Section):
     """What may wait or run at once, by class of call; beyond it: BUSY."""
 
     append_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
+    """Of frames of which a batch is not answered, over all append streams."""
     append_batches_max: Annotated[int, Field(ge=1, le=1_000_000)] = 32_768
     stream_bytes_max: Annotated[int, Field(le=GIB)] = 32 * MIB
-    """Unanswered bytes of one append stream."""
+    """The same for one append stream."""
     append_streams_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
     fetch_streams_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
     fetch_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB

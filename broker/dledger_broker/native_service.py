@@ -113,7 +113,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
     async def _append_one(self, frame: bytes, context: raw.RawContext) -> bytes:
         try:
             self._calls.admission.check_open()
-            return await append_unary(self._intake(context), self._calls.admission, frame)
+            return await append_unary(self._intake(context), frame)
         except DledgerError as error:
             await status.abort(context, error)
         except BUGS as error:

@@ -331,6 +331,8 @@ class ConsumerEngine:
                 return
             for frame in parse_fetches(message):
                 self.core.frame(stream, frame, self.loop.time())
+                del frame
+            del message  # or it stays in memory until the next one comes
             self._advance()
 
     async def _find(self, place: Place, offset: int, detail: str) -> None:

@@ -147,8 +147,8 @@ class FetchCore:
             self._renew(read.group)
 
     def _drop_buffer(self, read: QueueRead) -> None:
-        self.buffered_bytes -= sum(batch.memory for batch in read.buffer)
-        read.buffer.clear()
+        while read.buffer:
+            self.buffered_bytes -= read.buffer.drop_first()
 
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; what was buffered before it is still handed out."""
@@ -186,13 +186,11 @@ class FetchCore:
                     self._round.rotate(1)  # its turn comes first the next time, whatever its size
                     room = 0
                     break
-                read.buffer.popleft()
-                self.buffered_bytes -= run.memory
                 room -= run.memory
                 if run.count > left:
-                    run, rest = run.split(left)
-                    read.buffer.appendleft(rest)
-                    self.buffered_bytes += rest.memory
+                    run, read.buffer.first = run.split(left)
+                else:
+                    self.buffered_bytes -= read.buffer.drop_first()
                 taken.append(run)
                 left -= run.count
                 read.position = run.next_offset
@@ -205,15 +203,14 @@ class FetchCore:
     def _next_run(self, read: QueueRead) -> RecordBatch | None:
         """Return what a queue hands out next; what cannot be decoded is passed over if it may."""
         while read.buffer:
-            run = read.buffer[0]
+            run = read.buffer.first
             problem = None if self._fail_on_unreadable else run.view.problem
             if problem is None or not may_pass_over(
                 problem, fail_on_unreadable=self._fail_on_unreadable
             ):
                 return run
             self._actions.append(TellUnreadable(run.place_of(problem)))
-            read.buffer.popleft()
-            self.buffered_bytes -= run.memory
+            self.buffered_bytes -= read.buffer.drop_first()
             read.position = run.next_offset
         return None
 
@@ -402,10 +399,9 @@ class FetchCore:
             row.store_time_ms,
             read.group,
         )
-        read.buffer.append(run)
+        self.buffered_bytes += read.buffer.append(run)
         read.fetch_at = end
         read.bad_frames = 0
-        self.buffered_bytes += run.memory
         return True
 
     def _refused(self, source: FetchStream, read: QueueRead, frame: FetchFrame, now: float) -> None:

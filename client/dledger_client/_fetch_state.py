@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dledger_client.errors import ClientError
 from dledger_client.records import RecordBatch
 from dledger_client.unreadable import Unreadable
+from dledger_proto.views import kept_bytes
 
 Place = tuple[str, int]
 """Topic and queue."""
@@ -64,6 +65,55 @@ class TellUnreadable:
 Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes | TellUnreadable
 
 
+class RunBuffer:
+    """Runs of one queue, in order, that are not handed out yet; how much memory they keep.
+
+    A view keeps all of the frame that it came in, so a frame counts as a whole until its last run
+    is dropped. To that come compressed bodies, at the size that they will have.
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: deque[RecordBatch] = deque()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def first(self) -> RecordBatch:
+        """The oldest run. What replaces it is a part of it, and keeps as much."""
+        return self._runs[0]
+
+    @first.setter
+    def first(self, run: RecordBatch) -> None:
+        self._runs[0] = run
+
+    def append(self, run: RecordBatch) -> int:
+        """Add the newest run; return how many bytes more are kept now."""
+        frame_bytes = 0 if self._runs and _share_frame(self._runs[-1], run) else _frame_bytes(run)
+        self._runs.append(run)
+        return frame_bytes + _unpacked_bytes(run)
+
+    def drop_first(self) -> int:
+        """Drop the oldest run; return how many bytes fewer are kept now."""
+        run = self._runs.popleft()
+        frame_bytes = 0 if self._runs and _share_frame(run, self._runs[0]) else _frame_bytes(run)
+        return frame_bytes + _unpacked_bytes(run)
+
+
+def _share_frame(one: RecordBatch, other: RecordBatch) -> bool:
+    return one.view.buffer.obj is other.view.buffer.obj
+
+
+def _frame_bytes(run: RecordBatch) -> int:
+    return kept_bytes((run.view.buffer,))
+
+
+def _unpacked_bytes(run: RecordBatch) -> int:
+    return run.memory - run.view.header.size
+
+
 class QueueRead:
     """One assigned queue."""
 
@@ -90,7 +140,7 @@ class QueueRead:
         """The next record to be handed out."""
         self.fetch_at = offset
         """The next record to be fetched: position and what is buffered."""
-        self.buffer: deque[RecordBatch] = deque()
+        self.buffer = RunBuffer()
         self.is_paused = False
         self.is_lost = False
         """Its offset is out of range and another one is being found."""

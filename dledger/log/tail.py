@@ -3,8 +3,10 @@
 Owns: which entries are held, their views, eviction. An entry that is not durable is never evicted;
 their number is bounded by whoever admits writes (`GroupSettings.uncommitted_bytes_max`).
 
-The held bytes are those that were appended: the leader's payload views or the followers' received
-frame. Only the header is a copy, and its local bytes are not this member's stamp.
+The held bytes are those that were appended: the leader's payload views or a part of what followers
+received. They are copied when the entry is a small part of what came in, so that the cost of an
+entry, which the bound counts, is all that it keeps in memory. The header is always a copy, and its
+local bytes are not this member's stamp.
 """
 
 import struct
@@ -14,6 +16,7 @@ from typing import Final
 
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position
 from dledger_proto.entry import ENTRY_HEADER_SIZE
+from dledger_proto.views import compacted, kept_bytes
 
 ENTRY_COST_BYTES: Final = 700
 """What an entry holds in memory besides its bytes, about; counted against the bound."""
@@ -38,8 +41,10 @@ class TailEntry:
         self.kind = kind
         self.time_ms = time_ms
         self.header = header
-        self.body = body
-        self.cost_bytes = ref.size + ENTRY_COST_BYTES + len(body) * VIEW_COST_BYTES
+        self.body: Sequence[memoryview] = compacted(body)
+        self.cost_bytes = (
+            len(header) + kept_bytes(self.body) + ENTRY_COST_BYTES + len(body) * VIEW_COST_BYTES
+        )
 
     def entry(self) -> Entry:
         """Return the entry taken apart."""

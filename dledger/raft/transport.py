@@ -428,12 +428,13 @@ class PeerListener:
             if self._sessions[group, sender] != session or self._targets.get(group) is not target:
                 return  # the peer dialled again: nothing of the older stream may come behind
             try:
-                decoded = [messages.decode(view) for view in parse_frame(frame)]
+                decoded = deque(messages.decode(view) for view in parse_frame(frame))
             except ValueError as error:
                 self._say_once("link_garbled", str(error), context.peer(), kind=sender)
                 return
-            for message in decoded:
-                target.events.received(sender, message)
+            del frame  # or it stays in memory until the next one comes
+            while decoded:
+                target.events.received(sender, decoded.popleft())
 
     def _say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
         """Log each kind of refusal once (the reason, if it has no other name), and not many."""

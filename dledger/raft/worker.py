@@ -52,3 +52,4 @@ class Worker:
                 self._loop.call_soon_threadsafe(done, result, failure)
             except RuntimeError:
                 return  # the loop is closed: the process ends
+            del task, job, done, result, failure  # or they stay in memory until the next job

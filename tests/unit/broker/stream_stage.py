@@ -67,7 +67,7 @@ class Stage:
         self.inbox.put_nowait(encode_append(batches, number, 1_000, one_way))
 
     async def append_unary(self, frame: bytes) -> bytes:
-        return await append_unary(self.intake, self.admission, frame)
+        return await append_unary(self.intake, frame)
 
     async def settled(self, condition: Callable[[], bool]) -> None:
         await until(condition, "what the stream should have done")

@@ -94,6 +94,25 @@ def test_frames_are_handed_out_once_and_in_order() -> None:
     assert core.read(PLACE).maximum == 1_000
 
 
+def test_a_frame_is_counted_as_a_whole_until_its_last_run_is_taken() -> None:
+    core = make_core()
+    stream = start(core)
+    data = b"".join([make_batch(0), make_batch(10), bytes(10_000)])
+    size = len(make_batch(0))
+    view = memoryview(data)
+    batches = [view[:size], view[size : size + len(make_batch(10))]]
+    rows = [FetchRow(10 * k, 0, BATCH, len(each)) for k, each in enumerate(batches)]
+    core.frame(stream, FetchFrame(0, Code.OK, "", 0, 1_000, 20, rows, batches), 0.0)
+    core.frame(stream, make_frame(20), 0.0)
+    small = len(make_batch(20))
+    for taken, kept in ((7, len(data)), (12, len(data)), (1, small), (9, small), (1, 0)):
+        bodies(core, taken)
+        assert core.buffered_bytes == kept + (small if kept == len(data) else 0)
+    core.frame(stream, make_frame(30), 0.0)
+    core.seek(PLACE, 5)
+    assert core.buffered_bytes == 0
+
+
 def test_a_batch_is_entered_in_the_middle() -> None:
     core = make_core()
     stream = start(core, 13)

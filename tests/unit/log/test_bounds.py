@@ -5,11 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.log import SpanGone
+from dledger.log import CommitLog, SpanGone
 from dledger.log.file_pool import FilePool
-from dledger.types import LogIndex, Position, Span
+from dledger.types import EntryKind, LogIndex, Position, Span, Term
+from dledger_proto.views import kept_bytes
 from tests.sim.disk import SimFileSystem
-from tests.unit.log.support import SMALL, Disk, Member, Model, check_holds, fill, filled
+from tests.unit.log.support import (
+    SMALL,
+    Disk,
+    Member,
+    Model,
+    check_holds,
+    fill,
+    filled,
+    frames_of,
+    headers_in,
+)
 
 
 def test_spans_above_the_durable_end_are_not_read_from_the_disk(disk: Disk) -> None:
@@ -29,6 +40,45 @@ def test_the_tail_keeps_its_bound_and_everything_unsynced(disk: Disk) -> None:
     member.sync()
     assert log.payload(LogIndex(1), 100).buffers is None
     assert log.payload(log.last_index, 100).buffers is not None
+
+
+def kept_by_tail(log: CommitLog) -> int:
+    """Return the bytes of all buffers that views of the tail keep alive."""
+    views: list[memoryview] = []
+    index = log.last_index
+    while index and (buffers := log.payload(index, 1).buffers) is not None:
+        views += [memoryview(buffer) for buffer in buffers]
+        index = LogIndex(index - 1)
+    return kept_bytes(views)
+
+
+def test_the_tail_keeps_no_frame_for_a_small_part_of_it(disk: Disk) -> None:
+    """Clients send large frames of which almost all is refused."""
+    member = Member(*disk)
+    member.genesis()
+    log = member.log
+    for number in range(20):
+        frame = bytes(1 << 20)
+        part = memoryview(frame)[1_000 * number :][:50]
+        log.append_new(EntryKind.COMMANDS, [part], Term(1), log.last_time_ms + 1)
+    assert kept_by_tail(log) < SMALL.tail_cache_bytes
+    assert log.entries(LogIndex(3), LogIndex(3), 1)[0].payloads[0] == bytes(50)
+
+
+def test_the_tail_keeps_no_message_for_the_little_that_was_new_in_it(disk: Disk) -> None:
+    """A follower is sent again what it holds, with one new entry behind."""
+    fs, path = disk
+    leader, _ = filled((fs, f"{path}-leader"), 40)
+    follower = Member(fs, f"{path}-follower")
+    for last in range(1, 41):
+        message = frames_of(leader.log, 1, last)
+        held = follower.log.last_index
+        found = [entry for entry in headers_in(message) if entry[0].index > held]
+        padded = memoryview(message + bytes(1 << 20))  # a frame of the link holds other messages
+        follower.log.append_frames(padded[: len(message)], found)
+    assert kept_by_tail(follower.log) < 100_000
+    for member in (leader, follower):
+        member.close()
 
 
 def test_one_sync_covers_all_that_gathered(sim: SimFileSystem) -> None:
