@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dledger_client import _actions as actions
 from dledger_client._accumulator import Accumulator
 from dledger_client._batch import Batch
-from dledger_client._futures import Delivery
+from dledger_client._futures import Delivery, attach, fail
 from dledger_client._group_sender import GroupSender
 from dledger_client._lane import GatherLimits
 from dledger_client._links import MemberChoice
@@ -168,10 +168,10 @@ class ProducerCore:
             try:
                 lane = self._choice.choose(state, record, pin, lanes)
             except ClientError as error:
-                future.fail(topic, error)
+                fail(future, topic, error)
                 return
         batch = self.accumulator.append(lane, record, size, deadline, now, movable=pin is None)
-        future.attach(batch, batch.count - 1)
+        attach(future, batch, batch.count - 1)
 
     def place_batch(
         self,
@@ -195,12 +195,12 @@ class ProducerCore:
         try:
             lane = self._choice.choose(state, records[0], pin, state.lanes)
         except ClientError as error:
-            future.fail(topic, error)
+            fail(future, topic, error)
             return
         batch = self.accumulator.append_batch(
             lane, records, size, deadline, now, movable=pin is None
         )
-        future.attach(batch, 0)
+        attach(future, batch, 0)
 
     def _park(self, state: TopicState, message: Parked) -> None:
         self.parked_bytes += message.size
@@ -263,7 +263,7 @@ class ProducerCore:
         state.ask_at = now + backoff(state.tries, self.generator)
         if error.definite and not error.retriable:
             for each in self._unpark(state):
-                each.future.fail(topic, error)
+                fail(each.future, topic, error)
 
     def link_up(self, link: int, now: float) -> None:
         """Take in that a link is open."""
@@ -352,10 +352,19 @@ class ProducerCore:
         """True: everything that was taken is settled."""
         return not self.accumulator.unsettled and not self.parked_bytes
 
-    def waiting(self) -> tuple[list[Batch], list[Delivery]]:
-        """Return what is not settled: batches, and messages whose topic is not known yet."""
-        parked = [each.future for state in self._parking.values() for each in state.parked]
+    def waiting(self) -> tuple[list[Batch], list[Parked]]:
+        """Return what is not settled: batches, and messages whose topic is not known yet.
+
+        Any thread.
+        """
+        states = list(self._parking.values())
+        parked = [each for state in states for each in list(state.parked)]
         return list(self.accumulator.unsettled), parked
+
+    def unsettled(self) -> int:
+        """Return how many messages that were taken have no outcome yet. Any thread."""
+        batches, parked = self.waiting()
+        return sum(batch.count for batch in batches) + sum(len(each.records) for each in parked)
 
     def close_open(self) -> None:
         """Let everything that gathers be sent without waiting for more."""
@@ -369,7 +378,7 @@ class ProducerCore:
             self.accumulator.failed(batch, error)
         for state in list(self._parking.values()):
             for each in self._unpark(state):
-                each.future.fail(state.name, error)
+                fail(each.future, state.name, error)
 
     # Topics.
 
@@ -417,7 +426,7 @@ class ProducerCore:
         error = error_of(Code.NOT_PROPOSED, f"topic {state.name}: no route within the budget")
         for each in self._unpark(state):
             if each.deadline <= now:
-                each.future.fail(state.name, error)
+                fail(each.future, state.name, error)
             else:
                 self._park(state, each)
 

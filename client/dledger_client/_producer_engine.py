@@ -13,6 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -22,11 +23,12 @@ from dledger_client import _actions as actions
 from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
 from dledger_client._fork import check_fork
-from dledger_client._futures import Delivery
+from dledger_client._futures import Delivery, fail, when_done
 from dledger_client._ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._producer_core import ProducerCore
 from dledger_client._routes import RouteChange
 from dledger_client._topics import Pin
+from dledger_client._unclosed import tell_lost
 from dledger_client._wire import failure, group_metadata
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import (
@@ -198,7 +200,7 @@ class ProducerEngine:
             future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
             self._arrival_bytes -= size
             if self._is_ended:
-                future.fail(topic, self._closed_error())
+                fail(future, topic, self._closed_error())
             elif is_batch:
                 self.core.place_batch(future, topic, records, size, pin, now + timeout, now)
             else:
@@ -410,6 +412,10 @@ class ProducerEngine:
         )  # fmt: skip
         return described.topic
 
+    def unsettled(self) -> int:
+        """Return how many messages that were taken have no outcome yet. Any thread."""
+        return self.core.unsettled() + sum(len(each.records) for each in list(self._arrivals))
+
     def status(self) -> ProducerStatus:
         """Return a picture of what waits and what is on its way. Any thread."""
         senders = list(self.core.senders.values())
@@ -444,8 +450,8 @@ class ProducerEngine:
 
         for batch in batches:
             batch.observe(settled)
-        for future in parked:
-            future.when_done(settled)
+        for each in parked:
+            when_done(each.future, settled)
         try:
             async with asyncio.timeout(timeout):
                 await done.wait()
@@ -459,10 +465,11 @@ class ProducerEngine:
         self.is_closed = True
         if self._loop is None:
             return
+        self._flush()
+        batches, parked = self.core.waiting()
         try:
-            await self.flush(timeout)
-        except TimeoutError as error:
-            _LOG.warning("closed with sends unsettled: %s", error)
+            with suppress(TimeoutError):
+                await self.flush(timeout)
         finally:
             self._is_ended = True
             self.core.fail_all(self._closed_error())
@@ -474,6 +481,7 @@ class ProducerEngine:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.cluster.close()
+            tell_lost(batches, parked)
 
 
 def _report_bug(stream: RawStreamCall, writer: "asyncio.Task[None]") -> None:

@@ -14,16 +14,20 @@ there is one code path, and one order of messages from many threads.
 import asyncio
 import atexit
 import concurrent.futures
+import logging
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
 from dledger_client._fork import check_fork, note_use
+from dledger_client._unclosed import closed, watch
 from dledger_client.errors import ClientClosed
 
 if TYPE_CHECKING:
     from dledger_client._producer_engine import ProducerEngine
 
+_LOG = logging.getLogger("dledger_client")
 STOP_TIMEOUT = 2.0
 """Seconds that the end of the process waits for the background loop."""
 
@@ -36,6 +40,13 @@ class AsyncRunner:
     async def run(self, work: Coroutine[object, object, Result]) -> Result:
         """Return what `work` returns."""
         return await work
+
+    def begin(self, producer: object, engine: "ProducerEngine") -> None:
+        """See to it that a producer that nobody closes tells what it left."""
+        watch(producer, engine, at_exit=True)
+
+    def check_may_wait(self) -> None:
+        """Do nothing: a coroutine that waits keeps nobody from anything."""
 
     async def make_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait until a producer's buffer has room; BufferFull after `timeout` seconds."""
@@ -57,6 +68,13 @@ class _BackgroundLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self.producers: weakref.WeakSet[ProducerEngine] = weakref.WeakSet()
+        """Started, and closed at the end of the process if nobody has closed them by then."""
+
+    def is_here(self) -> bool:
+        """Return whether the caller is a callback on this loop, which must not block."""
+        thread = self._thread
+        return thread is not None and thread.ident == threading.get_ident()
 
     def get(self) -> asyncio.AbstractEventLoop:
         """Return the running loop."""
@@ -72,11 +90,25 @@ class _BackgroundLoop:
                 atexit.register(self._stop, self._loop, self._thread)
             return self._loop
 
-    @staticmethod
-    def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    def _stop(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         if thread.is_alive():
+            self._settle(loop)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(STOP_TIMEOUT)
+
+    def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the producers that are open, each within the budget of a send; all at once."""
+        open_ones = [engine for engine in self.producers if not engine.is_closed]
+        ends = [(engine, engine.config.timeout_ms / 1_000) for engine in open_ones]
+        closing = [
+            asyncio.run_coroutine_threadsafe(engine.close(budget), loop) for engine, budget in ends
+        ]
+        closing.append(asyncio.run_coroutine_threadsafe(closed(), loop))
+        budget = max((engine.config.timeout_ms / 1_000 for engine in self.producers), default=0.0)
+        late = concurrent.futures.wait(closing, budget + STOP_TIMEOUT).not_done
+        if late:
+            left = sum(engine.unsettled() for engine in open_ones)
+            _LOG.warning("the process ends with %d messages not acknowledged", left)
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -110,15 +142,26 @@ class SyncRunner:
             work.close()
             raise
         loop = _background.get()
-        if _is_background():
+        try:
+            self.check_may_wait()
+        except RuntimeError:
             work.close()
-            raise RuntimeError("a callback of this client must not call its blocking methods")
+            raise
         future: concurrent.futures.Future[Result] = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def begin(self, producer: object, engine: "ProducerEngine") -> None:
+        """See to it that a producer that nobody closes is closed before the process ends."""
+        _background.producers.add(engine)
+        watch(producer, engine, at_exit=False)
+
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError on the loop's own thread: what it waits for would never come."""
+        check_may_wait()
 
     def make_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait until a producer's buffer has room; BufferFull after `timeout` seconds."""
@@ -128,14 +171,15 @@ class SyncRunner:
     def insist_on_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait as `make_room` does; but a callback, which must not wait, gets BufferFull."""
         if engine.is_full(size):
-            if _is_background():
+            if _background.is_here():
                 raise engine.full(size)
             self.run(engine.wait_for_room(size, timeout))
 
 
-def _is_background() -> bool:
-    """Return whether the caller is a callback on the background loop, which must not block."""
-    try:
-        return asyncio.get_running_loop() is _background.get()
-    except RuntimeError:
-        return False
+def check_may_wait() -> None:
+    """Raise RuntimeError on the background loop's thread: its waits would end never."""
+    if _background.is_here():
+        raise RuntimeError(
+            "a callback of this client must not call its blocking methods: it runs on the thread"
+            " that they wait for; use send_async, or another thread"
+        )

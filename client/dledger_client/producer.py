@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._arguments import checked_timeout
-from dledger_client._futures import SendFuture
+from dledger_client._futures import SendFuture, outcomes
 from dledger_client._message import check_topic, make_record, taken_over
 from dledger_client._producer_engine import ProducerEngine
 from dledger_client._runner import SyncRunner
@@ -44,6 +44,10 @@ class Producer:
     with MessageIllegal. A send is repeated until its budget (`ProducerConfig.timeout_ms`) is over;
     the exception says whether the message is certainly not stored (`NotStored`) or may be
     (`UnknownOutcome`).
+
+    Close a producer, or use `with`: one that is let go of unclosed says by a ResourceWarning
+    how many messages it took that are not acknowledged. What a synchronous one took is flushed at
+    the end of the process, for at most the budget of a send; `os._exit` and signals prevent that.
     """
 
     def __init__(
@@ -53,10 +57,14 @@ class Producer:
         self._engine = ProducerEngine(parse_addresses(bootstrap), self._config)
         self._runner = SyncRunner()
         self._checked: set[str] = set()
+        self._is_watched = False
 
     def start(self) -> Self:
         """Connect, in the background; `with` does it. Returns itself."""
         self._runner.run(self._engine.start())
+        if not self._is_watched:
+            self._is_watched = True
+            self._runner.begin(self, self._engine)
         return self
 
     def __enter__(self) -> Self:
@@ -92,6 +100,7 @@ class Producer:
         is full. Interrupting the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
         """
+        self._runner.check_may_wait()
         if topic not in self._checked:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
@@ -119,6 +128,7 @@ class Producer:
 
         At most 65,535 messages and 4 MiB of bodies and properties; a selector sees the first one.
         """
+        self._runner.check_may_wait()
         self._check_topic(topic)
         records: list[Message] = []
         size = 0
@@ -139,7 +149,7 @@ class Producer:
         self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take_batch(SendFuture(), topic, records, size, pin, timeout)
         future.wait()
-        return future.outcomes()
+        return outcomes(future)
 
     def send_async(
         self,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._arguments import checked_timeout
-from dledger_client._futures import AsyncSendFuture
+from dledger_client._futures import AsyncSendFuture, outcomes
 from dledger_client._message import check_topic, make_record, taken_over
 from dledger_client._producer_engine import ProducerEngine
 from dledger_client._runner import AsyncRunner
@@ -43,6 +43,10 @@ class AsyncProducer:
     with MessageIllegal. A send is repeated until its budget (`ProducerConfig.timeout_ms`) is over;
     the exception says whether the message is certainly not stored (`NotStored`) or may be
     (`UnknownOutcome`).
+
+    Close a producer, or use `async with`: one that is let go of unclosed says by a ResourceWarning
+    how many messages it took that are not acknowledged. What a synchronous one took is flushed at
+    the end of the process, for at most the budget of a send; `os._exit` and signals prevent that.
     """
 
     def __init__(
@@ -52,10 +56,14 @@ class AsyncProducer:
         self._engine = ProducerEngine(parse_addresses(bootstrap), self._config)
         self._runner = AsyncRunner()
         self._checked: set[str] = set()
+        self._is_watched = False
 
     async def start(self) -> Self:
         """Connect, in the background; `async with` does it. Returns itself."""
         await self._runner.run(self._engine.start())
+        if not self._is_watched:
+            self._is_watched = True
+            self._runner.begin(self, self._engine)
         return self
 
     async def __aenter__(self) -> Self:
@@ -91,6 +99,7 @@ class AsyncProducer:
         is full. Cancelling the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
         """
+        self._runner.check_may_wait()
         if topic not in self._checked:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
@@ -118,6 +127,7 @@ class AsyncProducer:
 
         At most 65,535 messages and 4 MiB of bodies and properties; a selector sees the first one.
         """
+        self._runner.check_may_wait()
         self._check_topic(topic)
         records: list[Message] = []
         size = 0
@@ -138,7 +148,7 @@ class AsyncProducer:
         await self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take_batch(AsyncSendFuture(), topic, records, size, pin, timeout)
         await future.wait()
-        return future.outcomes()
+        return outcomes(future)
 
     def submit(
         self,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from dledger_client import _actions as actions
-from dledger_client._futures import Delivery
+from dledger_client._futures import AsyncSendFuture, placed, when_done
 from dledger_client._producer_core import ProducerCore
 from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
@@ -159,13 +159,13 @@ class CoreProducer:
         body = f"{self.plan.name}-{self._life}-{count}".encode().ljust(size, b".")
         now = self._scheduler.now
         one_way = self._random.random() < ONE_WAY_SHARE
-        future = Delivery()
+        future = AsyncSendFuture()
         if not one_way:
             send = self._oracle.invoke_send(self.plan.name, queue, 1, now, idempotent=True)
             if not pinned:
                 send.floor = 0  # the core chooses the queue
             self._unsettled[count] = send
-            future.when_done(partial(self._settled, self._life, count, future, pinned))
+            when_done(future, partial(self._settled, self._life, count, future, pinned))
         pin = Pin(queue=queue[1]) if pinned else None
         deadline = now + TIMEOUT_MS / 1_000
         self._oracle.bodies.add(body)
@@ -187,17 +187,18 @@ class CoreProducer:
             send.open_attempts = 1
             self._oracle.info_send(send)
 
-    def _settled(self, life: int, count: int, future: Delivery, pinned: bool) -> None:
+    def _settled(self, life: int, count: int, future: AsyncSendFuture, pinned: bool) -> None:
         if life != self._life:
             return
         send = self._unsettled.pop(count)
         error = future.exception()
-        batch = future.batch
-        assert batch is not None, "a settled message has a batch"
+        place = placed(future)
+        assert place is not None, "a settled message has a batch"
+        batch, position = place
         if batch.base_number >= 0:
-            send.message = self._producer_id, batch.base_number + future.position
+            send.message = self._producer_id, batch.base_number + position
         if error is None:
-            result = future.outcome()
+            result = future.result()
             send.message = parse_message_id(result.message_id)
             queue: QueueKey = (self.plan.queues[0][0], result.queue)
             assert not pinned or queue == send.queue, f"bound to {send.queue}, sent to {queue}"

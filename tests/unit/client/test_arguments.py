@@ -71,7 +71,7 @@ def test_a_wrong_send_is_refused_and_the_producer_goes_on(threaded: ThreadedClus
         producer.send("t", b"first", queue=0)  # now the route is known
         for arguments, sentence in WRONG_SENDS:
             with pytest.raises(NotStored) as refused:
-                producer.send_async("t", b"wrong", **arguments).result(timeout_ms=3_000)
+                producer.send_async("t", b"wrong", **arguments).result(timeout=3.0)
             assert sentence in str(refused.value), arguments
         for messages, sentence in WRONG_MANY:
             with pytest.raises(NotStored) as refused:

@@ -1,5 +1,6 @@
 """Futures of sends: whoever waits or gives a callback hears of the outcome once."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +8,11 @@ from functools import partial
 import pytest
 
 from dledger_client._batch import Batch
-from dledger_client._futures import SendFuture
+from dledger_client._futures import AsyncSendFuture, SendFuture, attach, fail, when_done
+from dledger_client.errors import error_of
+from dledger_client.model import SendResult
+from dledger_proto.errors import Code
+from tests.unit.client.helpers import run
 
 THREADS = 4
 CALLBACKS = 200
@@ -19,21 +24,21 @@ def settle(batch: Batch) -> None:
 
 def test_callbacks_are_called_once_and_in_order_whenever_they_were_added() -> None:
     batch, future, heard = Batch("t", b"t" * 16, 0, "g"), SendFuture(), list[str]()
-    future.when_done(lambda: heard.append("unplaced"))
+    when_done(future, lambda: heard.append("unplaced"))
     future.add_done_callback(lambda done: heard.append(f"unplaced {done is future}"))
-    future.attach(batch, 0)
-    future.when_done(lambda: heard.append("placed"))
+    attach(future, batch, 0)
+    when_done(future, lambda: heard.append("placed"))
     assert heard == []
     settle(batch)
-    future.when_done(lambda: heard.append("settled"))
+    when_done(future, lambda: heard.append("settled"))
     assert heard == ["unplaced", "unplaced True", "placed", "settled"]
-    assert future.outcome().offset == 7
+    assert future.result().offset == 7
 
 
 def test_the_callback_that_a_send_begins_with() -> None:
     batch, heard = Batch("t", b"t" * 16, 0, "g"), list[int]()
-    future = SendFuture(lambda done: heard.append(done.outcome().offset))
-    future.attach(batch, 3)
+    future = SendFuture(lambda done: heard.append(done.result().offset))
+    attach(future, batch, 3)
     assert heard == []
     settle(batch)
     assert heard == [10]
@@ -43,13 +48,13 @@ def test_a_callback_that_fails_takes_nothing_from_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     batch, future, heard = Batch("t", b"t" * 16, 0, "g"), SendFuture(), list[int]()
-    future.attach(batch, 0)
+    attach(future, batch, 0)
 
-    def fail() -> None:
+    def break_down() -> None:
         raise ValueError("a user's own bug")
 
-    future.when_done(fail)
-    future.when_done(lambda: heard.append(1))
+    when_done(future, break_down)
+    when_done(future, lambda: heard.append(1))
     settle(batch)
     assert heard == [1]
     assert "a send callback failed" in caplog.text
@@ -57,8 +62,8 @@ def test_a_callback_that_fails_takes_nothing_from_the_others(
 
 def test_a_callback_may_add_another() -> None:
     batch, future, heard = Batch("t", b"t" * 16, 0, "g"), SendFuture(), list[int]()
-    future.attach(batch, 0)
-    future.when_done(lambda: future.when_done(lambda: heard.append(1)))
+    attach(future, batch, 0)
+    when_done(future, lambda: when_done(future, lambda: heard.append(1)))
     settle(batch)
     assert heard == [1]
 
@@ -73,11 +78,11 @@ def test_threads_that_add_callbacks_while_the_batch_settles(*, placed_first: boo
     def add(thread: int) -> None:
         barrier.wait()
         for number in range(CALLBACKS):
-            future.when_done(partial(heard.append, (thread, number)))
+            when_done(future, partial(heard.append, (thread, number)))
 
     def end() -> None:
         steps: list[Callable[[], None]] = [
-            lambda: future.attach(batch, 0),
+            lambda: attach(future, batch, 0),
             lambda: settle(batch),
         ]
         for step in steps if placed_first else reversed(steps):
@@ -91,3 +96,49 @@ def test_threads_that_add_callbacks_while_the_batch_settles(*, placed_first: boo
     for each in threads:
         each.join()
     assert sorted(heard) == [(t, n) for t in range(THREADS) for n in range(CALLBACKS)]
+
+
+def test_a_future_shows_its_outcome_and_nothing_else() -> None:
+    batch, future = Batch("t", b"t" * 16, 0, "g"), SendFuture()
+    assert repr(future) == "<SendFuture: no outcome yet>"
+    assert [name for name in dir(future) if not name.startswith("_")] == [
+        "add_done_callback", "done", "exception", "result", "wait",
+    ]  # fmt: skip
+    attach(future, batch, 2)
+    settle(batch)
+    assert repr(future) == "<SendFuture: stored at t/0 offset 9>"
+    failed = AsyncSendFuture()
+    fail(failed, "t", error_of(Code.NO_LEADER, "group g"))
+    assert repr(failed) == "<AsyncSendFuture: NO_LEADER: group g>"
+
+
+def test_a_wait_ends_after_seconds_and_the_send_goes_on() -> None:
+    batch, future = Batch("t", b"t" * 16, 0, "g"), SendFuture()
+    attach(future, batch, 0)
+    with pytest.raises(TimeoutError, match=r"0\.01 s; the send goes on"):
+        future.result(0.01)
+    settle(batch)
+    assert future.result(timeout=0).offset == 7
+
+
+def test_a_coroutine_of_any_loop_awaits_the_future_of_a_thread() -> None:
+    """It is settled on the thread of the client, while the loop waits."""
+    batch, future = Batch("t", b"t" * 16, 0, "g"), SendFuture()
+    attach(future, batch, 0)
+
+    async def body() -> None:
+        waits = [asyncio.ensure_future(_result(future)) for _ in range(3)]
+        given_up = asyncio.ensure_future(_result(future))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        thread = threading.Thread(target=settle, args=(batch,))
+        thread.start()
+        assert [(await each).offset for each in waits] == [7, 7, 7]
+        assert (await future).offset == 7
+        thread.join()
+
+    run(body())
+
+
+async def _result(future: SendFuture) -> SendResult:
+    return await future

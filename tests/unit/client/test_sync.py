@@ -92,7 +92,7 @@ def test_send_futures(threaded: ThreadedCluster) -> None:
             "t", b"1", queue=0, on_done=lambda _: called.update([threading.current_thread().name])
         )
         with pytest.raises(TimeoutError):
-            future.result(timeout_ms=20)
+            future.result(timeout=0.02)
         assert not future.done()
         with pytest.raises(RuntimeError, match="no outcome yet"):
             future.exception()
