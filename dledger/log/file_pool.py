@@ -1,7 +1,8 @@
 """Open files for reading old log bytes, shared by threads.
 
 Owns: how many segment files are open for reading, and that no file is closed under a reader. Does
-not write.
+not write. The lock guards the table alone: nobody opens, reads or closes a file under it, so that
+one slow call of the disk holds up nobody who wants another file.
 """
 
 import threading
@@ -28,6 +29,8 @@ class FilePool:
         self.fs = fs
         self._lock = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._forgotten = 0
+        """How often files were forgotten: what was opened before may be one of them."""
 
     @property
     def open_count(self) -> int:
@@ -53,38 +56,56 @@ class FilePool:
     def forget(self, path: str) -> None:
         """A file was removed: later reads open whatever then has its name."""
         with self._lock:
+            self._forgotten += 1
             handle = self._handles.pop(path, None)
-            if handle is not None and not handle.users:
-                handle.file.close()
+            idle = handle is not None and not handle.users
+        if handle is not None and idle:
+            handle.file.close()
 
     def close(self) -> None:
         """Close every file that no reader uses; the others close as their readers end."""
         with self._lock:
-            for handle in self._handles.values():
-                if not handle.users:
-                    handle.file.close()
+            self._forgotten += 1
+            idle = [handle for handle in self._handles.values() if not handle.users]
             self._handles.clear()
+        for handle in idle:
+            handle.file.close()
 
     def _take(self, path: str) -> _Handle:
         with self._lock:
-            handle = self._handles.get(path)
-            if handle is None:
-                handle = _Handle(self.fs.open(path))
-                self._handles[path] = handle
+            known = self._known(path)
+            forgotten = self._forgotten
+        if known is not None:
+            return known
+        opened = _Handle(self.fs.open(path))
+        opened.users = 1
+        with self._lock:
+            known = self._known(path)
+            if known is None and forgotten == self._forgotten:
+                self._handles[path] = opened
+        if known is None:  # when a file was removed meanwhile, ours may be it: nobody else gets it
+            return opened
+        opened.file.close()
+        return known
+
+    def _known(self, path: str) -> _Handle | None:
+        """Return the open file of a path, with one user more. Under the lock."""
+        handle = self._handles.get(path)
+        if handle is not None:
             self._handles.move_to_end(path)
             handle.users += 1
-            return handle
+        return handle
 
     def _give_back(self, path: str, handle: _Handle) -> None:
+        over: list[_Handle] = []
         with self._lock:
             handle.users -= 1
             if handle.users:
                 return
             if self._handles.get(path) is not handle:
-                handle.file.close()
-                return
-            excess = len(self._handles) - OPEN_FILES_MAX
-            if excess > 0:
+                over.append(handle)
+            elif (excess := len(self._handles) - OPEN_FILES_MAX) > 0:
                 idle = [name for name, other in self._handles.items() if not other.users]
-                for name in idle[:excess]:
-                    self._handles.pop(name).file.close()
+                over += [self._handles.pop(name) for name in idle[:excess]]
+        for each in over:
+            each.file.close()

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -14,10 +16,11 @@ from dledger.log import FolderInUse, LogSettings, SpanGone
 from dledger.log.file_pool import OPEN_FILES_MAX, FilePool
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.entry import decode_entry
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk import SimFile, SimFileSystem
 from tests.unit.log.support import Member, Model, check_holds, open_folder
 
 ROUNDS = 150
+WAIT_SECONDS = 30
 SETTINGS = LogSettings(
     segment_size=20_000,
     tail_cache_bytes=0,
@@ -92,6 +95,76 @@ def test_the_pool_keeps_few_files_open_and_none_is_closed_under_a_reader() -> No
     assert pool.pread("/100", 9, 0) == b"another"
     pool.close()
     assert pool.open_count == 0
+
+
+class SlowFiles(SimFileSystem):
+    """The first opening of one path takes until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(1))
+        self.slow = ""
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        found = super().open(path, create=create)
+        if path == self.slow:
+            self.slow = ""
+            self.begun.set()
+            assert self.go_on.wait(WAIT_SECONDS)
+        return found
+
+
+@contextmanager
+def stuck_opening(path: str) -> Iterator[tuple[SlowFiles, FilePool, "Future[bytes]"]]:
+    """A pool in which one thread reads a path whose opening hangs, for the length of the block."""
+    fs = SlowFiles()
+    for name in ("/slow", "/other"):
+        fs.open(name, create=True).pwritev([name.encode()], 0)
+    fs.slow = path
+    pool = FilePool(fs)
+    with ThreadPoolExecutor(2) as threads:
+        stuck = threads.submit(pool.pread, path, 99, 0)
+        assert fs.begun.wait(WAIT_SECONDS)
+        try:
+            yield fs, pool, stuck
+        finally:
+            fs.go_on.set()
+
+
+def test_one_slow_opening_holds_up_nobody_else() -> None:
+    """The loop's thread reads other files, forgets files and closes the pool."""
+    with stuck_opening("/slow") as (fs, pool, stuck), ThreadPoolExecutor(1) as loop:
+
+        def everything_else() -> bytes:
+            found = pool.pread("/other", 99, 0)
+            pool.forget("/other")
+            pool.close()
+            return found
+
+        assert loop.submit(everything_else).result(WAIT_SECONDS) == b"/other"
+        assert not stuck.done()
+        fs.go_on.set()
+        assert stuck.result(WAIT_SECONDS) == b"/slow"
+    assert pool.open_count == 0, "its reader closes what it opened"
+
+
+def test_two_that_open_one_file_at_a_time_share_it() -> None:
+    with stuck_opening("/slow") as (fs, pool, stuck):
+        assert pool.pread("/slow", 99, 0) == b"/slow"
+        fs.go_on.set()
+        assert stuck.result(WAIT_SECONDS) == b"/slow"
+        assert pool.open_count == 1
+
+
+def test_a_file_that_goes_while_it_is_opened_is_not_kept() -> None:
+    with stuck_opening("/slow") as (fs, pool, stuck):
+        pool.forget("/slow")
+        fs.unlink("/slow")
+        fs.open("/slow", create=True).pwritev([b"another"], 0)
+        fs.go_on.set()
+        stuck.result(WAIT_SECONDS)
+        assert pool.pread("/slow", 99, 0) == b"another"
 
 
 def test_a_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:
