@@ -7,6 +7,7 @@ cannot take what writers need. Whoever waits for room registers a callback (`Bou
     append    bytes and batches of frames that are not wholly answered; streams
     fetch     bytes of frames read and not yet taken by gRPC; streams
     query     unary reads and commits of offsets
+    lookup    lookups of single records, which read whole batches
     admin     administration
     log       streams of the log's entries
     watch     watchers of routes
@@ -40,6 +41,7 @@ class AdmissionLimits:
     fetch_streams_max: int
     fetch_bytes_max: int
     queries_max: int
+    lookups_max: int
     admin_calls_max: int
     log_streams_max: int
     route_watchers_max: int
@@ -125,6 +127,7 @@ class Admission:
         self.fetch_streams = Bound("admission.fetch_streams_max", limits.fetch_streams_max)
         self.fetch_bytes = Bound("admission.fetch_bytes_max", limits.fetch_bytes_max)
         self.queries = Bound("admission.queries_max", limits.queries_max)
+        self.lookups = Bound("admission.lookups_max", limits.lookups_max)
         self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
         self.log_streams = Bound("admission.log_streams_max", limits.log_streams_max)
         self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
@@ -183,6 +186,7 @@ class Admission:
             self.fetch_streams,
             self.fetch_bytes,
             self.queries,
+            self.lookups,
             self.admin_calls,
             self.log_streams,
             self.route_watchers,

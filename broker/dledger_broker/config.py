@@ -208,6 +208,8 @@ class AdmissionConfig(Section):
     fetch_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
     """Of frames read and not yet taken by gRPC, over all fetch streams."""
     queries_max: Annotated[int, Field(ge=1, le=100_000)] = 1_024
+    lookups_max: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Of single records; few read at once, the others wait."""
     admin_calls_max: Annotated[int, Field(ge=1, le=10_000)] = 64
     log_streams_max: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Of the log's entries, as `LogEntries` sends them for comparing members."""

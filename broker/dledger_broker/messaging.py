@@ -5,28 +5,22 @@ Owns: producers, offsets, commits, lookups, the right to write to a queue. Not o
 hangs on possibly old state is given only on confirmed state (D10).
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from dledger.state import command as commands
-from dledger.state.machine import QueueSpan
 from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
-from dledger_broker.fetch import STORAGE_ERRORS, read_batches
+from dledger_broker.lookups import Found, Lookups
 from dledger_broker.served import CONFIRM_SECONDS, ServedGroup
-from dledger_proto.batch import FLAG_KEYED, BatchHeader, BatchView, parse_message_id
+from dledger_proto.batch import FLAG_KEYED, BatchHeader
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.names import check_client_id, check_group_name
 
-QUEUES_PER_CALL_MAX: Final = 4_096
 ID_SIZE: Final = 16
 """Of the ids of topics, producers and their lives."""
-LOOKUP_LIMIT_DEFAULT: Final = 32
-LOOKUP_LIMIT_MAX: Final = 1_024
 METADATA_SIZE_MAX: Final = 4_096
 HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
 """A hundred years: whoever holds for good renews, or is found forgotten."""
@@ -40,17 +34,6 @@ class Queue:
 
     topic_id: bytes
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A record that a lookup found, with the batch that holds it."""
-
-    queue: Queue
-    offset: int
-    record: int
-    store_time_ms: int
-    batch: bytes
 
 
 class WriteGate:
@@ -108,6 +91,7 @@ class Messaging:
     def __init__(self, served: ServedGroup) -> None:
         self.served = served
         self.gate = WriteGate(served)
+        self.lookups = Lookups(served)
 
     # Names.
 
@@ -248,69 +232,12 @@ class Messaging:
             found.append((-1, "") if stored is None else (stored.offset, stored.metadata))
         return found
 
-    # Lookups.
-
-    async def lookup_key(
-        self, topic_id: bytes, key: bytes, begin_ms: int, end_ms: int, limit: int
-    ) -> tuple[list[Found], bool]:
-        """Return records of a topic with this key, stored in a time range, newest batch first.
-
-        Also whether these are all that there are.
-        The index knows hashes of keys; the key itself is compared in the batches found.
-        """
-        wanted = min(limit or LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX)
-        hashed = key_hash(key)
-        text = key.decode(errors="replace")
-        await self.served.confirm()
-        looked = self.served.machine.lookup_key(topic_id, hashed, begin_ms, end_ms, wanted)
-        found: list[Found] = []
-        for hit in looked.hits:
-            if len(found) >= wanted:
-                return found[:wanted], False
-            batch = await self._read(hit.span)
-            view = BatchView(batch)
-            queue = Queue(topic_id, hit.queue)
-            minimum, _ = await self.bounds(queue)
-            trimmed = max(minimum - hit.span.base_offset, 0)
-            last = min(hit.span.first_record + hit.span.record_count, view.header.record_count)
-            for record in range(hit.span.first_record + trimmed, last):
-                if hashed in view.key_hashes(record) and text in view.record(record).keys:
-                    offset = hit.span.base_offset + record - hit.span.first_record
-                    found.append(Found(queue, offset, record, hit.span.store_time_ms, batch))
-        return found[:wanted], looked.is_whole and len(found) <= wanted
-
-    async def lookup_message(self, message_id: bytes) -> Found | None:
-        """Return the record of a message id, None when none is stored here."""
-        producer_id, number = parse_message_id(message_id)
-        hit = self.served.machine.lookup_message_id(producer_id, number)
-        if hit is None:
-            await self.served.confirm()
-            hit = self.served.machine.lookup_message_id(producer_id, number)
-        if hit is None:
-            return None
-        batch = await self._read(hit.span)
-        queue = Queue(hit.topic_id, hit.queue)
-        return Found(queue, hit.offset, hit.record, hit.span.store_time_ms, batch)
-
     async def lookup_offset(self, queue: Queue, offset: int) -> Found:
         """Return the record at an offset; OFFSET_OUT_OF_RANGE when confirmed."""
         span = await self.confirmed(
             lambda: self.served.machine.lookup_offset(queue.topic_id, queue.number, offset)
         )
-        record = span.first_record + offset - span.base_offset
-        return Found(queue, offset, record, span.store_time_ms, await self._read(span))
-
-    async def _read(self, span: QueueSpan) -> bytes:
-        """Return one batch, checked (I15); STORAGE_FAILED, and the member ends, when that fails."""
-        loop = asyncio.get_running_loop()
-        try:
-            batches = await loop.run_in_executor(
-                self.served.pool, read_batches, self.served.log, [span]
-            )
-        except STORAGE_ERRORS as error:
-            self.served.host.failed(error)
-            raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
-        return bytes(batches[0])
+        return await self.lookups.at(queue.topic_id, queue.number, offset, span)
 
     # The head of the log.
 

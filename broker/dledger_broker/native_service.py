@@ -21,11 +21,12 @@ from dledger_broker.calls import BUGS, Call, Calls, Method, said_by
 from dledger_broker.fetch import FetchSession, Source, Wanted
 from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.logs import Quiet
+from dledger_broker.lookups import Found, KeyQuestion
 from dledger_broker.many_queues import plan_reads
-from dledger_broker.messaging import QUEUES_PER_CALL_MAX, Found, Messaging, Queue
+from dledger_broker.messaging import Messaging, Queue
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
+from dledger_proto.limits import DETAIL_SIZE_MAX, FETCH_ASSIGNMENTS_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
@@ -278,18 +279,19 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         async def run(call: Call) -> pb.LookupReply:
             messaging = self._calls.group_of(call)
             queue = await messaging.resolve(request.queue.topic, request.queue.topic_id, 0)
-            found, is_whole = await messaging.lookup_key(
+            question = KeyQuestion(
                 queue.topic_id,
                 request.key,
                 request.begin_time_ms,
                 request.end_time_ms,
                 request.limit,
+                request.cursor,
+                request.places_only,
             )
-            reply = _lookup_reply(found)
-            reply.whole = is_whole
-            return reply
+            found, cursor = await messaging.lookups.by_key(question)
+            return _lookup_reply(found, cursor)
 
-        return await self._calls.answer(context, self._calls.admission.queries, run)
+        return await self._calls.answer(context, self._calls.admission.lookups, run)
 
     async def LookupMessage(  # noqa: N802
         self,
@@ -299,10 +301,11 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         """See broker.proto."""
 
         async def run(call: Call) -> pb.LookupReply:
-            found = await self._calls.group_of(call).lookup_message(request.message_id)
+            messaging = self._calls.group_of(call)
+            found = await messaging.lookups.by_message_id(request.message_id)
             return _lookup_reply([found] if found is not None else [])
 
-        return await self._calls.answer(context, self._calls.admission.queries, run)
+        return await self._calls.answer(context, self._calls.admission.lookups, run)
 
     async def LookupOffset(  # noqa: N802
         self,
@@ -316,7 +319,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
             queue = await _resolve(messaging, request.queue)
             return _lookup_reply([await messaging.lookup_offset(queue, request.offset)])
 
-        return await self._calls.answer(context, self._calls.admission.queries, run)
+        return await self._calls.answer(context, self._calls.admission.lookups, run)
 
     async def PlanReads(  # noqa: N802
         self,
@@ -375,17 +378,16 @@ async def _resolve_all(messaging: Messaging, refs: Sequence[pb.QueueRef]) -> lis
     return [await _resolve(messaging, ref) for ref in refs]
 
 
-def _lookup_reply(found: Sequence[Found]) -> pb.LookupReply:
-    return pb.LookupReply(
-        records=[
-            pb.FoundRecord(
-                topic_id=each.queue.topic_id,
-                queue=each.queue.number,
-                offset=each.offset,
-                record=each.record,
-                store_time_ms=each.store_time_ms,
-                batch=each.batch,
-            )
-            for each in found
-        ]
-    )
+def _lookup_reply(found: Sequence[Found], cursor: bytes = b"") -> pb.LookupReply:
+    reply = pb.LookupReply(cursor=cursor)
+    for each in found:
+        row = reply.records.add(
+            topic_id=each.topic_id,
+            queue=each.queue,
+            offset=each.offset,
+            store_time_ms=each.store_time_ms,
+            batch=each.batch,
+        )
+        if each.problem is not None:
+            row.code, row.detail = int(each.problem.code), each.problem.detail[:DETAIL_SIZE_MAX]
+    return reply

@@ -18,10 +18,11 @@ from dledger_client._queries import Queries
 from dledger_client._routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import ClientError, code_of, error_of
 from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus
-from dledger_proto.batch import BatchView, check_batch
+from dledger_proto.batch import BatchView, Record, check_batch
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX
 from dledger_proto.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -209,47 +210,64 @@ class Administration:
         check_integer("end_ms", end_ms)
         check_integer("limit", limit, UINT32_MAX)
         route = await self.queries.topic(topic)
-        found, _ = await self._by_key(
-            route.id, [group for group, _ in route.parts], key, begin_ms, end_ms, limit
+        wanted = limit or LOOKUP_LIMIT_DEFAULT
+        groups = dict.fromkeys(group for group, _ in route.parts)
+        answers = await asyncio.gather(
+            *(self._by_key(group, route.id, key, begin_ms, end_ms, wanted) for group in groups)
         )
-        return found[: limit or None]
+        found = self._found(row for rows, _ in answers for row in rows)
+        # The member has compared the key; a record without it would be somebody's mistake.
+        same = [each for each in found if each.error is not None or key in each.record.keys]
+        return same[: limit or None]
 
     async def every_place_of_key(
         self, topic_id: bytes, groups: Iterable[str], key: str, limit: int
     ) -> list[tuple[int, int]] | None:
         """Return queue and offset of each record with a key that groups hold of a topic.
 
-        None when there may be others.
+        Also of records that cannot be decoded and may have it. None when a group has more than
+        `limit`.
         """
-        found, is_whole = await self._by_key(topic_id, groups, key, 0, 0, limit)
-        return [(each.queue, each.offset) for each in found] if is_whole else None
+        answers = await asyncio.gather(
+            *(
+                self._by_key(group, topic_id, key, 0, 0, limit, places_only=True)
+                for group in dict.fromkeys(groups)
+            )
+        )
+        if not all(is_whole for _, is_whole in answers):
+            return None
+        return [(row.queue, row.offset) for rows, _ in answers for row in rows]
 
     async def _by_key(
         self,
+        group: str,
         topic_id: bytes,
-        groups: Iterable[str],
         key: str,
         begin_ms: int,
         end_ms: int,
-        limit: int,
-    ) -> tuple[list[FoundRecord], bool]:
-        """Return what each group found, and whether all say that there is no more."""
+        wanted: int,
+        *,
+        places_only: bool = False,
+    ) -> tuple[list[pb.FoundRecord], bool]:
+        """Return up to `wanted` records of a group, and whether it has no others.
+
+        An answer is bounded in bytes: the next one begins at its cursor.
+        """
         request = pb.LookupKeyRequest(
             queue=pb.QueueRef(topic_id=topic_id),
             key=key.encode(),
             begin_time_ms=begin_ms,
             end_time_ms=end_ms,
-            limit=limit,
+            places_only=places_only,
         )
-        replies = await asyncio.gather(
-            *(
-                self.cluster.call(calls.LOOKUP_KEY, request, group=group)
-                for group in dict.fromkeys(groups)
-            )
-        )
-        found = self._found(row for reply in replies for row in reply.records)
-        same = [each for each in found if key in each.record.keys]
-        return same, all(reply.whole for reply in replies)
+        rows: list[pb.FoundRecord] = []
+        while True:
+            request.limit = min(wanted - len(rows), LOOKUP_LIMIT_MAX)
+            reply = await self.cluster.call(calls.LOOKUP_KEY, request, group=group)
+            rows += reply.records
+            if not reply.cursor or len(rows) >= wanted:
+                return rows, not reply.cursor
+            request.cursor = reply.cursor
 
     async def lookup_message(self, message_id: bytes) -> list[FoundRecord]:
         """Return the record with an id, asking every group."""
@@ -282,13 +300,17 @@ class Administration:
     def _found(self, rows: Iterable[pb.FoundRecord]) -> list[FoundRecord]:
         found: list[FoundRecord] = []
         for row in rows:
-            try:
-                view = BatchView(row.batch, check_batch(row.batch))
-                record = view.record(row.record)
-            except DledgerError as error:
-                raise failure(error, write=False) from None
-            except IndexError as error:
-                raise error_of(Code.CORRUPT_BATCH, f"lookup: {error}") from None
+            record: Record | None = None
+            message_id, error = b"", None
+            if row.code:
+                place = f"{row.topic_id.hex()}/{row.queue} offset {row.offset}"
+                error = error_of(code_of(row.code), f"{place}: {row.detail}")
+            else:
+                try:
+                    view = BatchView(row.batch, check_batch(row.batch))
+                    record, message_id = view.record(0), view.message_id(0)
+                except DledgerError as bad:
+                    raise failure(bad, write=False) from None
             topic = self.cluster.routes.topic_by_id(row.topic_id)
             found.append(
                 FoundRecord(
@@ -297,8 +319,9 @@ class Administration:
                     queue=row.queue,
                     offset=row.offset,
                     store_time_ms=row.store_time_ms,
-                    message_id=view.message_id(row.record),
-                    record=record,
+                    message_id=message_id,
+                    content=record,
+                    error=error,
                 )
             )
         return found

@@ -222,7 +222,11 @@ class Admin:
     def lookup_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 0, limit: int = 32
     ) -> list[FoundRecord]:
-        """Return up to `limit` records of a topic that have this key, stored between two times."""
+        """Return up to `limit` records of a topic that have this key, stored between two times.
+
+        Of each group those of the newest batch first. They are fetched in answers of about a MiB.
+        One that cannot be decoded says so in `error`, and its `record` raises that.
+        """
         return self._runner.run(
             self._administration.lookup_key(topic, key, begin_ms, end_ms, limit)
         )

@@ -3,6 +3,7 @@
 import enum
 from dataclasses import dataclass
 
+from dledger_client.errors import ClientError
 from dledger_proto.batch import Record
 
 Message = Record
@@ -146,7 +147,18 @@ class FoundRecord:
     offset: int
     store_time_ms: int
     message_id: bytes
-    record: Record
+    """24 bytes; empty when the record cannot be decoded."""
+    content: Record | None
+    error: ClientError | None = None
+    """Why the record cannot be decoded."""
+
+    @property
+    def record(self) -> Record:
+        """What was sent; `error` is raised when it cannot be decoded."""
+        if self.error is not None:
+            raise self.error.again()
+        assert self.content is not None, f"offset {self.offset}: neither a record nor an error"
+        return self.content
 
 
 class TopicKind(enum.IntEnum):

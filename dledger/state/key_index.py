@@ -323,17 +323,24 @@ class KeyIndex:
     # Lookup.
 
     def find(
-        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int
+        self,
+        topic_id: bytes,
+        key_hash: int,
+        begin_ms: int,
+        end_ms: int,
+        up_to: int | None = None,
     ) -> Iterator[KeyPlace]:
-        """Iterate over the batches that hold a hash, newest first.
+        """Iterate over the batches that hold a hash, newest first, from position `up_to` back.
 
         Places may lie outside the time window or below a minimum: a run is skipped when no batch
         of it can lie inside the window. Valid until the next write.
         """
         topic = self._topics.get(topic_id) or self._load(topic_id)
         low = key_hash.to_bytes(8, "big")
-        high = low + _END
+        high = low + (_END if up_to is None else U64.pack(up_to + 1))
         in_level_0 = self._find_in_level_0(topic, key_hash.to_bytes(8, "little"))
+        if up_to is not None:
+            in_level_0 = [place for place in in_level_0 if place.position <= up_to]
         sources: list[Iterable[KeyPlace]] = [in_level_0]
         directory = topic.directory
         sources += [

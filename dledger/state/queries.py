@@ -146,29 +146,36 @@ class Queries:
         return self._queues.row_at(found, offset)
 
     def lookup_key(
-        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
+        self,
+        topic_id: bytes,
+        key_hash: int,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
+        up_to: int | None = None,
     ) -> KeyHits:
         """Return up to `limit` batches of a topic that hold a key's hash, newest first.
 
-        All queues that this group holds. Store times from `begin_ms` to `end_ms`, inclusive; 0:
-        no end. Hashes collide, so the caller compares the keys in the batch; and of a batch that
-        was trimmed in its middle the first records are gone.
+        All queues that this group holds; batches that lie at position `up_to` or before it. Store
+        times from `begin_ms` to `end_ms`, inclusive; 0: no end. Hashes collide, so the caller
+        compares the keys in the batch; and of a batch that was trimmed in its middle the first
+        records are gone.
         """
         self._topics.live(topic_id)
         end_ms = end_ms or TIME_MS_MAX
         hits: list[KeyHit] = []
         wanted = min(limit, KEY_HITS_MAX)
-        places = self._keys.find(topic_id, key_hash, begin_ms, end_ms)
+        places = self._keys.find(topic_id, key_hash, begin_ms, end_ms, up_to)
         for looked_at, place in enumerate(places):
             if len(hits) >= wanted or looked_at == KEY_PLACES_MAX:
-                return KeyHits(hits, is_whole=False)
+                return KeyHits(hits, place.position)
             queue = self._queues.find((topic_id, place.queue))
             if place.position < queue.first_position:
                 continue  # trimmed as a whole
             span = self._queues.row_at(queue, max(place.base_offset, queue.minimum))
             if begin_ms <= span.store_time_ms <= end_ms:
                 hits.append(KeyHit(place.queue, span))
-        return KeyHits(hits, is_whole=True)
+        return KeyHits(hits, None)
 
     def lookup_message_id(self, producer_id: bytes, number: int) -> IdHit | None:
         """Return where the record of a message id lies, or None."""

@@ -75,8 +75,9 @@ class KeyHits(NamedTuple):
     """What a lookup by key found, newest first."""
 
     hits: "list[KeyHit]"
-    is_whole: bool
-    """There are no others; else the limit, or the patience, was reached before all was seen."""
+    next_position: int | None
+    """Of the newest batch that was not looked at, when the limit, or the patience, was reached
+    before; None: there are no others."""
 
 
 class KeyHit(NamedTuple):

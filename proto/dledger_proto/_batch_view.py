@@ -7,6 +7,7 @@ are what a producer sent and that they cannot be decoded: no other copy of the b
 
 import itertools
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,16 +170,41 @@ class BatchView:
             return error if error.code is Code.UNREADABLE_BATCH else None
         return None
 
-    def message_id(self, i: int) -> bytes:
-        """Return record i's id, 24 bytes."""
+    def raw_properties(self, i: int) -> memoryview:
+        """Return record i's encoded properties without copying them."""
+        starts = self._property_starts
+        return self.properties_area[starts[i] : starts[i + 1]]
+
+    def keys(self, i: int) -> tuple[str, ...]:
+        """Return record i's keys; its body is not looked at."""
+        return _split_keys(self.properties(i).get(KEYS_NAME, ""))
+
+    def records_with_hash(self, wanted: int) -> list[int]:
+        """Return the records one of whose keys has a hash, in order."""
+        hashes, starts = self.all_key_hashes, self._key_starts
+        found: list[int] = []
+        at = 0
+        for _ in range(hashes.count(wanted)):
+            place = hashes.index(wanted, at)
+            record = bisect_right(starts, place) - 1
+            if not found or found[-1] != record:
+                found.append(record)
+            at = place + 1
+        return found
+
+    def check_place(self, i: int) -> None:
+        """Raise IndexError outside 0..record_count - 1."""
         if not 0 <= i < self.header.record_count:
             raise IndexError(f"record {i} of {self.header.record_count}")
+
+    def message_id(self, i: int) -> bytes:
+        """Return record i's id, 24 bytes."""
+        self.check_place(i)
         return self.header.producer_id + (self.header.base_number + i).to_bytes(8, "big")
 
     def record(self, i: int) -> Record:
         """Return record i; IndexError outside 0..record_count - 1."""
-        if not 0 <= i < self.header.record_count:
-            raise IndexError(f"record {i} of {self.header.record_count}")
+        self.check_place(i)
         return _record(self.body(i), self.properties(i), self.times[i])
 
     def records(self, first: int = 0, count: int | None = None) -> Iterator[Record]:
@@ -230,6 +256,9 @@ class BatchView:
 
 def _record(body: memoryview, properties: dict[str, str], time_ms: int) -> Record:
     tag = properties.pop(TAG_NAME, "")
-    keys = properties.pop(KEYS_NAME, "")
-    split = tuple(key for key in keys.split(KEY_SEPARATOR) if key) if keys else ()
-    return Record(bytes(body), tag, split, properties, time_ms)
+    keys = _split_keys(properties.pop(KEYS_NAME, ""))
+    return Record(bytes(body), tag, keys, properties, time_ms)
+
+
+def _split_keys(keys: str) -> tuple[str, ...]:
+    return tuple(key for key in keys.split(KEY_SEPARATOR) if key) if keys else ()

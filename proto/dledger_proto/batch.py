@@ -67,6 +67,7 @@ from dledger_proto._batch_header import (
 )
 from dledger_proto._batch_view import BatchColumns, BatchView
 from dledger_proto._codecs import Compression, check_stored, compress
+from dledger_proto._cutting import cut_record
 from dledger_proto._describing import describe
 from dledger_proto._property_check import check_properties
 from dledger_proto.errors import Code, DledgerError, unreadable
@@ -97,6 +98,7 @@ __all__ = [
     "Record",
     "check_batch",
     "check_envelope",
+    "cut_record",
     "encode_batch",
     "message_id",
     "parse_header",

@@ -65,6 +65,13 @@ QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
 LOOKS_PER_CALL_MAX: Final = 2_048
 """Rows that a member looks at for one plan, for samples and times of all its queues together: some
 ten milliseconds of its loop's time."""
+LOOKUP_ANSWER_SIZE_TARGET: Final = FRAME_SIZE_TARGET
+"""Records of one answer to a lookup by key, together; a larger one is answered alone."""
+LOOKUP_READ_SIZE_TARGET: Final = 16 * MIB
+"""Batches read for one answer to a lookup by key, together; at least one."""
+LOOKUP_LIMIT_DEFAULT: Final = 32
+LOOKUP_LIMIT_MAX: Final = 1_024
+"""Records of one answer to a lookup by key."""
 TOPICS_PAGE_SIZE: Final = FRAME_SIZE_TARGET
 """Bytes of topics in one answer of a list; one topic alone is smaller."""
 TOPICS_PER_PAGE_MAX: Final = 4_096

@@ -8,8 +8,9 @@ import grpc
 import pytest
 
 from dledger_broker.local_cluster import free_port
+from dledger_client import AsyncAdmin
 from dledger_proto import raw
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.batch import BatchView, Compression, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
 from dledger_proto.frames import AnswerRow
 from dledger_proto.status import from_rpc_error
@@ -381,12 +382,39 @@ def test_offsets_commits_and_lookups(tmp_path: Path) -> None:
             found = await follower.broker.LookupOffset(
                 pb.LookupOffsetRequest(queue=ref, offset=1), timeout=5, metadata=meta
             )
-            assert (found.records[0].offset, found.records[0].record) == (1, 1)
+            assert (found.records[0].offset, found.records[0].store_time_ms > 0) == (1, True)
+            assert BatchView(found.records[0].batch).record(0).body == b"b", "alone"
             with pytest.raises(grpc.RpcError) as caught:
                 await follower.broker.LookupOffset(
                     pb.LookupOffsetRequest(queue=ref, offset=9), timeout=5, metadata=meta
                 )
             assert from_rpc_error(caught.value).code is Code.OFFSET_OUT_OF_RANGE
+
+    asyncio.run(run())
+
+
+def test_every_record_of_a_common_key_is_found_in_small_answers(tmp_path: Path) -> None:
+    """Through the client, which follows the pages: batches of a thousand records of a KiB."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path, members=1) as cluster:
+            leader, topic = await started(cluster)
+            for batch in range(3):
+                records = [Record(b"%d" % n + bytes(1_024), keys=("k",)) for n in range(1_000)]
+                row = await leader.append_one(
+                    encode_batch(
+                        records, topic_id=topic.id, queue=0, stamp=None,
+                        base_number=1_000 * batch, base_time_ms=1, compression=Compression.LZ4,
+                    )
+                )  # fmt: skip
+                assert row.code is Code.OK
+            async with AsyncAdmin([leader.address]) as admin:
+                found = await admin.lookup_key(TOPIC, "k")
+                assert [each.offset for each in found] == list(range(2_000, 2_032))
+                found = await admin.lookup_key(TOPIC, "k", limit=5_000)
+                newest_first = [*range(2_000, 3_000), *range(1_000, 2_000), *range(1_000)]
+                assert [each.offset for each in found] == newest_first
+                assert found[7].record.body == b"7" + bytes(1_024)
 
     asyncio.run(run())
 

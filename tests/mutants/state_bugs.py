@@ -211,6 +211,30 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "answer-goes-on-behind-its-batch",
+        "the next answer to a lookup by key leaves out the rest of the batch where the last ended",
+        [
+            Edit(
+                f"{STATE}.key_index:KeyIndex.find",
+                "place.position <= up_to",
+                "place.position < up_to",
+            ),
+            Edit(f"{STATE}.key_index:KeyIndex.find", "U64.pack(up_to + 1)", "U64.pack(up_to)"),
+        ],
+    ),
+    Mutant(
+        "record-cut-from-unchecked-batch",
+        "a record is cut out of a batch whose checksum nobody has compared (I15)",
+        [
+            Edit(
+                "dledger_broker.lookups:_checked",
+                "read_batches(log, [place.span])[0]",
+                "log.read_span(place.span)",
+            )
+        ],
+        ["unit.broker.test_lookups.test_no_record_of_a_damaged_batch_is_answered"],
+    ),
+    Mutant(
         "id-in-its-own-bucket-only",
         "a record is not found whose batch begins in the bucket before",
         [

@@ -2,19 +2,19 @@
 
 Owns: the member's half (the state's own indexes and the bytes they lead to) and the judge's half,
 which walks through everything that was ever applied. An answer says up to which entry it was given;
-what lies behind that is not expected. Of a batch that was trimmed in its middle the records above
-the cut must be found by key; that the batch is found by keys below it as well is no harm.
+what lies behind that is not expected. By key the answers are those of the broker's own pages, each
+record cut out of its batch: all that are live, each once, and no other.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.state.values import QueueSpan
 from dledger_broker.fetch import read_batches
-from dledger_proto.batch import check_batch
-from dledger_proto.keyhash import key_hash
+from dledger_broker.lookups import KeyQuestion, cursor_of, find_by_key, places_of
+from dledger_proto.batch import BatchView, Record, check_batch
 from tests.sim.invariants.queue_contents import QueueContents, QueueKey, StoredBatch, batch_key
 from tests.sim.invariants.violation import Property, Violation
 
@@ -28,7 +28,10 @@ TIMES_AT_THE_END: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class LookupKey:
-    """Find batches of the topic by a key, newest first, stored within a window (0: no end)."""
+    """Find records of the topic by a key, those of the newest batch first, `limit` in a page.
+
+    Stored within a window (0: no end).
+    """
 
     key: str
     begin_ms: int = 0
@@ -65,12 +68,16 @@ Lookup = LookupKey | LookupId | LookupTime | LookupOffset
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """An answer: batches as (queue, base offset), or one offset, as of an applied index."""
+    """An answer: batches as (queue, base offset), or one offset, as of an applied index.
+
+    By key: records as (queue, offset), each with its body.
+    """
 
     applied: int
     minimums: Mapping[QueueKey, int]
     batches: tuple[tuple[QueueKey, int], ...] = ()
     offset: int = -1
+    records: tuple[tuple[QueueKey, int, Record], ...] = ()
     data: bytes = b""
     """The first batch that was found."""
 
@@ -85,9 +92,9 @@ def look_up(process: "Process", request: Lookup) -> Looked:
     found: list[tuple[QueueKey, QueueSpan]] = []
     offset = -1
     match request:
-        case LookupKey(key, begin_ms, end_ms, limit):
-            looked = machine.lookup_key(topic_id, key_hash(key.encode()), begin_ms, end_ms, limit)
-            found = [((topic_id, hit.queue), hit.span) for hit in looked.hits]
+        case LookupKey():
+            records = _records(process, topic_id, request)
+            return Looked(applied, minimums, records=records)
         case LookupId(producer_id, number):
             hit = machine.lookup_message_id(producer_id, number)
             if hit is not None:
@@ -99,7 +106,28 @@ def look_up(process: "Process", request: Lookup) -> Looked:
             found = [(queue, machine.lookup_offset(*queue, wanted))]
     data = bytes(read_batches(process.log, [found[0][1]])[0]) if found else b""
     batches = tuple((queue, span.base_offset) for queue, span in found)
-    return Looked(applied, minimums, batches, offset, data)
+    return Looked(applied, minimums, batches, offset, data=data)
+
+
+def _records(
+    process: "Process", topic_id: bytes, request: LookupKey
+) -> tuple[tuple[QueueKey, int, Record], ...]:
+    """Follow the pages of an answer to their end, as a client does."""
+    question = KeyQuestion(
+        topic_id, request.key.encode(), request.begin_ms, request.end_ms, request.limit
+    )
+    records: list[tuple[QueueKey, int, Record]] = []
+    while True:
+        places, following = places_of(process.machine.real, question)
+        found, stopped = find_by_key(process.log, question, places)
+        for each in found:
+            check_batch(each.batch)
+            record = BatchView(each.batch).record(0)
+            records.append(((each.topic_id, each.queue), each.offset, record))
+        cursor = cursor_of(stopped, following)
+        if not cursor:
+            return tuple(records)
+        question = replace(question, cursor=cursor)
 
 
 class Judge:
@@ -126,27 +154,29 @@ class Judge:
                 self._fail(who, request, looked, f"the bytes are not those of {row}")
 
     def _fail(self, who: str, request: Lookup, looked: Looked, why: str) -> None:
-        shown = f"{looked.batches[:5]} {looked.offset} as of {looked.applied}"
+        found = looked.batches[:5] or [each[:2] for each in looked.records[:5]]
+        shown = f"{found} {looked.offset} as of {looked.applied}"
         raise Violation(Property.LOOKUP, f"{who}: {request} found {shown}: {why}")
 
     def _check_key(self, who: str, request: LookupKey, looked: Looked) -> None:
-        """Walk backwards through the log: each batch is the next that was found, or need not be."""
+        """All live records with the key, those of the newest batch first, and no other."""
         end_ms = request.end_ms or 1 << 62
-        needed: dict[StoredBatch, bool] = {}
+        due: dict[StoredBatch, list[tuple[QueueKey, int]]] = {}
         for row, place in self._contents.keyed.get(request.key, ()):
-            minimum = looked.minimums[row.queue]
+            offset = row.base_offset + place
             in_window = request.begin_ms <= row.store_time_ms <= end_ms
-            if row.index <= looked.applied and in_window and row.end > minimum:
-                is_live = row.base_offset + place >= minimum
-                needed[row] = needed.get(row, False) or is_live
-        left = list(looked.batches)
-        for row, is_needed in reversed(needed.items()):
-            if left and left[0] == (row.queue, row.base_offset):
-                del left[0]
-            elif is_needed and (left or len(looked.batches) < request.limit):
-                self._fail(who, request, looked, f"{row} is missing")
-        if left:
-            self._fail(who, request, looked, f"{left[0]} does not belong there")
+            if row.index <= looked.applied and in_window and offset >= looked.minimums[row.queue]:
+                due.setdefault(row, []).append((row.queue, offset))
+        expected = [place for row in reversed(due) for place in due[row]]
+        found = [(queue, offset) for queue, offset, _ in looked.records]
+        if found != expected:
+            missing = [each for each in expected if each not in found][:3]
+            others = [each for each in found if each not in expected][:3]
+            why = f"missing {missing}, more than is due {others}, of {len(expected)}"
+            self._fail(who, request, looked, why)
+        for queue, offset, record in looked.records:
+            if request.key not in record.keys:
+                self._fail(who, request, looked, f"{queue} {offset} has the keys {record.keys}")
 
     def _check_id(self, who: str, request: LookupId, looked: Looked) -> None:
         row = self._contents.rows.get((request.producer_id, request.number))
@@ -186,7 +216,7 @@ class Judge:
         match random.randrange(4):
             case 0:
                 begin_ms, end_ms = sorted((row.store_time_ms, random.choice((0, 1 << 50))))
-                limit = random.choice((1, 3, HITS_MAX))
+                limit = random.choice((3, 20, HITS_MAX))
                 return LookupKey(key_of(random, keys), begin_ms, end_ms, limit)
             case 1:
                 return LookupId(row.producer_id, max(row.base_number + random.randint(-1, 8), 0))

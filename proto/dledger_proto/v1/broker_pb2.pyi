@@ -672,12 +672,18 @@ class LookupKeyRequest(_message.Message):
     BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
     END_TIME_MS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    PLACES_ONLY_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     begin_time_ms: _builtins.int
     end_time_ms: _builtins.int
     """0: now"""
     limit: _builtins.int
-    """0: 32"""
+    """records of this answer, 0: 32, at most 1,024"""
+    cursor: _builtins.bytes
+    """of the answer before; empty: from the newest on"""
+    places_only: _builtins.bool
+    """queue and offset of each record, and not the record"""
     @_builtins.property
     def queue(self) -> Global___QueueRef:
         """the queue number is ignored: all queues of the topic in this group"""
@@ -690,10 +696,12 @@ class LookupKeyRequest(_message.Message):
         begin_time_ms: _builtins.int = ...,
         end_time_ms: _builtins.int = ...,
         limit: _builtins.int = ...,
+        cursor: _builtins.bytes = ...,
+        places_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time_ms", b"begin_time_ms", "end_time_ms", b"end_time_ms", "key", b"key", "limit", b"limit", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time_ms", b"begin_time_ms", "cursor", b"cursor", "end_time_ms", b"end_time_ms", "key", b"key", "limit", b"limit", "places_only", b"places_only", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -748,29 +756,33 @@ class FoundRecord(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    RECORD_FIELD_NUMBER: _builtins.int
     STORE_TIME_MS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     queue: _builtins.int
     offset: _builtins.int
-    record: _builtins.int
-    """index within the batch"""
     store_time_ms: _builtins.int
     batch: _builtins.bytes
+    """of this record alone"""
+    code: _builtins.int
+    """a dledger_proto.errors.Code: not 0, it cannot be decoded, and `batch` is empty"""
+    detail: _builtins.str
     def __init__(
         self,
         *,
         topic_id: _builtins.bytes = ...,
         queue: _builtins.int = ...,
         offset: _builtins.int = ...,
-        record: _builtins.int = ...,
         store_time_ms: _builtins.int = ...,
         batch: _builtins.bytes = ...,
+        code: _builtins.int = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "offset", b"offset", "queue", b"queue", "record", b"record", "store_time_ms", b"store_time_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "code", b"code", "detail", b"detail", "offset", b"offset", "queue", b"queue", "store_time_ms", b"store_time_ms", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -781,20 +793,22 @@ class LookupReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RECORDS_FIELD_NUMBER: _builtins.int
-    WHOLE_FIELD_NUMBER: _builtins.int
-    whole: _builtins.bool
-    """by key: there are no others; an older member does not say so"""
+    CURSOR_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.bytes
+    """by key: where the others begin, if any; empty: there are none"""
     @_builtins.property
-    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundRecord]: ...
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundRecord]:
+        """by key: of the newest batch first"""
+
     def __init__(
         self,
         *,
         records: _abc.Iterable[Global___FoundRecord] | None = ...,
-        whole: _builtins.bool = ...,
+        cursor: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

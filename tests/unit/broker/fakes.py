@@ -149,6 +149,7 @@ def admission(**changes: int) -> Admission:
         "fetch_streams_max": 100,
         "fetch_bytes_max": 64 * MIB,
         "queries_max": 100,
+        "lookups_max": 10,
         "admin_calls_max": 10,
         "log_streams_max": 10,
         "route_watchers_max": 10,

@@ -24,6 +24,7 @@ def limits(**changes: int) -> AdmissionLimits:
         "fetch_streams_max": 2,
         "fetch_bytes_max": 64 * MIB,
         "queries_max": 2,
+        "lookups_max": 1,
         "admin_calls_max": 1,
         "log_streams_max": 1,
         "route_watchers_max": 1,

@@ -11,7 +11,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.state.command import Command, Hold
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
-from dledger.state.values import KeyHit, KeyHits, LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex, Span
 from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
@@ -43,18 +43,6 @@ class Machine(StateMachine):
 
     def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
         return self.span
-
-
-class KeyedMachine(Machine):
-    """A batch whose first record is trimmed."""
-
-    def lookup_key(
-        self, topic_id: bytes, key_hash: int, begin_ms: int, end_ms: int, limit: int
-    ) -> KeyHits:
-        return KeyHits([KeyHit(0, self.span)], is_whole=True)
-
-    def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
-        return self.span.base_offset + 1, self.span.base_offset + self.span.record_count
 
 
 class Log:
@@ -140,28 +128,11 @@ def test_a_lookup_that_meets_damage_ends_the_member(found: bytes | OSError) -> N
     asyncio.run(run())
 
 
-def test_a_lookup_returns_the_checked_batch() -> None:
+def test_a_lookup_returns_the_checked_record() -> None:
     async def run() -> None:
         host, stored = Host(), batch(b"a")
         found = await messaging(host, stored, len(stored)).lookup_offset(Queue(TOPIC, 0), 0)
         assert (found.offset, found.batch, host.failures) == (0, stored, [])
-
-    asyncio.run(run())
-
-
-def test_a_lookup_by_key_leaves_out_the_records_that_are_trimmed() -> None:
-    """The batch is still found by the records behind them."""
-    stored = encode_batch(
-        [Record(b"", keys=("k",)), Record(b"", keys=("k",)), Record(b"", keys=("other",))],
-        topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1,
-    )  # fmt: skip
-
-    async def run() -> None:
-        machine = KeyedMachine(QueueSpan(7, 0, 0, 3, len(stored), 1))
-        core = messaging(Host(), stored, len(stored), machine)
-        found, is_whole = await core.lookup_key(TOPIC, b"k", 0, 0, 10)
-        assert is_whole
-        assert [(each.offset, each.record) for each in found] == [(8, 1)]
 
     asyncio.run(run())
 

@@ -66,10 +66,16 @@ class World:
             and hit.span.base_offset + hit.span.record_count > minimums[hit.queue]
             and begin_ms <= hit.span.store_time_ms <= (end_ms or 10**15)
         ]
-        found = self.driven.machine.lookup_key(
-            TOPIC, key_hash(key.encode()), begin_ms, end_ms, limit
-        )
-        assert found == (every[:limit], len(every) <= limit), key
+        hashed = key_hash(key.encode())
+        found = self.driven.machine.lookup_key(TOPIC, hashed, begin_ms, end_ms, limit)
+        assert found.hits == every[:limit], key
+        # And so on from there, in pages, to the end.
+        hits, up_to = found.hits, found.next_position
+        while up_to is not None:
+            page = self.driven.machine.lookup_key(TOPIC, hashed, begin_ms, end_ms, limit, up_to)
+            assert page.next_position is None or page.next_position < up_to
+            hits, up_to = hits + page.hits, page.next_position
+        assert hits == every, key
 
 
 def random_batch(random: Random) -> tuple[list[list[str]], int]:
