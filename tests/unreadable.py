@@ -4,10 +4,13 @@ A member refuses the first kind. The second kind it cannot see without decompres
 """
 
 import struct
+from typing import Any
 
+import pytest
 import zstandard
 from crc32c import crc32c
 
+from dledger_client import Producer, ProducerConfig
 from dledger_proto.batch import BatchView, Compression, Record, encode_batch, parse_header
 
 
@@ -50,3 +53,23 @@ def compressed(topic_id: bytes, queue: int, count: int, size: int = 500) -> byte
         topic_id=topic_id, queue=queue, stamp=None, base_number=0, base_time_ms=1,
         compression=Compression.ZSTD,
     )  # fmt: skip
+
+
+def send_unreadable(where: str, topic: str, queue: int, count: int) -> int:
+    """Have a real cluster store a batch of `count` records that nobody can decode.
+
+    Returns its first offset. Members take it: it shows only when it is decompressed.
+    """
+
+    def broken(records: list[Record], **arguments: Any) -> bytes:
+        return with_bad_bodies(encode_batch(records, **arguments))
+
+    config = ProducerConfig(compression=Compression.ZSTD, linger_ms=500, batch_records=count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dledger_client._batch.encode_batch", broken)
+        with Producer(where, config) as producer:
+            sent = [producer.send_async(topic, bytes(500), queue=queue) for _ in range(count)]
+            producer.flush()
+    offsets = [each.result().offset for each in sent]
+    assert offsets == [*range(offsets[0], offsets[0] + count)], "one batch"
+    return offsets[0]

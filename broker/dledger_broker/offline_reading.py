@@ -13,6 +13,7 @@ a folder is opened, and where something does not fit. It need not be otherwise: 
 batch passes its checksum, what is committed never changes, and offsets are counted.
 """
 
+import logging
 import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ from dledger_broker.offline import (
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.arrow.schema import unknown
 from dledger_client.errors import error_of
-from dledger_client.reading import Edge, Hold, HoldRequest, Range, ReadPlan
+from dledger_client.reading import Edge, Gap, Hold, HoldRequest, Range, ReadPlan
 from dledger_client.reading.folders import FolderCopy, FolderError, FolderOrigin, FolderProblem
 from dledger_client.reading.plan import (
     Place,
@@ -56,11 +57,13 @@ from dledger_client.reading.plan import (
     question_of,
     resolve,
 )
+from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
 from dledger_proto.segments import DamagedSegment, SegmentFile, SegmentReader
 
+_LOG: Final = logging.getLogger("dledger_client")
 READ_BYTES: Final = 4 * MIB
 """Of batches at a time."""
 SAMPLES: Final = 64
@@ -393,6 +396,9 @@ class FolderRangeReader:
         self._columns = tuple(columns)
         self._stack = ExitStack()
         self._open: dict[str, GroupFolder] = {}
+        self._fail_on_unreadable = origin.fail_on_unreadable
+        self.gaps: list[Gap] = []
+        """What could not be decoded; empty unless that is accepted."""
 
     def __enter__(self) -> Self:
         return self
@@ -420,8 +426,9 @@ class FolderRangeReader:
         """Yield the whole range in order. FolderError naming file and position otherwise."""
         assert hold is None, "nobody holds a folder"
         folder = self._folder(wanted.group)
-        source = Source(wanted.topic, wanted.topic_id, wanted.queue)
-        decoder = Decoder(source, self._columns, wanted.start, wanted.end)
+        source = Source(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
+        tell = None if self._fail_on_unreadable else self._pass_over
+        decoder = Decoder(source, self._columns, wanted.start, wanted.end, tell)
         queue = folder.state.queues.find((wanted.topic_id, wanted.queue))
         while not decoder.is_done:
             with told_of(folder.path):
@@ -438,7 +445,14 @@ class FolderRangeReader:
                     ]
                 )  # fmt: skip
             except DledgerError as error:
+                if error.code is Code.UNREADABLE_BATCH:
+                    raise error_of(error.code, f"{error.detail}; {SPARK_REMEDY}") from error
                 raise _misfit(folder, spans, decoder.next_offset, error) from error
+
+    def _pass_over(self, what: Unreadable) -> None:
+        gap = Gap(what.topic, what.queue, what.start, what.end, what)
+        self.gaps.append(gap)
+        _LOG.warning("%s", gap.describe())
 
 
 def _misfit(

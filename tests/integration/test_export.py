@@ -14,6 +14,7 @@ from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin
 from dledger_client.export import read_export
 from tests.integration.test_reading import addresses, cluster_in, fill, leader_of, until
+from tests.unreadable import send_unreadable
 
 TIMEOUT_SECONDS = 120
 NOTHING_NEW, CONFLICT, DATA_LOSS = 7, 5, 6
@@ -103,3 +104,31 @@ def test_what_is_trimmed_or_made_anew_is_refused(tmp_path: Path) -> None:
         other = command(local, "--topic", "orders", "--to", str(lake))
         assert other.returncode == CONFLICT
         assert "DLEDGER_EXPORT_OTHER_TOPIC" in other.stderr
+
+
+def test_what_nobody_can_decode_is_refused_or_told(tmp_path: Path) -> None:
+    """An open plan goes on with the option; the gap is in all that looks at the export."""
+    lake = tmp_path / "lake"
+    with cluster_in(tmp_path / "cluster") as local:
+        where = addresses(local)
+        sent = fill(where, "orders", 40, queues=1)[0]
+        first = send_unreadable(where, "orders", 0, 3)
+        sent += fill(where, "orders", 10, queues=1)[0]
+        for option in ("--jobs=1", "--accept-data-loss"):
+            refused = command(local, "--topic", "orders", "--to", str(lake), option)
+            assert refused.returncode == DATA_LOSS
+            assert "DLEDGER_EXPORT_UNREADABLE: orders/0 of group " in refused.stderr
+            assert f"offsets {first} to {first + 2}, 3 records" in refused.stderr
+            assert "--accept-unreadable" in refused.stderr
+        said = export(local, lake, "--accept-unreadable")
+        assert (said["rows"], said["files"], said["lost"], said["unreadable"]) == (50, 2, 0, 3)
+        rows = read_export(lake).read().to_pylist()
+        assert [row["body"] for row in rows] == sent
+        shown = json.loads(command(local, "status", str(lake), "--json").stdout)
+        (gap,) = shown["gaps"]
+        assert (gap["queue"], gap["first"], gap["records"]) == (0, first, 3)
+        assert gap["reason"] == "unreadable"
+        assert "zstd" in gap["detail"]
+        verified = command(local, "verify", str(lake))
+        assert verified.returncode == 0, verified.stderr
+        assert f"queue 0 offsets {first} to {first + 2}, 3 records, unreadable" in verified.stderr

@@ -47,4 +47,4 @@ def test_sizes_that_lie_are_never_followed() -> None:
     broken = bytearray(batch_of(b"first", b"second"))
     broken[BATCH_HEADER_SIZE] += 1
     span = Span(0, 0, 2, 1, memoryview(sealed(broken)))
-    refused(lambda: bodies_of(span, end=2), Code.CORRUPT_BATCH)
+    refused(lambda: bodies_of(span, end=2), Code.UNREADABLE_BATCH)

@@ -4,7 +4,6 @@ Owns the command line of exports and their exit codes. What they do is `dledger_
 which is imported when a command runs: it needs pyarrow.
 """
 
-import datetime as dt
 import os
 import re
 import time
@@ -23,7 +22,13 @@ from dledger_broker.cli.connect import (
     is_inside,
     parse_name_servers,
 )
-from dledger_broker.cli.export_output import print_outcome, print_plan, print_version
+from dledger_broker.cli.export_output import (
+    print_outcome,
+    print_plan,
+    print_status,
+    print_verification,
+    print_version,
+)
 from dledger_broker.cli.export_progress import Reporter
 from dledger_broker.cli.offsets import parse_time
 from dledger_broker.cli.output import (
@@ -32,7 +37,6 @@ from dledger_broker.cli.output import (
     JsonFlag,
     bad_input,
     note,
-    print_json,
     print_rows,
 )
 from dledger_proto.errors import DledgerError
@@ -50,9 +54,10 @@ DATA_LOSS: Final = 6
 EXPORT_EXIT_CODES: Final = (
     "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
     "could be reached in time; 4 the log may be held for a while, run it again; 5 conflict: the "
-    "folder or a file in it is not this export's; 6 records are trimmed that were not exported; 7 "
-    "nothing new; 130 interrupted, the next run goes on. What is wrong with an export begins with "
-    "a stable code, DLEDGER_EXPORT_..., what a cluster says with its own, UNAVAILABLE..."
+    "folder or a file in it is not this export's; 6 records are missing that were not exported: "
+    "they are trimmed, or nobody can decode them; 7 nothing new; 130 interrupted, the next run "
+    "goes on. What is wrong with an export begins with a stable code, DLEDGER_EXPORT_..., what a "
+    "cluster says with its own, UNAVAILABLE..."
 )
 EVERY_MS_MIN: Final = 100
 NICENESS: Final = 19
@@ -91,6 +96,9 @@ ReadFrom = Annotated[
 ]
 AcceptDataLoss = Annotated[
     bool, typer.Option(help="Export what is left where messages are trimmed; record the gap.")
+]
+AcceptUnreadable = Annotated[
+    bool, typer.Option(help="Export what is left where nobody can decode a batch; record the gap.")
 ]
 Watch = Annotated[bool, typer.Option(help="Go on until interrupted.")]
 Every = Annotated[str, typer.Option(help="With --watch: how often to look.")]
@@ -131,6 +139,7 @@ def export(
     max_rate: MaxRate = "0",
     read_from: ReadFrom = "follower",
     accept_data_loss: AcceptDataLoss = False,
+    accept_unreadable: AcceptUnreadable = False,
     watch: Watch = False,
     every: Every = "10s",
     dry_run: DryRun = False,
@@ -146,10 +155,7 @@ def export(
         return
     _check_words(topic, to, engine, layout, read_from)
     pause = _pause(every, is_told_once=watch and dry_run)
-    rate = parse_size(max_rate, "--max-rate")
-    _check_engine(engine, master, jobs, rate)
-    if rate:
-        _give_way()
+    rate = _rate(max_rate, engine, master, jobs)
     with _expected_failures():
         from dledger_client.export.layout import Layout
         from dledger_client.export.planning import Options, check_options
@@ -163,6 +169,7 @@ def export(
             parse_duration(max_delay, "--max-delay"),
             parse_size(file_bytes, "--file-bytes"),
             accept_data_loss,
+            accept_unreadable,
         )
         check_options(options)
         storage = _storage(to)
@@ -206,13 +213,18 @@ def _pause(every: str, *, is_told_once: bool) -> float:
     return pause_ms / 1_000
 
 
-def _give_way() -> None:
-    """Have the least priority, with all processes to come: members may be on the same machine.
+def _rate(text: str, engine: str, master: str, jobs: int) -> int:
+    """Return bytes a second, 0: any; where a rate is to be kept have the least priority.
 
-    Before the imports, which take a second of a processor. Not the class of those that run when
-    nobody else wants to: on a busy machine calls would not end in time, nor holds be renewed.
+    With all processes to come: members may be on the same machine. Before the imports, which take a
+    second of a processor. Not the class of those that run when nobody else wants to: on a busy
+    machine calls would not end in time, nor holds be renewed.
     """
-    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    rate = parse_size(text, "--max-rate")
+    _check_engine(engine, master, jobs, rate)
+    if rate:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    return rate
 
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
@@ -309,27 +321,8 @@ def status(
 
         storage = _storage(str(folder))
         version = history.load(storage)
-        last = version.last
-        plan = history.open_plan(storage, last.number + 1)
-        row = {
-            "version": last.number,
-            "topic": last.identity.topic,
-            "cluster": last.identity.cluster,
-            "files": len(version.files),
-            "rows": version.rows,
-            "bytes": sum(entry.bytes for entry in version.files.values()),
-            "published": dt.datetime.fromtimestamp(last.time_ms / 1_000, dt.UTC).isoformat(),
-            "open_plan": None if plan is None else plan.kind,
-        }
-        if as_json:
-            print_json({**row, "position": last.end})
-            return
-        print_rows([row], tuple(row), as_json=False)
-        queues = [
-            {"queue": queue, "from": version.start[queue], "up_to": end}
-            for queue, end in sorted(last.end.items())
-        ]
-        print_rows(queues, ("queue", "from", "up_to"), as_json=False)
+        plan = history.open_plan(storage, version.last.number + 1)
+        print_status(version, plan, as_json=as_json)
 
 
 def verify(
@@ -364,13 +357,7 @@ def verify(
                 )
         else:
             found = upkeep.verify(storage)
-        row = {
-            "files": found.files,
-            "rows": found.rows,
-            "compared_with_log": found.compared,
-            "problems": [str(problem) for problem in found.problems],
-        }
-        print_rows([row], tuple(row), as_json=as_json)
+        print_verification(found, as_json=as_json)
         if found.problems:
             first = found.problems[0]
             raise CommandFailed(f"{len(found.problems)} problems, the first: {first}")
@@ -485,6 +472,7 @@ def _expected_failures() -> Generator[None]:
         ExportCode.LOG_SHORTER: CONFLICT,
         ExportCode.CONFLICT: CONFLICT,
         ExportCode.DATA_LOSS: DATA_LOSS,
+        ExportCode.UNREADABLE: DATA_LOSS,
     }
     try:
         try:

@@ -1,13 +1,18 @@
-"""How an export ended: the version that there is now, the plan that there would be, nothing new."""
+"""What is shown of exports: how a run ended, what a folder holds, what was verified."""
 
-from typing import TYPE_CHECKING, Final
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from dledger_broker.cli.output import note, print_json, print_rows
 
 if TYPE_CHECKING:
+    from dledger_client.export.checkpoint import Version
+    from dledger_client.export.records import Gap, Plan
     from dledger_client.export.run import Outcome
+    from dledger_client.export.upkeep import Verification
 
 NOTHING_NEW: Final = 7
 """Exit code."""
@@ -55,10 +60,74 @@ def print_version(outcome: "Outcome", *, as_json: bool) -> None:
         "bytes": sum(entry.bytes for entry in manifest.added),
         "reused": outcome.reused,
         "by": "this run" if outcome.ours else "another exporter",
-        "lost": sum(gap.end - gap.start for gap in manifest.gaps),
+        **_missing(manifest.gaps),
         "absent_queues": len(manifest.absent),
     }
     if as_json:
         print_json({"event": "published", **row})
     else:
         print_rows([row], tuple(row), as_json=False)
+
+
+def print_status(version: "Version", plan: "Plan | None", *, as_json: bool) -> None:
+    """Show what an export holds, how far each queue is, and every gap."""
+    last = version.last
+    row = {
+        "version": last.number,
+        "topic": last.identity.topic,
+        "cluster": last.identity.cluster,
+        "files": len(version.files),
+        "rows": version.rows,
+        "bytes": sum(entry.bytes for entry in version.files.values()),
+        **_missing(version.gaps),
+        "published": dt.datetime.fromtimestamp(last.time_ms / 1_000, dt.UTC).isoformat(),
+        "open_plan": None if plan is None else plan.kind,
+    }
+    gaps = _rows_of(version.gaps)
+    if as_json:
+        print_json({**row, "position": last.end, "gaps": gaps})
+        return
+    print_rows([row], tuple(row), as_json=False)
+    queues = [
+        {"queue": queue, "from": version.start[queue], "up_to": end}
+        for queue, end in sorted(last.end.items())
+    ]
+    print_rows(queues, ("queue", "from", "up_to"), as_json=False)
+    if gaps:
+        print_rows(gaps, tuple(gaps[0]), as_json=False)
+
+
+def print_verification(found: "Verification", *, as_json: bool) -> None:
+    """Show what was looked at, and what the export does not hold: its files are no worse for it."""
+    row = {
+        "files": found.files,
+        "rows": found.rows,
+        "compared_with_log": found.compared,
+        **_missing(found.gaps),
+        "problems": [str(problem) for problem in found.problems],
+    }
+    if as_json:
+        row["gaps"] = _rows_of(found.gaps)
+    print_rows([row], tuple(row), as_json=as_json)
+    for gap in found.gaps if not as_json else ():
+        note(f"not exported: {gap.describe()}")
+
+
+def _missing(gaps: "Sequence[Gap]") -> dict[str, Any]:
+    """Return how many records gaps stand for, by reason."""
+    from dledger_client.export.records import TRIMMED, UNREADABLE
+
+    return {
+        name: sum(gap.records for gap in gaps if gap.reason == reason)
+        for name, reason in (("lost", TRIMMED), ("unreadable", UNREADABLE))
+    }
+
+
+def _rows_of(gaps: "Sequence[Gap]") -> list[dict[str, Any]]:
+    return [
+        {
+            "queue": gap.queue, "first": gap.start, "records": gap.records, "reason": gap.reason,
+            "detail": gap.detail,
+        }
+        for gap in sorted(gaps, key=lambda each: (each.queue, each.start))
+    ]  # fmt: skip

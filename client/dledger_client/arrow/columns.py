@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dledger_proto.batch import BatchHeader, BatchView
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import unreadable
 
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
@@ -44,7 +44,7 @@ class Joined:
     """The batches of some runs as one set of columns, whole batches, in order."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        """Join; CORRUPT_BATCH when the columns of a batch do not add up to its header."""
+        """Join; UNREADABLE_BATCH when the columns of a batch do not add up to its header."""
         self.runs = runs
         self.headers: list[BatchHeader] = [run.view.header for run in runs]
         self.counts: Int64s = self.of_headers("record_count")
@@ -75,10 +75,9 @@ class Joined:
         wrong = np.argwhere(found != said)
         if len(wrong):
             column, batch = int(wrong[0, 0]), int(wrong[0, 1])
-            raise DledgerError(
-                Code.CORRUPT_BATCH,
+            raise unreadable(
                 f"batch at offset {self.runs[batch].base_offset}: column {_SUMMED[column]} adds up "
-                f"to {found[column, batch]}, the header says {said[column, batch]}",
+                f"to {found[column, batch]}, the header says {said[column, batch]}"
             )
 
     def spread(self, per_batch: Int64s) -> Int64s:
@@ -151,7 +150,7 @@ class Joined:
 
     @property
     def bodies(self) -> pa.Array:
-        """The bodies as Arrow's binary; decompressed, CORRUPT_BATCH when that fails."""
+        """The bodies as Arrow's binary; decompressed, UNREADABLE_BATCH when that fails."""
         data = b"".join([run.view.bodies for run in self.runs])
         ends = pa.py_buffer(_running(self._table[_BODY_SIZES]))
         return pa.Array.from_buffers(

@@ -4,7 +4,9 @@ Owns: every check between bytes and columns (CRC, header, topic and queue, order
 size of portions, the table from column name to values. Not: fetching.
 
 What is handed out is exactly the wanted range without a gap, or an error is raised: CORRUPT_BATCH
-for bytes that contradict themselves, OFFSET_OUT_OF_RANGE where offsets do not follow.
+for bytes that contradict themselves, OFFSET_OUT_OF_RANGE where offsets do not follow, and for what
+a producer sent so that nobody can decode it UNREADABLE_BATCH. Those records alone are left out if
+the caller takes what is told of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ import pyarrow as pa
 from dledger_client.arrow.columns import Int64s, Joined, Run
 from dledger_client.arrow.properties import Properties
 from dledger_client.arrow.schema import schema_of
+from dledger_client.unreadable import Unreadable, may_pass_over
 from dledger_proto.batch import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
@@ -52,6 +55,8 @@ class Source:
     topic: str
     topic_id: bytes
     queue: int
+    group: str = ""
+    """Broker group, for errors; empty: not known."""
 
     def describe(self) -> str:
         """Return one stable line."""
@@ -61,8 +66,17 @@ class Source:
 class Decoder:
     """Decodes a run of one queue, from `next_offset` up to `end`, frame by frame."""
 
-    def __init__(self, source: Source, columns: Sequence[str], start: int, end: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        columns: Sequence[str],
+        start: int,
+        end: int,
+        tell: Callable[[Unreadable], None] | None = None,
+    ) -> None:
+        """`tell` hears of each run that is left out; None: none is, UNREADABLE_BATCH is raised."""
         self._source = source
+        self._tell = tell
         self._columns = tuple(columns)
         self._schema = schema_of(columns)
         self._end = end
@@ -89,19 +103,19 @@ class Decoder:
                 run = self._checked(span, expected)
             except DledgerError:
                 if runs:
-                    yield self._portion(runs)
+                    yield from self._portions(runs)
                 raise
             header = run.view.header
             more = header.bodies_size + header.properties_size
             more += _RECORD_BYTES * header.record_count
             if runs and size + more > PORTION_BYTES:
-                yield self._portion(runs)
+                yield from self._portions(runs)
                 runs, size = [], 0
             runs.append(run)
             size += more
             expected = run.base_offset + run.record_count
         if runs:
-            yield self._portion(runs)
+            yield from self._portions(runs)
 
     def _checked(self, span: Span, expected: int) -> Run:
         """Return the wanted part of a span once everything but the columns' sums is checked."""
@@ -141,6 +155,31 @@ class Decoder:
             BatchView(span.batch, header),
         )
 
+    def _portions(self, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+        """Yield runs in one batch; where one of them cannot be decoded, each by itself."""
+        try:
+            batch = self._portion(runs)
+        except DledgerError as error:
+            if error.code is not Code.UNREADABLE_BATCH:
+                raise
+            if len(runs) == 1:
+                self._pass_over(runs[0], error)
+            else:
+                for run in runs:
+                    yield from self._portions([run])
+            return
+        yield batch
+
+    def _pass_over(self, run: Run, error: DledgerError) -> None:
+        source, end = self._source, run.base_offset + run.record_count
+        what = Unreadable(
+            source.group, source.topic, source.queue, run.base_offset, end, error.detail
+        )
+        if self._tell is None or not may_pass_over(error, fail_on_unreadable=False):
+            raise DledgerError(error.code, what.describe()) from error
+        self._tell(what)
+        self.next_offset = end
+
     def _portion(self, runs: Sequence[Run]) -> pa.RecordBatch:
         try:
             joined = Joined(runs)
@@ -148,7 +187,7 @@ class Decoder:
             arrays = [_VALUES[name](values) for name in self._columns]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except DledgerError as error:
-            if error.detail.startswith(self._source.topic):
+            if error.code is Code.UNREADABLE_BATCH or error.detail.startswith(self._source.topic):
                 raise
             raise DledgerError(
                 error.code,

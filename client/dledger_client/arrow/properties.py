@@ -4,7 +4,7 @@ Owns: walking `(name_size u16, value_size u16, name, value)*` of all records tog
 at the k-th property of every record that has one, so a round is a handful of numpy calls whatever
 the number of records. Not: the form itself (`dledger_proto/_properties.py` describes it).
 
-As there: of equal names within a record the last wins; CORRUPT_BATCH when sizes do not add up or
+As there: of equal names within a record the last wins; UNREADABLE_BATCH when sizes do not add up or
 text is not UTF-8.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dledger_client.arrow.columns import Int64s
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError, unreadable
 
 TAG_NAME: Final = "TAGS"
 KEYS_NAME: Final = "KEYS"
@@ -86,7 +86,7 @@ class Properties:
         try:
             return chosen.cast(pa.string())
         except pa.ArrowInvalid as error:
-            raise DledgerError(Code.CORRUPT_BATCH, f"properties: {error}") from error
+            raise unreadable(f"properties: {error}") from error
 
     def _values(self, found: _Found) -> pa.Array:
         return self._strings(found.value, found.end)
@@ -169,6 +169,4 @@ def _joined(rounds: Sequence[Int64s]) -> Int64s:
 
 
 def _damaged(record: int) -> DledgerError:
-    return DledgerError(
-        Code.CORRUPT_BATCH, f"properties of record {record} need more bytes than it has"
-    )
+    return unreadable(f"properties of record {record} need more bytes than it has")

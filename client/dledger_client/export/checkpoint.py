@@ -33,7 +33,7 @@ from dledger_client.export.records import (
     by_queue,
     fields_of,
     file_of,
-    known,
+    gap_of,
     summed,
     typed,
     untiled,
@@ -52,7 +52,7 @@ class Version:
     start: dict[int, int] = field(default_factory=dict[int, int])
     """Where the export of each queue began."""
     gaps: list[Gap] = field(default_factory=list[Gap])
-    """All that is lost, of whichever version."""
+    """All that is missing, of whichever version."""
     removed_ms: dict[str, int] = field(default_factory=dict[str, int])
     """When each file that is not live any more was replaced; those that are gone may lack."""
 
@@ -94,7 +94,7 @@ def load_checkpoint(name: str, data: bytes, last: Manifest, manifest: bytes) -> 
             last,
             {each.path: each for each in entries},
             by_queue(said["start"]),
-            [known(Gap, each) for each in said["gaps"]],
+            [gap_of(each) for each in said["gaps"]],
             {path: typed(path, int, at) for path, at in said["removed_ms"].items()},
         )
         wanted = [(queue, version.start[queue], end) for queue, end in last.end.items()]

@@ -23,10 +23,11 @@ from dledger_client.export.errors import ExportError
 from dledger_client.export.holder import Holder
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, Frozen
+from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
 from dledger_client.export.storage import Storage
 from dledger_client.reading import (
     Edge,
+    Gap,
     Hold,
     HoldRequest,
     Keeper,
@@ -162,7 +163,7 @@ class ClusterSource:
             {queue: state.group for queue, state in now.items()},
             Origin(
                 self._bootstrap, tuple(plan.groups.values()), self._read_from,
-                fail_on_data_loss=False, connection=self._config,
+                fail_on_data_loss=False, connection=self._config, fail_on_unreadable=False,
             ),
             {queue: hold for (_, queue), hold in plan.holds.items()},
         )  # fmt: skip
@@ -276,7 +277,7 @@ class ClusterRanges:
     holds: Mapping[int, Hold]
 
     def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield a range; DataLost when it is trimmed, ClientError when nobody brings it."""
+        """Yield a range as `RangeSource` says; ClientError when nobody brings it."""
         group = self.groups.get(piece.queue)
         if group is None:  # the topic has it no more
             raise DataLost(piece, piece.end)
@@ -288,7 +289,19 @@ class ClusterRanges:
         with RangeReader(origin, columns) as reader:
             for batch in reader.read(wanted, self.holds[piece.queue]):
                 if reader.gaps:
-                    raise DataLost(piece, reader.gaps[-1].end)
+                    raise _missed(piece, reader.gaps)
                 yield batch
             if reader.gaps:
-                raise DataLost(piece, reader.gaps[-1].end)
+                raise _missed(piece, reader.gaps)
+
+
+def _missed(piece: Piece, gaps: Sequence[Gap]) -> DataLost | RangeUnreadable:
+    """Return what became of records that were passed over, up to the first that were not."""
+    what = gaps[0].unreadable
+    if what is None:
+        return DataLost(piece, gaps[0].end)
+    for gap in gaps[1:]:
+        if gap.unreadable is None or gap.start != what.end:
+            break
+        what = replace(what, end=gap.end)
+    return RangeUnreadable(piece, what)

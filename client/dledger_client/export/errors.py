@@ -29,6 +29,8 @@ class ExportCode(enum.StrEnum):
     """A file contradicts itself or what a manifest says of it."""
     DATA_LOSS = "DATA_LOSS"
     """Records that were to be exported are trimmed."""
+    UNREADABLE = "UNREADABLE"
+    """Records that were to be exported cannot be decoded."""
     LOG_SHORTER = "LOG_SHORTER"
     """The log ends before what was exported of it."""
     CONFLICT = "CONFLICT"

@@ -38,6 +38,8 @@ class Options:
     """Of the log, for one file, about."""
     accept_data_loss: bool = False
     """Export what is left where records are trimmed, and record the gap."""
+    accept_unreadable: bool = False
+    """Export what is left where a batch cannot be decoded, and record the gap."""
 
 
 def check_options(options: Options) -> None:

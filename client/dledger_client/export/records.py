@@ -54,13 +54,49 @@ class Identity:
     """32 hex digits."""
 
 
+TRIMMED: Final = "trimmed"
+UNREADABLE: Final = "unreadable"
+_DETAIL_LENGTH_MAX: Final = 300
+"""Characters of what is wrong with a batch that a manifest keeps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that were to be exported and are lost."""
+    """Offsets that were to be exported and are not."""
 
     queue: int
     start: int
     end: int
+    reason: str = TRIMMED
+    """TRIMMED: gone before they were exported. UNREADABLE: nobody can decode them."""
+    detail: str = ""
+    """Of UNREADABLE: what is wrong with the batch, the first of several that follow one another."""
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+    def describe(self) -> str:
+        """Return one stable line."""
+        detail = f": {self.detail}" if self.detail else ""
+        return (
+            f"queue {self.queue} offsets {self.start} to {self.end - 1}, {self.records} records, "
+            f"{self.reason}{detail}"
+        )
+
+
+def unreadable_gap(queue: int, start: int, end: int, detail: str) -> Gap:
+    """Return the gap of records that cannot be decoded."""
+    return Gap(queue, start, end, UNREADABLE, detail[:_DETAIL_LENGTH_MAX])
+
+
+def gap_of(said: Mapping[str, Any]) -> Gap:
+    """Return a gap as JSON has it; TypeError, ValueError for what is none."""
+    gap = known(Gap, said)
+    if gap.reason not in (TRIMMED, UNREADABLE):
+        raise ValueError(f"reason of a gap is {gap.reason!r}, must be {TRIMMED} or {UNREADABLE}")
+    return gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +347,7 @@ def _common(said: Mapping[str, Any]) -> dict[str, Any]:
         "columns": _columns(said["columns"]),
         "start": by_queue(said["start"]),
         "end": by_queue(said["end"]),
-        "gaps": tuple(known(Gap, each) for each in said["gaps"]),
+        "gaps": tuple(map(gap_of, said["gaps"])),
         "absent": tuple(typed("absent", int, each) for each in said.get("absent", ())),
     }
 

@@ -38,7 +38,7 @@ from dledger_client.export.records import (
 )
 from dledger_client.export.source import FreezeRequest, Frozen, Source
 from dledger_client.export.storage import Storage
-from dledger_client.export.task import Made, Work
+from dledger_client.export.task import Made, MadeFile, Work
 from dledger_proto import __version__
 
 _LOG: Final = logging.getLogger("dledger_client.export")
@@ -102,7 +102,10 @@ def export_once(
             # It may have been frozen later than ours: what it names has to be asked for anew.
             frozen = source.freeze(_request(options, last, plan, clock()))
     check_plan(plan, last, frozen, options.layout)
-    work = Work(storage, plan.identity, plan.columns, source.ranges(), options.accept_data_loss)
+    work = Work(
+        storage, plan.identity, plan.columns, source.ranges(), options.accept_data_loss,
+        options.accept_unreadable,
+    )  # fmt: skip
     return _finish(engine, work, plan, adopted, clock)
 
 
@@ -169,11 +172,12 @@ def finish_compaction(storage: Storage, engine: Engine, plan: Plan, clock: Clock
 def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock) -> Outcome:
     pieces = [merge.piece for merge in plan.merges] if plan.kind == COMPACT else plan.pieces
     made = engine.run(work, pieces)
-    entries = tuple(each.entry for each in made if each.entry is not None)
-    gaps = (*plan.gaps, *(each.gap for each in made if each.gap is not None))
+    files = [file for each in made for file in each.files]
+    entries = tuple(file.entry for file in files)
+    gaps = (*plan.gaps, *(gap for each in made for gap in each.gaps))
     check_tiles(plan, entries, gaps)
     _check_there(work.storage, entries)
-    _check_replaced(work.storage, made)
+    _check_replaced(work.storage, files)
     manifest = Manifest(
         plan.number,
         plan.kind,
@@ -196,13 +200,13 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         assert data is not None, "a manifest is never deleted"
         manifest = load_manifest(name, data)
     for gap in manifest.gaps:
-        _LOG.warning("lost: queue %s offsets %s to %s", gap.queue, gap.start, gap.end - 1)
+        _LOG.warning("not exported: %s", gap.describe())
     for queue in manifest.absent:
         _LOG.warning(
             "queue %s is no queue of the topic: what was stored in it from offset %s on is missing",
             queue, manifest.end[queue],
         )  # fmt: skip
-    reused = sum(each.reused for each in made)
+    reused = sum(each.reused for each in files)
     return Outcome(manifest, plan, adopted, ours, reused)
 
 
@@ -220,10 +224,10 @@ def _check_there(storage: Storage, entries: Sequence[FileEntry]) -> None:
             )
 
 
-def _check_replaced(storage: Storage, made: Sequence[Made]) -> None:
+def _check_replaced(storage: Storage, files: Sequence[MadeFile]) -> None:
     """Raise CONFLICT unless what replaced a damaged file is what lies there still."""
-    for each in made:
-        if each.entry is not None and each.replaced:
+    for each in files:
+        if each.replaced:
             try:
                 check_written(storage.path(each.entry.path), each.entry)
             except ExportError as error:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dledger_client.export.layout import FrozenQueue, Piece
 from dledger_client.export.records import Identity
+from dledger_client.unreadable import Unreadable
 
 
 class DataLost(Exception):
@@ -21,6 +22,16 @@ class DataLost(Exception):
         super().__init__(f"{piece.describe()}: the earliest is {minimum}")
         self.piece = piece
         self.minimum = minimum
+
+
+class RangeUnreadable(Exception):
+    """Records within a planned range cannot be decoded; its task makes an error or a gap."""
+
+    def __init__(self, piece: Piece, what: Unreadable) -> None:
+        super().__init__(f"{piece.describe()}: {what.describe()}")
+        self.piece = piece
+        self.what = what
+        """All that follow one another, where there are several batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,10 @@ class RangeSource(Protocol):
     """Rows of ranges. Pickles, and is opened where it is used."""
 
     def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield a range in order, each offset once; DataLost when its beginning is trimmed."""
+        """Yield a range in order, each offset once.
+
+        DataLost when its beginning is trimmed; RangeUnreadable behind what is before such records.
+        """
         ...
 
 

@@ -1,10 +1,11 @@
-"""One task: a range becomes a file, whoever else is at it. Owns: reuse, installation, lost ranges.
+"""One task: a range becomes a file, whoever else is at it. Owns: reuse, installation, gaps.
 
 Engines call `make_one` in whatever process they like, as often as they like: the result is the same
-file under the same name.
+file under the same name. Where records are missing within a range, its file becomes several: those
+of the ranges between the gaps.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ from dledger_client.export.errors import ExportCode, ExportError, damaged, folde
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.parquet import check, write
 from dledger_client.export.planning import WRITE_AGAIN
-from dledger_client.export.records import FileEntry, Gap, Identity
-from dledger_client.export.source import DataLost, RangeSource
+from dledger_client.export.records import FileEntry, Gap, Identity, unreadable_gap
+from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
 from dledger_client.export.storage import Storage
+from dledger_client.unreadable import EXPORT_REMEDY
 
 Watch = Callable[[int, int], None]
 """Hears of each batch: its rows and bytes. May wait, to keep a rate; may raise, to end the task."""
@@ -30,15 +32,14 @@ class Work:
     columns: tuple[str, ...]
     rows: RangeSource
     accept_data_loss: bool = False
+    accept_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What became of a piece."""
+class MadeFile:
+    """A file of a piece, or of a part of it."""
 
-    entry: FileEntry | None
-    """None: all of it is lost."""
-    gap: Gap | None = None
+    entry: FileEntry
     reused: bool = False
     """An earlier attempt, or another exporter, had written it."""
     replaced: bool = False
@@ -46,43 +47,76 @@ class Made:
     same rows, but in other bytes if its pyarrow is another."""
 
 
-def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
-    """Return the file of a piece, durable.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a piece: files and gaps cover it, each offset once."""
 
-    ExportError: CONFLICT, DATA_LOSS, DAMAGED, FOLDER_FAILED.
+    files: tuple[MadeFile, ...]
+    gaps: tuple[Gap, ...] = ()
+
+
+def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
+    """Return the files of a piece, durable.
+
+    ExportError: CONFLICT, DATA_LOSS, UNREADABLE, DAMAGED, FOLDER_FAILED.
     """
-    first = piece.start
-    while True:
+    files: list[MadeFile] = []
+    gaps: list[Gap] = []
+    left = [piece]
+    """Parts of the piece, the last one next."""
+    while left:
+        part = left.pop()
         try:
-            made = _file_of(work, piece, watch)
+            files.append(_file_of(work, part, watch))
         except OSError as error:
             # Said here, where it is known what it is: Spark would try again, and speak of itself.
             if not is_lasting(error):
                 raise
             raise folder_failed(str(work.storage.root), error) from error
-        except DataLost as lost:
-            if not work.accept_data_loss:
-                raise ExportError(
-                    ExportCode.DATA_LOSS,
-                    f"{piece.describe()} were trimmed since the plan was made, the earliest is "
-                    f"{lost.minimum}",
-                    WRITE_AGAIN,
-                ) from lost
-            minimum = max(lost.minimum, piece.start + 1)  # each round is shorter
-            if minimum >= piece.end:
-                return Made(None, Gap(piece.queue, first, piece.end))
-            piece = replace(piece, start=minimum)
-            continue
-        gap = Gap(piece.queue, first, piece.start) if piece.start > first else None
-        return replace(made, gap=gap)
+        except (DataLost, RangeUnreadable) as missing:
+            gap = _gap_of(work, part, missing)
+            gaps.append(gap)
+            # Each round has less to do: a gap is never empty.
+            around = ((gap.end, part.end), (part.start, gap.start))
+            left += [replace(part, start=low, end=high) for low, high in around if low < high]
+    return Made(tuple(files), _joined(gaps))
 
 
-def _file_of(work: Work, piece: Piece, watch: Watch) -> Made:
+def _gap_of(work: Work, part: Piece, missing: DataLost | RangeUnreadable) -> Gap:
+    """Return what of a part is missing; ExportError unless that is accepted."""
+    if isinstance(missing, DataLost):
+        if work.accept_data_loss:
+            return Gap(part.queue, part.start, min(max(missing.minimum, part.start + 1), part.end))
+        raise ExportError(
+            ExportCode.DATA_LOSS,
+            f"{part.describe()} were trimmed since the plan was made, the earliest is "
+            f"{missing.minimum}",
+            WRITE_AGAIN,
+        ) from missing
+    what = missing.what
+    if work.accept_unreadable:
+        assert part.start <= what.start < what.end <= part.end, f"{what} of {part}"
+        return unreadable_gap(part.queue, what.start, what.end, what.detail)
+    raise ExportError(ExportCode.UNREADABLE, what.describe(), EXPORT_REMEDY) from missing
+
+
+def _joined(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """Return gaps in order, those that follow one another for one reason as one."""
+    found: list[Gap] = []
+    for gap in sorted(gaps, key=lambda each: each.start):
+        if found and (found[-1].end, found[-1].reason) == (gap.start, gap.reason):
+            found[-1] = replace(found[-1], end=gap.end)
+        else:
+            found.append(gap)
+    return tuple(found)
+
+
+def _file_of(work: Work, piece: Piece, watch: Watch) -> MadeFile:
     storage, name = work.storage, name_of(work.identity.topic, piece)
     found = _found(work, piece)
     if found is not None:
         watch(found.rows, 0)
-        return Made(found, reused=True)
+        return MadeFile(found, reused=True)
     with storage.stage(is_slow=True) as staged:
         batches = _watched(work.rows.read(piece, work.columns), watch)
         try:
@@ -92,11 +126,11 @@ def _file_of(work: Work, piece: Piece, watch: Watch) -> Made:
         if not storage.install(staged, name):
             found = _found(work, piece)
             if found is not None:
-                return Made(found, reused=True)
+                return MadeFile(found, reused=True)
             # Whole files of others were refused above: what is left is damaged.
             storage.install(staged, name, over=True)
-            return Made(entry, replaced=True)
-    return Made(entry)
+            return MadeFile(entry, replaced=True)
+    return MadeFile(entry)
 
 
 def _found(work: Work, piece: Piece) -> FileEntry | None:

@@ -16,9 +16,9 @@ from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.layout import FILE_NAME, day_of, topic_folder
 from dledger_client.export.parquet import check, check_written
-from dledger_client.export.records import COMPACT, FileEntry, Manifest, dump, plan_name
+from dledger_client.export.records import COMPACT, FileEntry, Gap, Manifest, dump, plan_name
 from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
-from dledger_client.export.source import DataLost, RangeSource
+from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
 from dledger_client.export.storage import TEMPORARY, Storage
 
 GRACE_MS_MIN: Final = 60_000
@@ -63,6 +63,8 @@ class Verification:
     rows: int = 0
     compared: int = 0
     """Files whose rows the log still holds, and which were compared with it."""
+    gaps: tuple[Gap, ...] = ()
+    """What the export does not hold of what was planned."""
     problems: tuple[ExportError, ...] = ()
 
 
@@ -79,6 +81,7 @@ def verify(
     """
     version = history.load(storage, whole=True)
     found = Verification()
+    found.gaps = tuple(version.gaps)
     problems = list(_order(version))
     if history.load(storage, version.last.number).files != version.files:
         problems.append(damaged(CHECKPOINTS, "the last one is not what manifests say"))
@@ -144,6 +147,12 @@ def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bo
             total.update(batch)
     except DataLost:
         return False
+    except RangeUnreadable as error:
+        raise ExportError(
+            ExportCode.NOT_COMPARED,
+            f"{entry.path}: the log's rows cannot be compared: {error.what.describe()}",
+            "they could be decoded when they were exported; look which dledger did that",
+        ) from error
     if total.digest() != entry.crc:
         raise ExportError(
             ExportCode.WRONG_ROWS,

@@ -50,3 +50,5 @@ class FolderOrigin:
     """Where ranges are read from, in place of members. Pickles: no file is open in it."""
 
     copies: tuple[FolderCopy, ...]
+    fail_on_unreadable: bool = True
+    """As `Origin` has it."""

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dledger_client.errors import error_of
+from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
 
 EARLIEST: Final = -2
@@ -102,15 +103,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that were asked for and are not there any more."""
+    """Records that were asked for and are not handed out."""
 
     topic: str
     queue: int
     start: int
     end: int
+    unreadable: Unreadable | None = None
+    """Why they cannot be decoded; None: they are not there any more."""
 
     def describe(self) -> str:
         """Return one stable line."""
+        if self.unreadable is not None:
+            return f"left out: {self.unreadable.describe()}"
         return f"{self.topic}/{self.queue} offsets {self.start} to {self.end - 1} are gone"
 
 

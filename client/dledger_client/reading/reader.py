@@ -32,6 +32,7 @@ from dledger_client.reading.holds import Hold
 from dledger_client.reading.left import LeftMembers
 from dledger_client.reading.plan import Gap, Range
 from dledger_client.reading.watchdog import Watchdog
+from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.frames import FetchFrame, parse_fetch
 from dledger_proto.limits import MIB
@@ -75,6 +76,8 @@ class Origin:
     stall_ms: int = 60_000
     """A range that nobody brings a record of for this long fails."""
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
+    fail_on_unreadable: bool = True
+    """False: batches that cannot be decoded are left out, and told (`RangeReader.gaps`)."""
 
 
 class RangeReader:
@@ -93,7 +96,7 @@ class RangeReader:
         """Waits for what members answer; whoever takes batches may take his time between."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
         self.gaps: list[Gap] = []
-        """What was gone when it was read; empty unless data loss is accepted."""
+        """What was gone, or could not be decoded; empty unless that is accepted."""
 
     def __enter__(self) -> "RangeReader":
         return self
@@ -207,8 +210,9 @@ class _Reading:
         self._reader = reader
         self._range = wanted
         self._hold = hold
-        source = Source(wanted.topic, wanted.topic_id, wanted.queue)
-        self._decoder = Decoder(source, reader.columns, wanted.start, wanted.end)
+        source = Source(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
+        tell = None if reader.origin.fail_on_unreadable else self._pass_over
+        self._decoder = Decoder(source, reader.columns, wanted.start, wanted.end, tell)
         self._progress_at = time.monotonic()
         self._renewed_at = 0.0
         self._bad_answers = 0
@@ -307,6 +311,8 @@ class _Reading:
             try:
                 batch = next(batches, None)
             except DledgerError as error:
+                if error.code is Code.UNREADABLE_BATCH:  # whoever is asked has the same bytes
+                    raise error_of(error.code, f"{error.detail}; {SPARK_REMEDY}") from error
                 raise self._bad(error) from error
             if batch is None:
                 return
@@ -315,6 +321,12 @@ class _Reading:
             yield batch
             # Who takes the batch may take his time: that is no stall of ours.
             self._progress_at = time.monotonic()
+
+    def _pass_over(self, what: Unreadable) -> None:
+        gap = Gap(what.topic, what.queue, what.start, what.end, what)
+        self._reader.gaps.append(gap)
+        _LOG.warning("%s", gap.describe())
+        self._progress_at = time.monotonic()
 
     def _bad(self, error: DledgerError) -> Exception:
         """Return what follows from a damaged answer: another member, or after several the end."""

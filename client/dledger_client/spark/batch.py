@@ -157,6 +157,13 @@ def read_partition(
     with told(is_plan_kept=is_plan_kept), reader_of(partition.origin, columns) as reader:
         for wanted, hold in zip(partition.ranges, partition.holds, strict=True):
             yield from reader.read(wanted, hold)
+        unreadable = [gap for gap in reader.gaps if gap.unreadable is not None]
+        if unreadable:
+            records = sum(gap.end - gap.start for gap in unreadable)
+            _LOG.warning(
+                "%s records in %s batches of this partition were left out: they cannot be decoded",
+                records, len(unreadable),
+            )  # fmt: skip
 
 
 def reader_of(
@@ -229,8 +236,9 @@ def cut_plan(
         LogPartition(
             ranges,
             tuple(holds.get((each.topic, each.queue)) for each in ranges),
-            folders
-            or Origin(
+            replace(folders, fail_on_unreadable=settings.fail_on_unreadable)
+            if folders is not None
+            else Origin(
                 settings.endpoints,
                 tuple(plan.groups.values()),
                 settings.read_from,
@@ -238,6 +246,7 @@ def cut_plan(
                 settings.fail_on_data_loss,
                 settings.stall_ms,
                 ConnectionConfig(inside=settings.inside),
+                settings.fail_on_unreadable,
             ),
         )
         for rotation, ranges in enumerate(parts)

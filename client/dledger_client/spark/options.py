@@ -29,7 +29,8 @@ OPTIONS: Final = (
     "endpoints", "path", "topic", "topics", "topicsPattern", "assign", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp", "minPartitions",
-    "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "includeProperties",
+    "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "failOnUnreadable",
+    "includeProperties",
     "columns", "readFrom", "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
@@ -82,6 +83,7 @@ class Settings:
     """0: any."""
     max_bytes: int = 128 * MIB
     fail_on_data_loss: bool = True
+    fail_on_unreadable: bool = True
     read_from: str = "follower"
     pushdown: bool = False
     inside: bool = False
@@ -128,6 +130,7 @@ def parse(options: Mapping[str, str]) -> Settings:
         max_records=read.number("maxRecordsPerPartition", 0, 1, SIZE_MAX),
         max_bytes=read.size("maxBytesPerPartition", 128 * MIB),
         fail_on_data_loss=read.flag("failOnDataLoss", default=True),
+        fail_on_unreadable=read.flag("failOnUnreadable", default=True),
         read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
         pushdown=read.flag("pushdown", default=False),
         inside=read.flag("inside", default=False),

@@ -203,7 +203,7 @@ def test_columns_that_do_not_add_up() -> None:
         broken = bytearray(batch)
         broken[BATCH_HEADER_SIZE + 12 * column + 2] ^= 0x40
         span = Span(0, 0, 3, 1, memoryview(sealed(broken)))
-        error = refused(partial(decoded, [span], 0, 3), Code.CORRUPT_BATCH)
+        error = refused(partial(decoded, [span], 0, 3), Code.UNREADABLE_BATCH)
         assert "adds up" in error.detail
 
 

@@ -12,9 +12,10 @@ from dledger_client.arrow import schema_of
 from dledger_client.errors import error_of
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, Frozen
+from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
 from dledger_client.export.storage import Disk
 from dledger_client.export.task import Made, Work, make_one
+from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
 
 DAY0: Final = 20_000 * MS_PER_DAY
@@ -66,6 +67,10 @@ class FakeLog:
     grows: int = 0
     """Each queue, whenever it was looked at."""
     trimmed_after_freeze: dict[int, int] = field(default_factory=dict[int, int])
+    unreadable: dict[int, tuple[tuple[int, int], ...]] = field(
+        default_factory=dict[int, tuple[tuple[int, int], ...]]
+    )
+    """Batches that nobody can decode, first offset and one above the last, by queue, in order."""
     is_away: bool = False
     """Nobody answers who reads."""
 
@@ -102,9 +107,18 @@ class FakeLog:
         minimum = self.trimmed_after_freeze.get(piece.queue, 0)
         if piece.start < minimum:
             raise DataLost(piece, minimum)
-        for start in range(piece.start, piece.end, self.batch_rows):
-            end = min(start + self.batch_rows, piece.end)
+        bad = [
+            (max(first, piece.start), min(last, piece.end))
+            for first, last in self.unreadable.get(piece.queue, ())
+            if first < piece.end and piece.start < last
+        ]
+        stop = bad[0][0] if bad else piece.end
+        for start in range(piece.start, stop, self.batch_rows):
+            end = min(start + self.batch_rows, stop)
             yield rows_of(piece.queue, start, end, columns, self.records_per_day)
+        if bad:
+            what = Unreadable("g", self.identity.topic, piece.queue, *bad[0], "it is garbage")
+            raise RangeUnreadable(piece, what)
 
 
 class HereEngine:

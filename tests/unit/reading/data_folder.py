@@ -84,8 +84,12 @@ class WrittenFolder:
             records, topic_id=topic, queue=queue, stamp=None, base_number=0,
             base_time_ms=FIRST_MS, compression=compression,
         )  # fmt: skip
-        self._append(EntryKind.BATCHES, encoded)
+        self.framed(encoded)
         self.sent.setdefault((topic, queue), []).extend(bodies)
+
+    def framed(self, batch: bytes) -> None:
+        """Append a batch as it is, unchecked."""
+        self._append(EntryKind.BATCHES, batch)
 
     def _append(self, kind: EntryKind, payload: bytes) -> None:
         time_ms = max(self.log.last_time_ms + STEP_MS, FIRST_MS)
