@@ -80,8 +80,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.CreateTopicReply:
             async def execute(authority: TopicAuthority) -> pb.CreateTopicReply:
-                topic, missing = await authority.create(request)
-                return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
+                return await authority.create(request)
 
             return await self._at_control(call, CREATE, request, execute)
 

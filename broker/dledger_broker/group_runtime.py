@@ -29,15 +29,16 @@ from dledger.raft.transport import (
     PeerLink,
     PeerListener,
 )
-from dledger.state.command import ExpireProducers
+from dledger.state.command import ExpireProducers, ForgetTopics
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.results import ProducersExpired
+from dledger.state.results import ProducersExpired, TopicsForgotten
 from dledger.state.store import StoreFull
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.config import GroupConfig, MemberConfig
 from dledger_broker.expiry import ProducerExpiry
+from dledger_broker.forgetting import TopicForgetting
 from dledger_broker.forward import AppendForwarder, Channels
 from dledger_broker.log_trace import LogTrace
 from dledger_broker.long_poll import LongPoll
@@ -84,6 +85,8 @@ class GroupRuntime:
         self._links: dict[MemberId, PeerLink] = {}
         self._upkeep_task: asyncio.Task[None] | None = None
         self._telling_topics = False
+        self.known_index: Callable[[], int] = lambda: 0
+        """Tells up to which index the control group's decisions are known here without a gap."""
         self.on_topics_changed: list[Callable[[], None]] = []
         self.on_leadership_changed: list[Callable[[], None]] = []
         self._log_lines = structlog.get_logger().bind(group=group.name, member=group.member)
@@ -241,6 +244,7 @@ class GroupRuntime:
 
     async def _upkeep(self) -> None:
         expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
+        forgetting = TopicForgetting(self.served.machine)
         room = DiskRoom.ENOUGH
         while True:
             look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
@@ -248,8 +252,12 @@ class GroupRuntime:
             room = await self._look_at_disk(room)
             raft = self.served.host.group
             leads_term = raft.term if raft.role is Role.LEADER else None
-            if (due := expiry.due(leads_term, self._clock.monotonic())) is not None:
+            now = self._clock.monotonic()
+            if (due := expiry.due(leads_term, now)) is not None:
                 await self._expire_producers(due, expiry.rest())
+            known_index = None if leads_term is None else self.known_index()
+            if (forget := forgetting.due(known_index, now)) is not None:
+                await self._forget_topics(forget)
 
     async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
         """Measure free space; say so when it is another than before."""
@@ -275,6 +283,18 @@ class GroupRuntime:
                 due = rest
         except DledgerError as error:
             self._log_lines.info("producers not expired", reason=str(error))
+
+    async def _forget_topics(self, due: ForgetTopics) -> None:
+        """Free the rows of topics that were deleted long ago (D1)."""
+        try:
+            while True:
+                result = await self.served.commands.propose(due)
+                assert isinstance(result, TopicsForgotten), result
+                self._log_lines.info("topics forgotten", count=len(result.topic_ids))
+                if not result.more:
+                    return
+        except DledgerError as error:
+            self._log_lines.info("topics not forgotten", reason=str(error))
 
 
 class _Links:

@@ -36,6 +36,7 @@ from dledger_broker.calls import Calls
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.config import MemberConfig
 from dledger_broker.fetch import DamagedBatch
+from dledger_broker.forgetting import EVERYTHING
 from dledger_broker.forward import Channels
 from dledger_broker.group_runtime import GroupRuntime
 from dledger_broker.log_trace import LogTrace
@@ -214,10 +215,14 @@ class Member:
         routes_pb2_grpc.add_RoutesServicer_to_server(routes, server)
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
-            if name != config.control_group:
-                self._followers[name] = TopicFollower(
+            if name == config.control_group:
+                runtime.known_index = lambda: EVERYTHING
+            else:
+                follower = TopicFollower(
                     runtime.messaging, config.control_group, self._view, self._channels
                 )
+                self._followers[name] = follower
+                runtime.known_index = follower.complete_up_to
             for name_server in config.name_servers:
                 registrar = Registrar(
                     name_server,

@@ -8,6 +8,7 @@ stamped with the control group's log index, so repeating and reordering do no ha
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import grpc.aio
@@ -50,9 +51,7 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
     served = messaging.served
     # What is known is not stored again: a leader asks for everything, and its disk may be low.
     news = [
-        topic
-        for topic in topics
-        if not knows(served.machine.topic_by_id(topic.topic_id), topic.control_index)
+        topic for topic in topics if not knows(served.machine, topic.topic_id, topic.control_index)
     ]
     results = await asyncio.gather(
         *(served.commands.propose(commands.ImportTopic(topic)) for topic in news),
@@ -93,6 +92,13 @@ class TopicFollower:
         """Why this member, a leader, does not follow the control group; empty when it does."""
         return self._problem if self._messaging.served.leads else ""
 
+    def complete_up_to(self) -> int:
+        """Return the index up to which all that the control group decided is known here.
+
+        0 when this member does not lead, or has not pulled everything in its term.
+        """
+        return self._complete_up_to if self._messaging.served.leads else 0
+
     def start(self) -> None:
         """Begin to follow."""
         work = keep_running(self._run, "topics")
@@ -110,7 +116,7 @@ class TopicFollower:
         """
         check_id("topic_id", topic_id)
         machine = self._messaging.served.machine
-        if knows(machine.topic_by_id(topic_id), control_index):
+        if knows(machine, topic_id, control_index):
             return
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
@@ -125,7 +131,7 @@ class TopicFollower:
                 self._waiting.remove(done)
         if problem:
             raise DledgerError(Code.UNAVAILABLE, problem)
-        if not knows(machine.topic_by_id(topic_id), control_index):
+        if not knows(machine, topic_id, control_index):
             raise DledgerError(
                 Code.INVALID_ARGUMENT,
                 f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
@@ -190,26 +196,54 @@ class TopicFollower:
         self._problem = problem
 
     async def _follow_pages(self, address: str, term: int) -> None:
-        """Take over all that one member of the control group tells; raises what went wrong."""
+        """Take over all that one member of the control group tells; raises what went wrong.
+
+        The control group forgets deletions some time. Who has not heard of all up to there goes
+        through the whole list, and takes what it knows beside it for deleted.
+        """
         served = self._messaging.served
-        unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
-        metadata = ((GROUP_KEY, self._control_group),)
-        request = pb.ListTopicsRequest(since_control_index=self._complete_up_to, with_deleted=True)
+        since = floor = self._complete_up_to
+        cursor = b""
+        told: set[bytes] = set()
         while True:
-            answer = await unary(
-                request.SerializeToString(), timeout=PAGE_SECONDS, metadata=metadata
-            )
-            reply = pb.ListTopicsReply.FromString(answer)
-            check_page(request, reply, served.names.cluster, self._control_group)
-            topics = [topic_from_proto(topic) for topic in reply.topics]
-            for first in range(0, len(topics), TOPICS_PER_IMPORT):
-                some = topics[first : first + TOPICS_PER_IMPORT]
-                for error in await import_topics(self._messaging, some):
-                    # The others must not wait for it; once for each leader.
-                    self._log.warning("topic not taken over", reason=str(error))
+            reply = await self._page(address, since, cursor)
             if term != served.host.leadership.term:
                 raise served.not_leader()
-            self._complete_up_to = max(self._complete_up_to, reply.control_index)
-            if not reply.cursor:
-                return
-            request.cursor = reply.cursor
+            if reply.forgotten_index > floor:
+                since, floor, cursor = 0, reply.forgotten_index, b""
+                told.clear()
+                continue
+            topics = [topic_from_proto(topic) for topic in reply.topics]
+            told.update(topic.topic_id for topic in topics)
+            await self._take_over(topics)
+            cursor = reply.cursor
+            if not cursor:
+                break
+        if since < floor:
+            await self._take_over(
+                [
+                    replace(topic, deleted=True, control_index=floor)
+                    for topic in served.machine.topics()
+                    if topic.control_index < floor and topic.topic_id not in told
+                ]
+            )
+        if term != served.host.leadership.term:
+            raise served.not_leader()
+        self._complete_up_to = max(self._complete_up_to, reply.control_index)
+
+    async def _page(self, address: str, since: int, cursor: bytes) -> pb.ListTopicsReply:
+        served = self._messaging.served
+        request = pb.ListTopicsRequest(since_control_index=since, with_deleted=True, cursor=cursor)
+        unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
+        metadata = ((GROUP_KEY, self._control_group),)
+        answer = await unary(request.SerializeToString(), timeout=PAGE_SECONDS, metadata=metadata)
+        reply = pb.ListTopicsReply.FromString(answer)
+        check_page(request, reply, served.names.cluster, self._control_group)
+        return reply
+
+    async def _take_over(self, topics: Sequence[Topic]) -> None:
+        for first in range(0, len(topics), TOPICS_PER_IMPORT):
+            some = topics[first : first + TOPICS_PER_IMPORT]
+            for error in await import_topics(self._messaging, some):
+                # The others must not wait for it; once for each leader.
+                self._log.warning("topic not taken over", reason=str(error))

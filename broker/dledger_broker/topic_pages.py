@@ -7,7 +7,7 @@ between two pages moves to the end and comes again, so no change is missed.
 import struct
 from typing import Final
 
-from dledger.state.values import Topic
+from dledger.state.queries import Queries
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.served import ServedGroup
 from dledger_proto.errors import Code, DledgerError
@@ -45,10 +45,13 @@ def topics_page(
         page.append(wire)
     reply = pb.ListTopicsReply(
         topics=page,
-        control_index=max(request.since_control_index, machine.newest_control_index),
+        control_index=max(
+            request.since_control_index, machine.newest_control_index, machine.forgotten_index
+        ),
         cluster=served.names.cluster,
         group=served.names.group,
         confirmed_index=machine.applied_index,
+        forgotten_index=machine.forgotten_index,
     )
     if len(page) < len(found):
         last = page[-1]
@@ -97,10 +100,16 @@ def check_page(
         before = place
     if reply.control_index > reply.confirmed_index:
         raise BadPage(f"complete up to {reply.control_index}, confirmed is {reply.confirmed_index}")
+    if reply.forgotten_index > reply.confirmed_index:
+        raise BadPage(
+            f"forgotten up to {reply.forgotten_index}, confirmed is {reply.confirmed_index}"
+        )
     if reply.cursor and (not reply.topics or reply.cursor != CURSOR.pack(*before)):
         raise BadPage("the cursor does not go on behind the last topic")
 
 
-def knows(known: Topic | None, control_index: int) -> bool:
-    """Tell whether a topic is known as of a decision, or of a later one."""
-    return known is not None and known.control_index >= control_index
+def knows(machine: Queries, topic_id: bytes, control_index: int) -> bool:
+    """Tell whether a topic is known as of a decision, or of a later one, or is forgotten since."""
+    known = machine.topic_by_id(topic_id)
+    newest = machine.forgotten_index if known is None else known.control_index
+    return newest >= control_index

@@ -20,7 +20,7 @@ from dledger.state.topics import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.calls import DEADLINE_MAX_SECONDS
 from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import layout_from_proto, topic_type
+from dledger_broker.convert import layout_from_proto, topic_to_proto, topic_type
 from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import ID_SIZE, Messaging, check_id
 from dledger_broker.served import ANSWER_BY
@@ -73,26 +73,37 @@ class TopicAuthority:
         self._default_queues = default_queues_per_group
         self._log = structlog.get_logger().bind(group=messaging.served.names.group)
 
-    async def create(self, request: pb.CreateTopicRequest) -> tuple[Topic, list[str]]:
-        """Create a topic; returns it, and the groups that have not taken it yet.
+    async def create(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
+        """Create a topic; the reply has it, and the groups that have not taken it yet.
 
-        Here and below ANSWER_BY bounds what comes before a proposal and behind its commit.
+        Who draws the topic's id asks twice: first for the index that its creation is to name (see
+        `dledger.state.topics`), which creates nothing, then with it. Here and below ANSWER_BY
+        bounds what comes before a proposal and behind its commit.
         """
         check_topic_name(request.name)
         if request.topic_id:
             check_id("topic_id", request.topic_id)
-        await self._messaging.served.confirm(DEADLINE_MAX_SECONDS)
-        known = self._messaging.served.machine.topic_by_name(request.name)
+        served = self._messaging.served
+        await served.confirm(DEADLINE_MAX_SECONDS)
+        applied = served.machine.applied_index
+        if request.known_index > applied:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"known_index {request.known_index}, at most {applied} here"
+            )
+        known = served.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
-                return known, []
+                return pb.CreateTopicReply(topic=topic_to_proto(known))
             if not self._auto_create:
                 raise DledgerError(
                     Code.TOPIC_NOT_FOUND,
                     f"topic {request.name} does not exist, and topics.auto_create is false",
                 )
+        if request.topic_id and not request.known_index:
+            return pb.CreateTopicReply(known_index=applied)
         topic = await self._propose_create(request, known)
-        return topic, await self.carry(topic)
+        missing = await self.carry(topic)
+        return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
     async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
         groups = list(dict.fromkeys(request.groups)) or self._view.groups()
@@ -109,6 +120,7 @@ class TopicAuthority:
             layout=layout,
             read_queues=request.read_queues or read_queues,
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
+            known_index=request.known_index or self._messaging.served.machine.applied_index,
         )
         try:
             return await self._changed(command)
@@ -119,7 +131,7 @@ class TopicAuthority:
             raise
 
     async def update(self, request: pb.UpdateTopicRequest) -> tuple[Topic, list[str]]:
-        """Change permission, read queues or layout of a topic; returns as `create`."""
+        """Change permission, read queues or layout; returns the topic, and who has not taken it."""
         # Behind a barrier: a new leader may not have applied that its name has another topic now.
         topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
         layout = layout_from_proto(request.layout)
@@ -135,7 +147,7 @@ class TopicAuthority:
         return changed, await self.carry(changed)
 
     async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
-        """Delete a topic; its name is free for another one. Returns as `create`."""
+        """Delete a topic; its name is free for another one. Returns as `update`."""
         topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
         deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
         return deleted, await self.carry(deleted)

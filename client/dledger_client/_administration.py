@@ -13,6 +13,7 @@ import grpc.aio
 from dledger_client import _calls as calls
 from dledger_client._arguments import UINT32_MAX, check_integer
 from dledger_client._cluster import Cluster
+from dledger_client._creation import create_topic
 from dledger_client._fetch_state import Place
 from dledger_client._queries import Queries
 from dledger_client._routes import GroupRoute, TopicRoute, topic_route
@@ -65,7 +66,7 @@ class Administration:
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> tuple[TopicRoute, list[str]]:
         """Create a topic; return it and the groups that have not taken it yet."""
-        reply = await self.cluster.call(calls.CREATE_TOPIC, request, group=await self._control())
+        reply = await create_topic(self.cluster, request, group=await self._control())
         return self._learn(reply.topic), list(reply.missing_groups)
 
     async def update_topic(self, request: pb.UpdateTopicRequest) -> TopicRoute:

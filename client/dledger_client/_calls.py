@@ -43,6 +43,10 @@ PLAN_READS: Final = Method[pb.PlanReadsRequest, pb.PlanReadsReply](
     "Broker", "PlanReads", pb.PlanReadsReply, write=False
 )
 
+LOOK_BEFORE_CREATION: Final = Method[pb.CreateTopicRequest, pb.CreateTopicReply](
+    "Admin", "CreateTopic", pb.CreateTopicReply, write=False
+)
+"""Without a `known_index`: creates nothing."""
 CREATE_TOPIC: Final = Method[pb.CreateTopicRequest, pb.CreateTopicReply](
     "Admin", "CreateTopic", pb.CreateTopicReply, write=True
 )

@@ -22,6 +22,7 @@ import grpc.aio
 from dledger_client import _actions as actions
 from dledger_client import _calls as calls
 from dledger_client._cluster import Cluster
+from dledger_client._creation import create_topic
 from dledger_client._fork import check_fork
 from dledger_client._futures import Delivery, fail, when_done
 from dledger_client._ids import ID_SIZE, first_number, named_producer_id
@@ -400,11 +401,10 @@ class ProducerEngine:
     async def _find(self, topic: str, group: str, *, create: bool) -> pb.Topic:
         budget_ms = self.config.connection.call_timeout_ms
         if create:
-            created = await self.cluster.call(
-                calls.CREATE_TOPIC,
-                pb.CreateTopicRequest(name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)),
-                group=group, timeout_ms=budget_ms,
-            )  # fmt: skip
+            request = pb.CreateTopicRequest(
+                name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)
+            )
+            created = await create_topic(self.cluster, request, group=group)
             return created.topic
         described = await self.cluster.call(
             calls.DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=topic),

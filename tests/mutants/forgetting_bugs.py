@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 STATE: Final = "dledger.state"
 FORGETTING: Final = "test_forgetting"
+GROUPS: Final = "unit.broker.test_forgotten_topics"
 
 FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -93,5 +94,29 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "when all deleted topics are forgotten a restart takes the log's head for needed",
         [Edit(f"{STATE}.machine:StateMachine.__init__", "topics.floor or any(", "any(")],
         [f"{FORGETTING}.test_a_member_that_starts_again_knows_that_its_head_was_trimmed"],
+    ),
+    Mutant(
+        "forgotten-deletion-is-never-heard-of",
+        "a group that missed a deletion keeps the topic when the control group has forgotten it",
+        [
+            Edit(
+                "dledger_broker.topic_follower:TopicFollower._follow_pages",
+                "if reply.forgotten_index > floor:",
+                "if False:",
+            )
+        ],
+        [f"{GROUPS}.test_a_group_that_missed_a_deletion_learns_of_it_though_it_is_forgotten:true"],
+    ),
+    Mutant(
+        "looking-before-a-creation-creates",
+        "the first step of a creation creates the topic: a late copy of it does, too",
+        [
+            Edit(
+                "dledger_broker.topics:TopicAuthority.create",
+                "if request.topic_id and not request.known_index:",
+                "if False:",
+            )
+        ],
+        ["unit.broker.test_topics.test_who_draws_the_id_asks_for_an_index_first"],
     ),
 )

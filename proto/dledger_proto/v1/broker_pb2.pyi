@@ -826,6 +826,7 @@ class CreateTopicRequest(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     AUTOMATIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
+    KNOWN_INDEX_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: Global___TopicType.ValueType
     write_queues_per_group: _builtins.int
@@ -838,6 +839,10 @@ class CreateTopicRequest(_message.Message):
     """a send to an unknown topic; refused when switched off"""
     topic_id: _builtins.bytes
     """16 random bytes of the caller, the same in each try: a copy that"""
+    known_index: _builtins.int
+    """comes after the topic it made was deleted makes none; empty: drawn
+    with a topic_id; 0: create nothing, tell what to say here
+    """
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: every eligible group"""
@@ -853,10 +858,11 @@ class CreateTopicRequest(_message.Message):
         groups: _abc.Iterable[_builtins.str] | None = ...,
         automatic: _builtins.bool = ...,
         topic_id: _builtins.bytes = ...,
+        known_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "topic_id", b"topic_id", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "known_index", b"known_index", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "topic_id", b"topic_id", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -868,8 +874,13 @@ class CreateTopicReply(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     MISSING_GROUPS_FIELD_NUMBER: _builtins.int
+    KNOWN_INDEX_FIELD_NUMBER: _builtins.int
+    known_index: _builtins.int
+    """of the control group's log: nothing below it made this topic"""
     @_builtins.property
-    def topic(self) -> Global___Topic: ...
+    def topic(self) -> Global___Topic:
+        """none: `known_index` was 0, ask again with the one below"""
+
     @_builtins.property
     def missing_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """groups that have not taken it yet; they will"""
@@ -879,10 +890,11 @@ class CreateTopicReply(_message.Message):
         *,
         topic: Global___Topic | None = ...,
         missing_groups: _abc.Iterable[_builtins.str] | None = ...,
+        known_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["missing_groups", b"missing_groups", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_index", b"known_index", "missing_groups", b"missing_groups", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1023,6 +1035,7 @@ class ListTopicsReply(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     CONFIRMED_INDEX_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_INDEX_FIELD_NUMBER: _builtins.int
     control_index: _builtins.int
     """the answers so far hold all that was decided up to here"""
     cursor: _builtins.bytes
@@ -1032,6 +1045,8 @@ class ListTopicsReply(_message.Message):
     """whose list this is"""
     confirmed_index: _builtins.int
     """applied here, behind a read barrier: no decision is above it"""
+    forgotten_index: _builtins.int
+    """deletions up to here may not be told any more"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]: ...
     def __init__(
@@ -1043,10 +1058,11 @@ class ListTopicsReply(_message.Message):
         cluster: _builtins.str = ...,
         group: _builtins.str = ...,
         confirmed_index: _builtins.int = ...,
+        forgotten_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "confirmed_index", b"confirmed_index", "control_index", b"control_index", "cursor", b"cursor", "group", b"group", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "confirmed_index", b"confirmed_index", "control_index", b"control_index", "cursor", b"cursor", "forgotten_index", b"forgotten_index", "group", b"group", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

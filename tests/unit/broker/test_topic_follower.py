@@ -53,6 +53,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
+        self.forgotten_index = 0
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         index = self.known.get(topic_id)

@@ -26,6 +26,7 @@ class Table(TopicTable):
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Topic] = {}
+        self._floor = 0
 
     def put(self, *topics: Topic) -> None:
         """Store."""
@@ -45,6 +46,10 @@ class Machine(StateMachine):
     @property
     def newest_control_index(self) -> int:
         return self.table.newest_change
+
+    @property
+    def forgotten_index(self) -> int:
+        return self.table.floor
 
     def topics_after(
         self, place: tuple[int, bytes], count: int, *, with_deleted: bool

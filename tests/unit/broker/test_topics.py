@@ -11,9 +11,10 @@ from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
 from dledger.state.topics import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.types import LogIndex
 from dledger_broker import topics
 from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import topic_to_proto
+from dledger_broker.convert import topic_from_proto, topic_to_proto
 from dledger_broker.forward import Channels
 from dledger_broker.messaging import ID_SIZE
 from dledger_broker.served import ANSWER_BY, Commands
@@ -33,6 +34,14 @@ class Knowing(Machine):
     def __init__(self, topic: Topic | None = None) -> None:
         super().__init__(QueueSpan(0, 0, 0, 1, 1, 1))
         self.topic = topic
+
+    @property
+    def applied_index(self) -> LogIndex:
+        return LogIndex(9)
+
+    @property
+    def forgotten_index(self) -> int:
+        return 0
 
     def topic_by_name(self, name: str) -> Topic | None:
         return self.topic
@@ -111,8 +120,11 @@ def authority_of(
 def created(topic_id: bytes, commands_of_the_other: Commands) -> tuple[Topic, list[str]]:
     async def run() -> tuple[Topic, list[str]]:
         authority = authority_of(Making(), None, commands_of_the_other)
-        request = pb.CreateTopicRequest(name="orders", topic_id=topic_id)
-        return await asyncio.wait_for(authority.create(request), 20)
+        request = pb.CreateTopicRequest(
+            name="orders", topic_id=topic_id, known_index=7 if topic_id else 0
+        )
+        reply = await asyncio.wait_for(authority.create(request), 20)
+        return topic_from_proto(reply.topic), list(reply.missing_groups)
 
     return asyncio.run(run())
 
@@ -125,6 +137,33 @@ def test_a_topic_has_the_id_that_its_caller_drew() -> None:
     drawn, _ = created(b"", Taking())
     assert len(drawn.topic_id) == ID_SIZE
     assert drawn.topic_id != GIVEN
+
+
+def test_who_draws_the_id_asks_for_an_index_first() -> None:
+    """And creates nothing by that, so that no copy of it does, however late."""
+
+    async def run() -> None:
+        making = Making()
+        authority = authority_of(making, None, Taking())
+        request = pb.CreateTopicRequest(name="orders", topic_id=GIVEN)
+        for automatic in (False, True):
+            request.automatic = automatic
+            assert await authority.create(request) == pb.CreateTopicReply(known_index=9)
+        assert making.proposed == []
+        request.known_index = 10
+        with pytest.raises(DledgerError, match="known_index 10, at most 9"):
+            await authority.create(request)
+        request.known_index = 8
+        assert (await authority.create(request)).topic.id == GIVEN
+        (command,) = making.proposed
+        assert isinstance(command, CreateTopic)
+        assert command.known_index == 8
+        await authority.create(pb.CreateTopicRequest(name="orders"))
+        drawn = making.proposed[-1]
+        assert isinstance(drawn, CreateTopic)
+        assert drawn.known_index == 9, "its id was never told to anybody before"
+
+    asyncio.run(run())
 
 
 def test_another_group_that_does_not_answer_is_missing_and_not_waited_for() -> None:

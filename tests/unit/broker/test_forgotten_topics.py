@@ -1,0 +1,228 @@
+"""Deleted topics are forgotten in all groups, and no group keeps one that the others forgot."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from dledger.raft.api import Role
+from dledger.state.command import Command, CreateTopic, DeleteTopic, ForgetTopics, ImportTopic
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
+from dledger.state.machine import StateMachine
+from dledger.state.results import Refused, TopicChanged
+from dledger.state.values import LayoutPart
+from dledger_broker import topic_follower
+from dledger_broker.cluster_view import ClusterView
+from dledger_broker.forgetting import EVERYTHING, LOOK_SECONDS, TopicForgetting
+from dledger_broker.forward import Channels
+from dledger_broker.local_cluster import free_port
+from dledger_broker.messaging import Messaging
+from dledger_broker.served import ServedGroup
+from dledger_broker.topic_follower import TopicFollower
+from dledger_broker.topic_pages import topics_page
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import routes_pb2
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
+from tests.unit.broker.test_topic_follower import control_group
+from tests.unit.state.kit import Driven, create
+from tests.waiting import until
+
+LAYOUT = (LayoutPart("control", 1), LayoutPart(NAMES.group, 1))
+
+
+class Control:
+    """The control group: a state, and its lists, a topic a page."""
+
+    def __init__(self) -> None:
+        self.state = Driven(group="control")
+        self.machine = self.state.machine
+        self.names = type("Names", (), {"cluster": NAMES.cluster, "group": "control"})
+
+    def create(self, name: str) -> bytes:
+        """Create a topic; return its id."""
+        topic_id = name.encode().ljust(16, b".")
+        made = create(topic_id, name, LAYOUT)
+        known = CreateTopic(
+            made.topic_id, made.name, made.type, made.layout, made.read_queues, made.permission,
+            self.machine.applied_index,
+        )  # fmt: skip
+        assert isinstance(self.state.one(known), TopicChanged)
+        return topic_id
+
+    def delete(self, topic_id: bytes, *, forget: bool) -> None:
+        """Delete a topic, and let its time pass."""
+        assert isinstance(self.state.one(DeleteTopic(topic_id)), TopicChanged)
+        if forget:
+            self.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
+            self.state.one(ForgetTopics(DELETED_TOPIC_KEPT_MS, EVERYTHING))
+
+    def page(self, request: pb.ListTopicsRequest) -> bytes:
+        """Answer ListTopics."""
+        return topics_page(cast("ServedGroup", self), request, 1).SerializeToString()
+
+
+class Group:
+    """Another group's leader with a state of its own, that follows the control group."""
+
+    def __init__(self, port: int) -> None:
+        self.host = FakeHost()
+        self.state = Driven(group=NAMES.group)
+        self.machine: StateMachine = self.state.machine
+        self.commands = self
+        self.names = NAMES
+        self.clock = ManualClock()
+        self.served = cast("ServedGroup", self)
+        view = ClusterView(NAMES.cluster, {})
+        member = routes_pb2.MemberRoute(member="x", peer_address=f"127.0.0.1:{port}")
+        route = routes_pb2.GroupRoute(group="control", term=1, leader="x", members=[member])
+        view.merge(routes_pb2.RoutesReply(cluster=NAMES.cluster, groups=[route]))
+        self.channels = Channels()
+        self.follower = TopicFollower(cast("Messaging", self), "control", view, self.channels)
+
+    @property
+    def leads(self) -> bool:
+        """True while it leads."""
+        return self.host.leadership.role is Role.LEADER
+
+    def not_leader(self) -> DledgerError:
+        """What it says else."""
+        return DledgerError(Code.NOT_LEADER)
+
+    async def propose(self, command: Command) -> object:
+        """Apply at once."""
+        result = self.state.one(command)
+        if isinstance(result, Refused):
+            raise DledgerError(result.code, result.detail)
+        return result
+
+    def live(self) -> list[str]:
+        """The names of its topics that are not deleted."""
+        return sorted(topic.name for topic in self.machine.topics())
+
+
+@asynccontextmanager
+async def cluster() -> AsyncGenerator[tuple[Control, Group]]:
+    """A control group that answers, and a group that follows it."""
+    port = free_port()
+    control, group = Control(), Group(port)
+    async with control_group(port, [control.page]):
+        group.follower.start()
+        yield control, group
+        await group.follower.stop()
+        await group.channels.close()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_follower, "PULL_SECONDS", 0.01)
+
+
+def caught_up(control: Control, group: Group) -> bool:
+    newest = max(control.machine.newest_control_index, control.machine.forgotten_index)
+    return group.follower.complete_up_to() >= newest
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_a_group_that_missed_a_deletion_learns_of_it_though_it_is_forgotten(
+    is_new_leader: bool,
+) -> None:
+    async def scenario() -> None:
+        async with cluster() as (control, group):
+            gone, kept = control.create("gone"), control.create("kept")
+            await until(lambda: group.live() == ["gone", "kept"], "both are taken over")
+            group.host.become(Role.FOLLOWER, OTHER)
+            if not is_new_leader:
+                group.follower._complete_up_to = 2  # it goes on where it was
+            control.delete(gone, forget=True)
+            control.create("later")
+            assert control.machine.topic_by_id(gone) is None
+            group.host.become(Role.LEADER, ME)
+            await until(lambda: group.live() == ["kept", "later"], "it is deleted here, too")
+            await until(lambda: caught_up(control, group), "it knows all")
+            known = group.machine.topic_by_id(gone)
+            assert known is not None
+            assert known.deleted
+            assert group.machine.topic_by_id(kept) == control.machine.topic_by_id(kept)
+
+    asyncio.run(scenario())
+
+
+def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
+    async def scenario() -> None:
+        async with cluster() as (control, group):
+            gone = control.create("gone")
+            old = control.machine.topic_by_id(gone)
+            assert old is not None
+            await until(lambda: group.live() == ["gone"], "it is taken over")
+            control.delete(gone, forget=False)
+            await until(lambda: group.live() == [], "its deletion is taken over")
+            await until(lambda: caught_up(control, group), "it knows all")
+            group.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
+            known_index = group.follower.complete_up_to()
+            due = TopicForgetting(group.machine).due(known_index, 0.0)
+            assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
+            group.state.one(due)
+            assert group.machine.topics(with_deleted=True) == []
+            late = group.state.one(ImportTopic(old))
+            assert isinstance(late, Refused)
+            assert late.code is Code.STALE_LAYOUT
+            before = group.machine.applied_index
+            group.host.become(Role.FOLLOWER, OTHER)
+            group.host.become(Role.LEADER, ME)
+            await until(lambda: caught_up(control, group), "a new leader has asked for all")
+            assert group.machine.applied_index == before, "what is forgotten is not taken again"
+            await group.follower.pull(gone, old.control_index, 20)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_forgotten_while_pages_are_read_is_noticed() -> None:
+    """It was told on the first page, and is deleted and forgotten before the last."""
+
+    async def scenario() -> None:
+        port = free_port()
+        control, group = Control(), Group(port)
+        gone = control.create("gone")
+        control.create("kept")
+        pages = 0
+
+        def page(request: pb.ListTopicsRequest) -> bytes:
+            nonlocal pages
+            pages += 1
+            if pages == 2:
+                control.delete(gone, forget=True)
+            return control.page(request)
+
+        async with control_group(port, [page]):
+            group.follower.start()
+            await until(lambda: caught_up(control, group), "it knows all")
+            assert group.live() == ["kept"]
+            await group.follower.stop()
+            await group.channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_duty_asks_when_something_is_due_and_only_while_it_leads() -> None:
+    control = Control()
+    duty = TopicForgetting(control.machine)
+    assert duty.due(EVERYTHING, 0.0) is None, "nothing is deleted"
+    control.delete(control.create("gone"), forget=False)
+    control.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
+    assert duty.due(EVERYTHING, LOOK_SECONDS - 1) is None, "it has just looked"
+    assert duty.due(None, LOOK_SECONDS) is None
+    due = duty.due(EVERYTHING, LOOK_SECONDS)
+    assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, EVERYTHING)
+    assert TopicForgetting(control.machine).due(0, 0.0) is None, "it may not know of all before"
+
+
+def test_a_page_tells_what_is_forgotten() -> None:
+    control = Control()
+    control.delete(control.create("gone"), forget=True)
+    reply = pb.ListTopicsReply.FromString(control.page(pb.ListTopicsRequest()))
+    assert reply.forgotten_index == control.machine.forgotten_index > 0
+    assert reply.control_index >= reply.forgotten_index, "else it would be asked for ever"
