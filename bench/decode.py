@@ -15,7 +15,7 @@ from bench.figures import Figure, Rounds, compared
 from bench.plan import Plan
 from dledger_client.arrow.decode import Decoder, Source, Span
 from dledger_client.arrow.schema import DEFAULT_COLUMNS, PROPERTIES, schema_of
-from dledger_proto.batch import BatchView, ProducerStamp, Record, check_batch, encode_batch
+from dledger_proto.batch import BatchView, ProducerStamp, Record, check_envelope, encode_batch
 
 COLUMNS: Final = (*DEFAULT_COLUMNS, PROPERTIES)
 TOPIC_ID: Final = b"t" * 16
@@ -82,7 +82,7 @@ def by_records(spans: Sequence[Span], _count: int) -> Iterator[pa.RecordBatch]:
     """Decode record by record, batch by batch, into the same columns."""
     schema = schema_of(COLUMNS)
     for span in spans:
-        view = BatchView(span.batch, check_batch(span.batch))
+        view = BatchView(span.batch, check_envelope(span.batch))
         stored = EPOCH + timedelta(milliseconds=span.store_time_ms)
         rows = [
             (

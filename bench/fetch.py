@@ -13,7 +13,7 @@ from bench.native import BODY_SIZE, pour_bytes
 from bench.plan import Plan
 from dledger_client import AsyncConsumer, ConsumerConfig, StartAt
 from dledger_proto import raw
-from dledger_proto.batch import check_batch
+from dledger_proto.batch import check_envelope
 from dledger_proto.frames import parse_fetch
 from dledger_proto.limits import FRAME_SIZE_TARGET
 from dledger_proto.v1 import broker_pb2 as pb
@@ -69,7 +69,7 @@ async def _drain_wire(here: Running, topic: bytes, stored: int) -> tuple[float, 
         size += len(frame)
         parsed = parse_fetch(frame)
         for row, batch in zip(parsed.rows, parsed.batches, strict=True):
-            check_batch(batch)
+            check_envelope(batch)
             got += row.record_count
     seconds = time.perf_counter() - start
     call.cancel()

@@ -21,7 +21,7 @@ from dledger_client._wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, code_of, error_of
 from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus
-from dledger_proto.batch import BatchView, Record, check_batch
+from dledger_proto.batch import BatchView, Record, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX
 from dledger_proto.raw import raw_read
@@ -308,7 +308,7 @@ class Administration:
                 error = error_of(code_of(row.code), f"{place}: {row.detail}")
             else:
                 try:
-                    view = BatchView(row.batch, check_batch(row.batch))
+                    view = BatchView(row.batch, check_envelope(row.batch))
                     record, message_id = view.record(0), view.message_id(0)
                 except DledgerError as bad:
                     raise failure(bad, write=False) from None

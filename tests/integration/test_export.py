@@ -20,10 +20,12 @@ TIMEOUT_SECONDS = 120
 NOTHING_NEW, CONFLICT, DATA_LOSS = 7, 5, 6
 
 
-def command(local: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(
+    local: LocalCluster, *arguments: str, name: str = "export"
+) -> subprocess.CompletedProcess[str]:
     """Run `dledger export`; the result is what it printed and how it ended."""
     return subprocess.run(
-        [sys.executable, "-m", "dledger_broker.cli", "export", *arguments],
+        [sys.executable, "-m", "dledger_broker.cli", name, *arguments],
         env={**os.environ, "DLEDGER_NAME_SERVERS": addresses(local)},
         capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
     )  # fmt: skip
@@ -132,3 +134,12 @@ def test_what_nobody_can_decode_is_refused_or_told(tmp_path: Path) -> None:
         verified = command(local, "verify", str(lake))
         assert verified.returncode == 0, verified.stderr
         assert f"queue 0 offsets {first} to {first + 2}, 3 records, unreadable" in verified.stderr
+
+        stopped = command(local, "orders", name="tail")
+        assert stopped.returncode == 1
+        assert f"offsets {first} to {first + 2}, 3 records, cannot be decoded" in stopped.stderr
+        assert "--accept-unreadable" in stopped.stderr
+        went_on = command(local, "orders", "--accept-unreadable", name="tail")
+        assert went_on.returncode == 0
+        assert len(went_on.stdout.splitlines()) == 50
+        assert "3 messages cannot be decoded and were left out" in went_on.stderr

@@ -19,8 +19,10 @@ from dledger_broker.cli.connect import (
 from dledger_broker.cli.offsets import QueueOption, parse_time
 from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
+    CommandFailed,
     JsonFlag,
     bad_input,
+    note,
     print_json,
     print_line,
 )
@@ -32,6 +34,7 @@ from dledger_client import (
     ConsumerConfig,
     QueueBounds,
     StartAt,
+    UnreadableData,
 )
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.names import escaped, printable
@@ -69,6 +72,9 @@ def tail(
     raw: Annotated[
         bool, typer.Option("--raw", help="Bodies alone, byte for byte, a newline after each.")
     ] = False,
+    accept_unreadable: Annotated[
+        bool, typer.Option(help="Leave out messages that nobody can decode; say how many.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print messages: queue, offset, store time, keys and body; with --json one document per line.
@@ -82,12 +88,7 @@ def tail(
     """
     if raw and as_json:
         bad_input("both --raw and --json are given", "give one of them")
-    if start in {"beginning", "end"} or (start.isascii() and start.isdigit()):
-        time_ms = None
-        if start.isdigit() and int(start) > OFFSET_MAX:
-            bad_input(f"--from: {start}, must be an offset up to {OFFSET_MAX}")
-    else:
-        time_ms = parse_time(start, "--from")
+    time_ms = _time_of(start)
     if start == "end" and not follow:
         bad_input("--from end without --follow shows nothing", "say --follow")
     if not prefer:
@@ -95,6 +96,7 @@ def tail(
     config = ConsumerConfig(
         start_at=StartAt.ERROR,
         prefer=prefer,
+        fail_on_unreadable=not accept_unreadable,
         connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
     )
     show = print_body if raw else print_document if as_json else print_text
@@ -104,6 +106,20 @@ def tail(
     except KeyboardInterrupt:
         if not follow:
             raise
+    except UnreadableData as error:
+        raise CommandFailed(f"{error}", "here: --accept-unreadable") from error
+    finally:
+        if reader.passed_over:
+            note(f"{reader.passed_over} messages cannot be decoded and were left out")
+
+
+def _time_of(start: str) -> int | None:
+    """Return the time that --from names; None: it is an offset or a word."""
+    if start not in {"beginning", "end"} and not (start.isascii() and start.isdigit()):
+        return parse_time(start, "--from")
+    if start.isdigit() and int(start) > OFFSET_MAX:
+        bad_input(f"--from: {start}, must be an offset up to {OFFSET_MAX}")
+    return None
 
 
 class Reader:
@@ -118,6 +134,8 @@ class Reader:
         self._limit = limit
         self._show = show
         self._printed = 0
+        self.passed_over = 0
+        """Messages that could not be decoded."""
 
     async def run(
         self, name_servers: list[str], config: ConsumerConfig, start: str, time_ms: int | None
@@ -140,7 +158,9 @@ class Reader:
                     await consumer.seek_to_time(self._topic, time_ms, queue)
             ends = {queue: bounds[queue].maximum for queue in queues}
             while self._follow or self._behind(consumer, ends):
-                for record in await consumer.poll(POLL_RECORDS, POLL_WAIT_MS):
+                records = await consumer.poll(POLL_RECORDS, POLL_WAIT_MS)
+                self.passed_over = sum(consumer.passed_over().values())
+                for record in records:
                     if not self._follow and record.offset >= ends[record.queue]:
                         continue
                     self._show(record)
