@@ -198,6 +198,8 @@ class ConsumerEngine:
     async def poll(self, max_records: int, timeout: float | None) -> list[RecordBatch]:
         """Return what has arrived, waiting up to `timeout` seconds for the first; may be empty."""
         self.check_open()
+        if not self.core.places():
+            raise error_of(Code.INVALID_ARGUMENT, "poll: no queue is assigned, call assign first")
         taken = self._take(max_records)
         if taken or timeout == 0:
             return taken

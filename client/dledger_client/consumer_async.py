@@ -145,9 +145,10 @@ class AsyncConsumer:
     ) -> list[ConsumedRecord]:
         """Return up to `max_records` records as soon as there are any, else [] after `timeout_ms`.
 
-        `timeout_ms` None waits for good, 0 not at all. Raises what keeps a queue from being read:
-        TopicNotFound, NoPermission, OffsetOutOfRange (with StartAt.ERROR), CorruptData. It comes
-        when other queues have nothing, each time, until the queue is paused, sought or let go.
+        `timeout_ms` None waits for good, 0 not at all. Raises InvalidRequest when no queue is
+        assigned, and what keeps a queue from being read: TopicNotFound, NoPermission,
+        OffsetOutOfRange (with StartAt.ERROR), CorruptData. The latter comes when other queues have
+        nothing, each time, until the queue is paused, sought or let go.
         """
         return [
             record for batch in await self.poll_batches(max_records, timeout_ms) for record in batch

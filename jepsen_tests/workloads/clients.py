@@ -138,8 +138,10 @@ class Worker:
         return done
 
     async def poll(self) -> list[RecordBatch] | None:
-        """Read what is there."""
+        """Read what is there; None without an attempt while nothing is assigned."""
         consumer = await self.consumer()
+        if not consumer.assignment():
+            return None
 
         async def call() -> list[RecordBatch]:
             return await consumer.poll_batches(RECORDS_PER_POLL, POLL_MS)

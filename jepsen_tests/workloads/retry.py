@@ -137,8 +137,11 @@ class RetryWorkload(Workload):
     async def _consume(self, stage: Stage, random: Random) -> None:
         worker = Worker(stage.recorder, stage.backend.bootstrap, random)
         try:
-            await worker.assign({place_of(TOPIC, queue): 0 for queue in range(QUEUES)})
+            is_assigned = False
             while not stage.over.is_set():
+                if not is_assigned:
+                    places = {place_of(TOPIC, queue): 0 for queue in range(QUEUES)}
+                    is_assigned = await worker.assign(places)
                 await worker.poll()
                 await stage.pause(random)
         finally:

@@ -463,6 +463,26 @@ def test_offsets_and_errors_of_names() -> None:
     run(body())
 
 
+def test_a_poll_without_an_assignment_is_refused() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncConsumer(cluster.bootstrap, config()) as consumer:
+            for was_assigned in (False, True):
+                if was_assigned:
+                    await consumer.assign("t")
+                    assert await consumer.poll(10, 0) == []
+                    await consumer.assign([])
+                for call in (
+                    lambda: consumer.poll(),
+                    lambda: consumer.poll(timeout_ms=None),
+                    lambda: consumer.poll_batches(timeout_ms=0),
+                    lambda: anext(consumer),
+                ):
+                    with pytest.raises(InvalidRequest, match="no queue is assigned, call assign"):
+                        await call()
+
+    run(body())
+
+
 def test_close_wakes_a_poll() -> None:
     async def body() -> None:
         async with FakeCluster() as cluster:
