@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from dledger.types import MemberId
 from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call, Calls, Method
 from dledger_broker.convert import topic_to_proto
+from dledger_broker.held import list_holds
 from dledger_broker.log_entries import log_entries
 from dledger_broker.many_queues import hold_all
 from dledger_broker.messaging import Messaging
@@ -208,7 +209,12 @@ class AdminService(broker_pb2_grpc.AdminServicer):
             async def execute() -> pb.TrimReply:
                 ref = request.queue
                 queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-                return pb.TrimReply(minimum=await messaging.trim(queue, request.offset))
+                trimmed = await messaging.trim(queue, request.offset)
+                return pb.TrimReply(
+                    minimum=trimmed.minimum,
+                    held_by=trimmed.held_by,
+                    held_until_ms=trimmed.held_until_ms,
+                )
 
             return await self._calls.on_leader(call, messaging, TRIM, request, execute)
 
@@ -250,6 +256,18 @@ class AdminService(broker_pb2_grpc.AdminServicer):
                 return await hold_all(messaging, request)
 
             return await self._calls.on_leader(call, messaging, HOLD_ALL, request, execute)
+
+        return await self._calls.answer(context, self._calls.admission.admin_calls, run)
+
+    async def ListHolds(  # noqa: N802
+        self,
+        request: pb.ListHoldsRequest,
+        context: "grpc.aio.ServicerContext[pb.ListHoldsRequest, pb.ListHoldsReply]",
+    ) -> pb.ListHoldsReply:
+        """See broker.proto."""
+
+        async def run(call: Call) -> pb.ListHoldsReply:
+            return await list_holds(self._calls.group_of(call), request)
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 

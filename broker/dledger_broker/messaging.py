@@ -241,8 +241,8 @@ class Messaging:
 
     # The head of the log.
 
-    async def trim(self, queue: Queue, offset: int) -> int:
-        """Move a queue's minimum up; returns the new one, lower than `offset` where a hold ends it.
+    async def trim(self, queue: Queue, offset: int) -> Trimmed:
+        """Move a queue's minimum up; to below `offset` where a hold ends it, which is told.
 
         HELD when a hold keeps it where it is.
         """
@@ -250,7 +250,7 @@ class Messaging:
             commands.Trim(queue.topic_id, queue.number, offset)
         )
         assert isinstance(result, Trimmed), result
-        return result.minimum
+        return result
 
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
         """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""

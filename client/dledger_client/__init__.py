@@ -51,6 +51,7 @@ from dledger_client.model import (
     Message,
     ProducerStatus,
     QueueBounds,
+    QueueHold,
     SendResult,
     TopicKind,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "ProducerRejected",
     "ProducerStatus",
     "QueueBounds",
+    "QueueHold",
     "QueueNotFound",
     "QueueSelector",
     "RecordBatch",

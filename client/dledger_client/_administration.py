@@ -20,7 +20,7 @@ from dledger_client._routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, code_of, error_of
-from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus
+from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus, QueueHold
 from dledger_proto.batch import BatchView, Record, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX
@@ -122,6 +122,30 @@ class Administration:
         request = pb.HoldRequest(owner=owner, queue=ref, offset=offset, ttl_ms=ttl_ms)
         method = calls.HOLD if ttl_ms else calls.RELEASE_HOLD
         return (await self.cluster.call(method, request, group=group)).until_ms
+
+    async def holds(self, topic: str, queue: int | None, limit: int) -> list[QueueHold]:
+        """Return up to `limit` holds of all groups, or of those that have a part of the topic."""
+        check_integer("limit", limit, UINT32_MAX)
+        request = pb.ListHoldsRequest(topic=topic)
+        if queue is not None:
+            _, group = await self.queries.located((topic, queue))
+            groups, request.queue = [group], queue
+        elif topic:
+            route = await self.queries.topic(topic)
+            groups = list(dict.fromkeys(group for group, _ in route.parts))
+        else:
+            groups = [group.name for group in await self.groups()]
+        found: list[QueueHold] = []
+        for group in groups:
+            request.after = b""
+            while len(found) < limit:
+                request.limit = limit - len(found)
+                reply = await self.cluster.call(calls.LIST_HOLDS, request, group=group)
+                found += [_hold_of(row, group) for row in reply.holds]
+                if not reply.next:
+                    break
+                request.after = reply.next
+        return found
 
     # Groups and members.
 
@@ -326,6 +350,18 @@ class Administration:
                 )
             )
         return found
+
+
+def _hold_of(row: pb.ListHoldsReply.Hold, group: str) -> QueueHold:
+    return QueueHold(
+        topic=row.topic,
+        topic_id=row.topic_id,
+        group=group,
+        queue=row.queue,
+        owner=row.owner,
+        offset=row.offset,
+        until_ms=row.until_ms,
+    )
 
 
 def _status_of(reply: pb.StatusReply, address: str) -> MemberStatus:

@@ -69,6 +69,9 @@ HOLD: Final = Method[pb.HoldRequest, pb.HoldReply]("Admin", "Hold", pb.HoldReply
 RELEASE_HOLD: Final = Method[pb.HoldRequest, pb.HoldReply](
     "Admin", "Hold", pb.HoldReply, write=True, repeatable=False
 )
+LIST_HOLDS: Final = Method[pb.ListHoldsRequest, pb.ListHoldsReply](
+    "Admin", "ListHolds", pb.ListHoldsReply, write=False
+)
 HOLD_ALL: Final = Method[pb.HoldAllRequest, pb.HoldAllReply](
     "Admin", "HoldAll", pb.HoldAllReply, write=True
 )

@@ -19,7 +19,14 @@ from dledger_client._runner import SyncRunner
 from dledger_client._wire import parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of
-from dledger_client.model import EntryMark, FoundRecord, MemberStatus, QueueBounds, TopicKind
+from dledger_client.model import (
+    EntryMark,
+    FoundRecord,
+    MemberStatus,
+    QueueBounds,
+    QueueHold,
+    TopicKind,
+)
 from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -183,6 +190,14 @@ class Admin:
     def release_hold(self, owner: str, topic: str, queue: int) -> None:
         """End a hold before its time."""
         self._runner.run(self._administration.hold(owner, (topic, queue), 0, 0))
+
+    def holds(
+        self, topic: str = "", queue: int | None = None, *, limit: int = 1_000
+    ) -> list[QueueHold]:
+        """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
+        if queue is not None and not topic:
+            raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue}, of no topic")
+        return self._runner.run(self._administration.holds(topic, queue, limit))
 
     # Groups and members.
 

@@ -128,6 +128,20 @@ class MemberStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueHold:
+    """What keeps a queue from being trimmed at or above `offset`."""
+
+    topic: str
+    topic_id: bytes
+    group: str
+    queue: int
+    owner: str
+    offset: int
+    until_ms: int
+    """When it ends unless it is renewed, milliseconds since 1970, by the leader's clock."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryMark:
     """What identifies an entry of the log: equal on every member that holds it."""
 

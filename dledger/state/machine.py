@@ -111,13 +111,13 @@ class StateMachine(Queries):
         live = frozenset(topic.topic_id for topic in topics.since(-1, with_deleted=False))
         queues = QueueTable(writer, live)
         self._garbage = Garbage(writer)
-        self._holds = HoldTable(writer)
         producers = ProducerTable(writer, time)
         message_ids = MessageIdIndex(writer, topics, queues)
         keys = KeyIndex(writer, queues, self._garbage)
         super().__init__(
-            settings.group, topics, queues, OffsetTable(writer), producers, message_ids, keys
-        )
+            settings.group, topics, queues, OffsetTable(writer), producers, message_ids, keys,
+            HoldTable(writer),
+        )  # fmt: skip
         self._sweep = ProducerSweep(writer, topics, producers.delete_queue)
         self._appender = Appender(settings.group, topics, queues, producers, message_ids, keys)
         self._watchers: list[OnAppend] = []

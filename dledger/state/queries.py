@@ -14,8 +14,10 @@ from dledger.state.offsets import OffsetTable, check_consumer_group
 from dledger.state.producers import ProducerTable
 from dledger.state.queues import Queue, QueueTable
 from dledger.state.topics import TopicTable
+from dledger.state.trim import HoldTable
 from dledger.state.values import (
     IdHit,
+    KeptFrom,
     KeyHit,
     KeyHits,
     ProducerInfo,
@@ -44,6 +46,7 @@ class Queries:
         producers: ProducerTable,
         message_ids: MessageIdIndex,
         keys: KeyIndex,
+        holds: HoldTable,
     ) -> None:
         self._group = group
         self._topics = topics
@@ -52,6 +55,7 @@ class Queries:
         self._producers = producers
         self._message_ids = message_ids
         self._keys = keys
+        self._holds = holds
 
     # Topics.
 
@@ -136,6 +140,12 @@ class Queries:
     def offset_by_time(self, topic_id: bytes, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum when there is none."""
         return self._queues.offset_by_time(self._queue(topic_id, queue), time_ms)
+
+    def holds(
+        self, topic_id: bytes | None, queue: int | None, after_key: bytes, limit: int
+    ) -> tuple[list[KeptFrom], bytes]:
+        """Return up to `limit` holds, and where to go on: see `HoldTable.listed`."""
+        return self._holds.listed(topic_id, queue, after_key, limit)
 
     # Lookup.
 

@@ -89,6 +89,8 @@ class Trimmed:
 
     minimum: int
     held_by: str = ""
+    held_until_ms: int = 0
+    """Leader time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,18 @@ more for each of its payloads: so no apply takes long however much was trimmed, 
 deleted as fast as it comes, and all members delete the same.
 """
 
+import datetime as dt
 import struct
+from dataclasses import replace
 from typing import Final
 
-from dledger.state.command import Hold, ReleaseHold, Trim
+from dledger.state.command import ID_SIZE, Hold, ReleaseHold, Trim
 from dledger.state.queues import Queue
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
+from dledger.state.values import KeptFrom
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TIME_MS_MAX
 
 GARBAGE_ROWS_PER_ENTRY: Final = 32
 HOLDS_PER_QUEUE_MAX: Final = 64
@@ -28,6 +31,7 @@ OWNER_SIZE_MAX: Final = GROUP_NAME_LENGTH_MAX
 """Bytes in the name of a hold's owner."""
 HOLD_VALUE: Final = struct.Struct("<qq")
 GARBAGE_SIZE: Final = struct.Struct("<H")
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _START: Final = PREFIX[Table.GARBAGE]
 _STOP: Final = after(_START)
 
@@ -89,14 +93,14 @@ class HoldTable:
         self._writer = writer
         self._store = writer.store
 
-    def _alive(self, queue: Queue, time_ms: int) -> dict[bytes, int]:
-        """Return owner -> offset of the holds on a queue; those that ended are deleted."""
-        prefix = _prefix(queue)
-        alive: dict[bytes, int] = {}
+    def _alive(self, queue: Queue, time_ms: int) -> dict[bytes, tuple[int, int]]:
+        """Return owner -> (offset, until_ms) of a queue's holds; those that ended are deleted."""
+        prefix = _prefix(*queue.id)
+        alive: dict[bytes, tuple[int, int]] = {}
         for key, value in self._store.scan(prefix, after(prefix), HOLDS_PER_QUEUE_MAX):
             offset, until_ms = HOLD_VALUE.unpack(value)
             if until_ms > time_ms:
-                alive[key[len(prefix) :]] = offset
+                alive[key[len(prefix) :]] = offset, until_ms
             else:
                 self._writer.delete(key)
         return alive
@@ -123,17 +127,37 @@ class HoldTable:
                 Code.TOO_MANY_HOLDS,
                 f"{len(alive)} holds on the queue, at most {HOLDS_PER_QUEUE_MAX}",
             )
-        self._writer.put(_prefix(queue) + owner, HOLD_VALUE.pack(command.offset, command.until_ms))
+        self._writer.put(
+            _prefix(*queue.id) + owner, HOLD_VALUE.pack(command.offset, command.until_ms)
+        )
         return Held(command.until_ms)
 
     def release(self, command: ReleaseHold, queue: Queue) -> Held:
         """End a hold; of no effect when there is none."""
-        key = _prefix(queue) + command.owner.encode()
-        if len(key) <= len(_prefix(queue)) + OWNER_SIZE_MAX and self._store.get(key) is not None:
+        prefix = _prefix(*queue.id)
+        key = prefix + command.owner.encode()
+        if len(key) <= len(prefix) + OWNER_SIZE_MAX and self._store.get(key) is not None:
             self._writer.delete(key)
         return Held(0)
 
-    def limit(self, command: Trim, queue: Queue, time_ms: int) -> tuple[int, str] | Refused:
+    def listed(
+        self, topic_id: bytes | None, queue: int | None, after_key: bytes, limit: int
+    ) -> tuple[list[KeptFrom], bytes]:
+        """Return up to `limit` holds, also those that ended, and where to go on; empty: at the end.
+
+        In order of topic ids, queues and owners; of one topic or queue, or of all. `after_key` is
+        empty, or what the last answer said.
+        """
+        prefix = PREFIX[Table.HOLD]
+        if topic_id is not None:
+            prefix = PREFIX[Table.HOLD] + topic_id if queue is None else _prefix(topic_id, queue)
+        start = max(prefix, PREFIX[Table.HOLD] + after_key + b"\0") if after_key else prefix
+        stop = after(prefix)
+        rows = self._store.scan(start, stop, limit) if start < stop else []
+        holds = [_row(key[1:], value) for key, value in rows]
+        return holds, rows[-1][0][1:] if len(rows) == limit else b""
+
+    def limit(self, command: Trim, queue: Queue, time_ms: int) -> Trimmed | Refused:
         """Return up to where a trim may go, and which owner's hold stops it there, if one does."""
         if not 0 <= command.offset <= queue.maximum:
             return Refused(
@@ -142,14 +166,19 @@ class HoldTable:
             )
         alive = self._alive(queue, time_ms)
         if alive:
-            owner, offset = min(alive.items(), key=lambda item: (item[1], item[0]))
+            first = min(alive, key=lambda owner: (alive[owner][0], owner))
+            offset, until_ms = alive[first]
+            owner = first.decode()
             if offset < command.offset:
                 if offset <= queue.minimum < command.offset:
+                    others = f"; {len(alive)} holds in all" if len(alive) > 1 else ""
                     return Refused(
-                        Code.HELD, f"{owner.decode()} holds the queue from offset {offset} on"
+                        Code.HELD,
+                        f"{owner} holds the queue from offset {offset} on, until "
+                        f"{moment(until_ms)}{others}",
                     )
-                return offset, owner.decode()
-        return command.offset, ""
+                return Trimmed(offset, owner, until_ms)
+        return Trimmed(command.offset)
 
 
 def trim(
@@ -159,10 +188,23 @@ def trim(
     found = holds.limit(command, queue, time_ms)
     if isinstance(found, Refused):
         return found
-    minimum = max(found[0], queue.minimum)
-    return minimum, Trimmed(minimum, found[1])
+    answer = replace(found, minimum=max(found.minimum, queue.minimum))
+    return answer.minimum, answer
 
 
-def _prefix(queue: Queue) -> bytes:
-    topic_id, number = queue.id
+def moment(time_ms: int) -> str:
+    """Return a leader's time as people write it, in UTC, to the second."""
+    if not 0 <= time_ms <= TIME_MS_MAX:
+        return f"{time_ms} ms"
+    at = EPOCH + dt.timedelta(seconds=time_ms // 1_000)
+    return at.isoformat(sep=" ", timespec="seconds")
+
+
+def _prefix(topic_id: bytes, number: int) -> bytes:
     return PREFIX[Table.HOLD] + topic_id + U32.pack(number)
+
+
+def _row(key: bytes, value: bytes) -> KeptFrom:
+    offset, until_ms = HOLD_VALUE.unpack(value)
+    (queue,) = U32.unpack_from(key, ID_SIZE)
+    return KeptFrom(key[:ID_SIZE], queue, key[ID_SIZE + U32.size :].decode(), offset, until_ms)

@@ -25,6 +25,17 @@ class LayoutPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptFrom:
+    """A hold on a queue: what lies at or above `offset` stays until `until_ms`, leader time."""
+
+    topic_id: bytes
+    queue: int
+    owner: str
+    offset: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A topic's configuration: the same in every group that holds a part of it (D14)."""
 

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "health": "health",
     "offsets": "offsets",
     "trim": "offsets",
+    "hold": "holds",
     "transfer": "offsets",
     "lift-quarantine": "offsets",
     "export": "export",

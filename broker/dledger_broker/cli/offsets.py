@@ -98,6 +98,8 @@ def trim(
 ) -> None:
     """Drop the messages of a queue below an offset, or below a hold: the minimum says how far.
 
+    See `dledger hold` for who holds what until when.
+
     Disk space follows when nothing needs it.
     """
     ask(
@@ -114,8 +116,14 @@ def trim(
             group=queue_owner(cluster.topic(topic), queue),
             write=True,
         )
-    row = {"topic": topic, "queue": queue, "minimum": reply.minimum}
-    print_rows([row], ("topic", "queue", "minimum"), as_json=as_json)
+    row: dict[str, object] = {
+        "topic": topic,
+        "queue": queue,
+        "minimum": reply.minimum,
+        "held_by": reply.held_by or None,
+        "held_until_ms": reply.held_until_ms or None,
+    }
+    print_rows([row], ("topic", "queue", "minimum", "held_by"), as_json=as_json)
 
 
 def transfer(

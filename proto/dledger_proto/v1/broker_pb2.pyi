@@ -1135,15 +1135,23 @@ class TrimReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MINIMUM_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    HELD_UNTIL_MS_FIELD_NUMBER: _builtins.int
     minimum: _builtins.int
+    """below the offset where a hold keeps the rest"""
+    held_by: _builtins.str
+    """owner of that hold; empty: none ended the trim"""
+    held_until_ms: _builtins.int
     def __init__(
         self,
         *,
         minimum: _builtins.int = ...,
+        held_by: _builtins.str = ...,
+        held_until_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["minimum", b"minimum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_by", b"held_by", "held_until_ms", b"held_until_ms", "minimum", b"minimum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1279,6 +1287,104 @@ class HoldAllReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HoldAllReply: _TypeAlias = HoldAllReply  # noqa: Y015
+
+@_typing.final
+class ListHoldsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """empty: of all topics"""
+    queue: _builtins.int
+    """of that topic; absent: of all its queues"""
+    after: _builtins.bytes
+    """`next` of the page before; empty: from the beginning"""
+    limit: _builtins.int
+    """rows, at most; 0, or more than 1,000: 1,000"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue: _builtins.int | None = ...,
+        after: _builtins.bytes = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue", b"_queue", "after", b"after", "limit", b"limit", "queue", b"queue", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
+    _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
+
+Global___ListHoldsRequest: _TypeAlias = ListHoldsRequest  # noqa: Y015
+
+@_typing.final
+class ListHoldsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Hold(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        OWNER_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        UNTIL_MS_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        topic: _builtins.str
+        queue: _builtins.int
+        owner: _builtins.str
+        offset: _builtins.int
+        """nothing at or above it is trimmed"""
+        until_ms: _builtins.int
+        """leader time"""
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            topic: _builtins.str = ...,
+            queue: _builtins.int = ...,
+            owner: _builtins.str = ...,
+            offset: _builtins.int = ...,
+            until_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "owner", b"owner", "queue", b"queue", "topic", b"topic", "topic_id", b"topic_id", "until_ms", b"until_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    HOLDS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    next: _builtins.bytes
+    """empty: that was all"""
+    now_ms: _builtins.int
+    """leader time"""
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListHoldsReply.Hold]:
+        """a page may have fewer than there are before the next"""
+
+    def __init__(
+        self,
+        *,
+        holds: _abc.Iterable[Global___ListHoldsReply.Hold] | None = ...,
+        next: _builtins.bytes = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "next", b"next", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoldsReply: _TypeAlias = ListHoldsReply  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):

@@ -510,6 +510,11 @@ class AdminStub:
                 request_serializer=dledger_dot_v1_dot_broker__pb2.HoldAllRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_broker__pb2.HoldAllReply.FromString,
                 _registered_method=True)
+        self.ListHolds = channel.unary_unary(
+                '/dledger.v1.Admin/ListHolds',
+                request_serializer=dledger_dot_v1_dot_broker__pb2.ListHoldsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_broker__pb2.ListHoldsReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/dledger.v1.Admin/Status',
                 request_serializer=dledger_dot_v1_dot_broker__pb2.StatusRequest.SerializeToString,
@@ -590,6 +595,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHolds(self, request, context):
+        """Of the group, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -662,6 +674,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.HoldAll,
                     request_deserializer=dledger_dot_v1_dot_broker__pb2.HoldAllRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_broker__pb2.HoldAllReply.SerializeToString,
+            ),
+            'ListHolds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHolds,
+                    request_deserializer=dledger_dot_v1_dot_broker__pb2.ListHoldsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_broker__pb2.ListHoldsReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -927,6 +944,33 @@ class Admin:
             '/dledger.v1.Admin/HoldAll',
             dledger_dot_v1_dot_broker__pb2.HoldAllRequest.SerializeToString,
             dledger_dot_v1_dot_broker__pb2.HoldAllReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHolds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Admin/ListHolds',
+            dledger_dot_v1_dot_broker__pb2.ListHoldsRequest.SerializeToString,
+            dledger_dot_v1_dot_broker__pb2.ListHoldsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -159,6 +159,8 @@ class AdminStub:
     Trim: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]
     Hold: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]
     HoldAll: _grpc.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]
+    ListHolds: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ListHoldsRequest, _broker_pb2.ListHoldsReply]
+    """Of the group, in pages."""
     Status: _grpc.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]
     LiftQuarantine: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]
@@ -178,6 +180,8 @@ class AdminAsyncStub(AdminStub):
     Trim: _aio.UnaryUnaryMultiCallable[_broker_pb2.TrimRequest, _broker_pb2.TrimReply]  # type: ignore[assignment]
     Hold: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldRequest, _broker_pb2.HoldReply]  # type: ignore[assignment]
     HoldAll: _aio.UnaryUnaryMultiCallable[_broker_pb2.HoldAllRequest, _broker_pb2.HoldAllReply]  # type: ignore[assignment]
+    ListHolds: _aio.UnaryUnaryMultiCallable[_broker_pb2.ListHoldsRequest, _broker_pb2.ListHoldsReply]  # type: ignore[assignment]
+    """Of the group, in pages."""
     Status: _aio.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]  # type: ignore[assignment]
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]  # type: ignore[assignment]
     LiftQuarantine: _aio.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]  # type: ignore[assignment]
@@ -248,6 +252,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.HoldAllRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.HoldAllReply, _abc.Awaitable[_broker_pb2.HoldAllReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListHolds(
+        self,
+        request: _broker_pb2.ListHoldsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ListHoldsReply, _abc.Awaitable[_broker_pb2.ListHoldsReply]]:
+        """Of the group, in pages."""
 
     @_abc_1.abstractmethod
     def Status(

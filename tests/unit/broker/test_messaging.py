@@ -183,7 +183,7 @@ def test_a_trim_that_a_hold_cuts_short_tells_how_far_it_came() -> None:
     async def run() -> None:
         proposals = Proposals(Trimmed(4, "spark"))
         core = messaging(Host(), b"", 0, proposals=proposals)
-        assert await core.trim(Queue(TOPIC, 0), 8) == 4
+        assert await core.trim(Queue(TOPIC, 0), 8) == Trimmed(4, "spark")
 
     asyncio.run(run())
 

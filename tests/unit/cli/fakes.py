@@ -21,6 +21,7 @@ from dledger_proto.v1.routes_pb2 import Registration
 SERVICES = {
     "dledger.v1.Admin": [
         "CreateTopic", "UpdateTopic", "DeleteTopic", "DescribeTopic", "ListTopics", "Trim",
+        "ListHolds", "HoldAll",
         "Status", "TransferLeadership", "LiftQuarantine",
     ],
     "dledger.v1.Broker": ["QueueOffsets", "OffsetByTime", "CommitOffsets", "ReadOffsets"],

@@ -8,7 +8,7 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.cli.output import Exit, print_rows
+from dledger_broker.cli.output import Exit
 from dledger_broker.local_cluster import free_port
 from dledger_namesrv import registry
 from dledger_proto.errors import Code, DledgerError
@@ -277,107 +277,7 @@ def test_who_cannot_be_asked_is_not_reached(
     assert {row["reason"] for row in printed(capsys)} == {f"{address} cannot be reached"}
 
 
-# Status
-
-
-def status_of(member: str, role: str, **fields: Any) -> Any:
-    """A status answer."""
-    reply = pb.StatusReply(
-        cluster="c", group="g", member=member, role=role, term=1, leader="a", last_index=20,
-        durable_index=20, commit_index=19, applied_index=19, flush_mode="sync", **fields,
-    )  # fmt: skip
-    return lambda _: reply
-
-
-def test_status_shows_every_member(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = [
-        pb.MemberProgress(member="b", address="b:1", connected=True, match_index=18),
-        pb.MemberProgress(member="c", address="c:1", connected=False, match_index=3),
-        pb.MemberProgress(member="d", address="d:1", connected=False, match_index=0),
-    ]
-    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
-    cluster.members["b"].answers["Status"] = status_of("b", "follower", digest=b"\x01")
-    cluster.members["c"].answers["Status"] = refuse(Code.STORAGE_FAILED, "the disk is broken")
-    assert cluster.run("status", "--json") == 1, "a member does not serve"
-    rows = {row["member"]: row for row in printed(capsys)}
-    shown = {
-        name: (row["role"], row["match_index"], row["lag"], row["reason"])
-        for name, row in rows.items()
-    }
-    assert shown == {
-        "a": ("leader", 20, 0, ""),
-        "b": ("follower", 18, 2, ""),
-        "c": ("no answer", 3, 17, "the disk is broken"),
-        "d": ("no answer", 0, 20, "d:1 cannot be reached; not registered at the name server"),
-    }
-    assert rows["b"]["digest"] == "01"
-    assert cluster.run("status") == 1
-    table = capsys.readouterr().out
-    assert table.splitlines()[0] == "g (control group)"
-    assert "the disk is broken" in table
-
-
-def test_tables_show_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"address": "[fd00::1]:10911"}, {"address": "[/x]:1"}]
-    print_rows(rows, ["address"], as_json=False, title="[/x]")
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
-        "[/x]",
-        "address",
-        "[fd00::1]:10911",
-        "[/x]:1",
-    ]
-
-
-def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
-    cluster.members["a"].answers["Status"] = status_of("a", "leader")
-    for name in "bc":
-        cluster.members[name].answers["Status"] = status_of(name, "follower")
-    assert cluster.run("status", "--group", "g") == 0
-
-
-def test_status_says_whom_the_leader_refuses(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A member that does not know yet that its data is an old copy has no reason of its own."""
-    why = "an old copy of its data: it promised term 4, and knows term 3"
-    progress = [pb.MemberProgress(member="b", address="b:1", connected=True, refused=why)]
-    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
-    for name in "bc":
-        cluster.members[name].answers["Status"] = status_of(name, "follower")
-    assert cluster.run("status", "--json") == 1
-    reasons = {row["member"]: row["reason"] for row in printed(capsys)}
-    assert reasons == {"a": "", "b": f"a refused: {why}", "c": ""}
-
-
-def test_status_tells_every_clock_and_which_is_off(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Also that of a member that does not answer, as the leader heard it."""
-    why = "the clock is 5000 ms off the majority's"
-    progress = [pb.MemberProgress(member="c", address="c:1", clock_offset_ms=-3)]
-    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
-    cluster.members["b"].answers["Status"] = status_of(
-        "b", "follower", clock_offset_ms=5_000, clock_off=True, reason=why
-    )
-    cluster.members["c"].answers["Status"] = refuse(Code.UNAVAILABLE, "gone")
-    assert cluster.run("status", "--json") == 1
-    rows = {row["member"]: row for row in printed(capsys)}
-    assert {name: row["clock_offset_ms"] for name, row in rows.items()} == {
-        "a": 0,
-        "b": 5_000,
-        "c": -3,
-    }
-    assert (rows["a"]["clock_off"], rows["b"]["clock_off"]) == (False, True)
-    assert cluster.run("status") == 1
-    assert "5000" in capsys.readouterr().out
-
-
-def test_status_without_a_leader_is_one(cluster: FakeCluster) -> None:
-    for name in "abc":
-        cluster.members[name].answers["Status"] = status_of(name, "follower")
-    assert cluster.run("status") == 1
+# Groups
 
 
 def test_unknown_group_names_the_known(
@@ -461,7 +361,11 @@ def test_trim(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert cluster.run("trim", "t", "--queue", "1", "--offset", "50", "--yes", "--json") == 0
     request = pb.TrimRequest.FromString(leader.calls[-1][1])
     assert (request.queue.topic, request.queue.queue, request.offset) == ("t", 1, 50)
-    assert printed(capsys) == [{"topic": "t", "queue": 1, "minimum": 40}]
+    row = {"topic": "t", "queue": 1, "minimum": 40, "held_by": None, "held_until_ms": None}
+    assert printed(capsys) == [row]
+    leader.answers["Trim"] = lambda _: pb.TrimReply(minimum=40, held_by="o", held_until_ms=9)
+    assert cluster.run("trim", "t", "--queue", "1", "--offset", "50", "--yes", "--json") == 0
+    assert printed(capsys) == [row | {"held_by": "o", "held_until_ms": 9}]
 
 
 def test_transfer(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,3 +145,104 @@ def test_routes_of_groups_do_not_bring_all_topics(
     cluster.run("status")
     assert seen
     assert all(seen), "no names would be all topics"
+
+
+# What a cluster of three says.
+
+
+def refusal(code: Code, detail: str) -> Any:
+    """An answer that refuses."""
+
+    def answer(_: bytes) -> None:
+        raise DledgerError(code, detail)
+
+    return answer
+
+
+def status_of(member: str, role: str, **fields: Any) -> Any:
+    """A status answer."""
+    reply = pb.StatusReply(
+        cluster="c", group="g", member=member, role=role, term=1, leader="a", last_index=20,
+        durable_index=20, commit_index=19, applied_index=19, flush_mode="sync", **fields,
+    )  # fmt: skip
+    return lambda _: reply
+
+
+def test_status_shows_every_member(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = [
+        pb.MemberProgress(member="b", address="b:1", connected=True, match_index=18),
+        pb.MemberProgress(member="c", address="c:1", connected=False, match_index=3),
+        pb.MemberProgress(member="d", address="d:1", connected=False, match_index=0),
+    ]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    cluster.members["b"].answers["Status"] = status_of("b", "follower", digest=b"\x01")
+    cluster.members["c"].answers["Status"] = refusal(Code.STORAGE_FAILED, "the disk is broken")
+    assert cluster.run("status", "--json") == 1, "a member does not serve"
+    rows = {row["member"]: row for row in json.loads(capsys.readouterr().out)}
+    shown = {
+        name: (row["role"], row["match_index"], row["lag"], row["reason"])
+        for name, row in rows.items()
+    }
+    assert shown == {
+        "a": ("leader", 20, 0, ""),
+        "b": ("follower", 18, 2, ""),
+        "c": ("no answer", 3, 17, "the disk is broken"),
+        "d": ("no answer", 0, 20, "d:1 cannot be reached; not registered at the name server"),
+    }
+    assert rows["b"]["digest"] == "01"
+    assert cluster.run("status") == 1
+    table = capsys.readouterr().out
+    assert table.splitlines()[0] == "g (control group)"
+    assert "the disk is broken" in table
+
+
+def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
+    cluster.members["a"].answers["Status"] = status_of("a", "leader")
+    for name in "bc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status", "--group", "g") == 0
+
+
+def test_status_says_whom_the_leader_refuses(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member that does not know yet that its data is an old copy has no reason of its own."""
+    why = "an old copy of its data: it promised term 4, and knows term 3"
+    progress = [pb.MemberProgress(member="b", address="b:1", connected=True, refused=why)]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    for name in "bc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status", "--json") == 1
+    reasons = {row["member"]: row["reason"] for row in json.loads(capsys.readouterr().out)}
+    assert reasons == {"a": "", "b": f"a refused: {why}", "c": ""}
+
+
+def test_status_tells_every_clock_and_which_is_off(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also that of a member that does not answer, as the leader heard it."""
+    why = "the clock is 5000 ms off the majority's"
+    progress = [pb.MemberProgress(member="c", address="c:1", clock_offset_ms=-3)]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
+    cluster.members["b"].answers["Status"] = status_of(
+        "b", "follower", clock_offset_ms=5_000, clock_off=True, reason=why
+    )
+    cluster.members["c"].answers["Status"] = refusal(Code.UNAVAILABLE, "gone")
+    assert cluster.run("status", "--json") == 1
+    rows = {row["member"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {name: row["clock_offset_ms"] for name, row in rows.items()} == {
+        "a": 0,
+        "b": 5_000,
+        "c": -3,
+    }
+    assert (rows["a"]["clock_off"], rows["b"]["clock_off"]) == (False, True)
+    assert cluster.run("status") == 1
+    assert "5000" in capsys.readouterr().out
+
+
+def test_status_without_a_leader_is_one(cluster: FakeCluster) -> None:
+    for name in "abc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower")
+    assert cluster.run("status") == 1

@@ -88,3 +88,14 @@ def test_a_bench_fits_80_columns() -> None:
     assert max(map(cell_len, lines)) <= 80
     shown = " ".join(lines)
     assert all(column.replace("_", " ") in shown for column in row)
+
+
+def test_tables_show_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"address": "[fd00::1]:10911"}, {"address": "[/x]:1"}]
+    print_rows(rows, ["address"], as_json=False, title="[/x]")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "[/x]",
+        "address",
+        "[fd00::1]:10911",
+        "[/x]:1",
+    ]

@@ -6,11 +6,12 @@ import pytest
 
 from dledger.state.command import Hold, ReleaseHold, Trim
 from dledger.state.queues import ROWS_PER_BLOCK
-from dledger.state.results import Held, Trimmed
+from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import Table
 from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY, HOLDS_PER_QUEUE_MAX
-from dledger.state.values import LayoutPart
+from dledger.state.values import KeptFrom, LayoutPart
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import TIME_MS_MAX
 from tests.unit.state.kit import (
     GROUP,
     OTHER_TOPIC,
@@ -57,16 +58,64 @@ def test_holds_stop_a_trim_until_they_end() -> None:
     driven.append(batch(10), time_ms=1_000)
     assert driven.one(Hold("a", TOPIC, 0, 4, 5_000)) == Held(5_000)
     assert driven.one(Hold("b", TOPIC, 0, 6, 3_000)) == Held(3_000)
-    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(4, "a")
-    assert code_of(driven.one(Trim(TOPIC, 0, 8))) is Code.HELD
+    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(4, "a", 5_000)
+    refused = driven.one(Trim(TOPIC, 0, 8))
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.HELD
+    assert refused.detail == (
+        "a holds the queue from offset 4 on, until 1970-01-01 00:00:05+00:00; 2 holds in all"
+    )
     assert driven.one(Trim(TOPIC, 0, 4)) == Trimmed(4)
     assert driven.one(Hold("a", TOPIC, 0, 5, 9_000)) == Held(9_000), "renewed, further up"
-    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(5, "a")
+    assert driven.one(Trim(TOPIC, 0, 8)) == Trimmed(5, "a", 9_000)
     assert driven.one(ReleaseHold("a", TOPIC, 0)) == Held(0)
     assert driven.one(ReleaseHold("a", TOPIC, 0)) == Held(0)
-    assert driven.one(Trim(TOPIC, 0, 8), time_ms=2_999) == Trimmed(6, "b")
+    assert driven.one(Trim(TOPIC, 0, 8), time_ms=2_999) == Trimmed(6, "b", 3_000)
     assert driven.one(Trim(TOPIC, 0, 8), time_ms=3_000) == Trimmed(8), "until is exclusive"
     assert not [key for key in driven.rows() if key[0] == Table.HOLD], "ended holds are removed"
+
+
+def test_whom_a_trim_waits_for_is_told_with_the_end_of_his_hold() -> None:
+    for until_ms, told in (
+        (1_700_000_000_999, "2023-11-14 22:13:20+00:00"),
+        (TIME_MS_MAX, "9999-12-31 23:59:59+00:00"),
+        (1 << 62, f"{1 << 62} ms"),
+    ):
+        driven = started()
+        driven.append(batch(10), time_ms=1_000)
+        driven.one(Hold("a", TOPIC, 0, 0, until_ms))
+        refused = driven.one(Trim(TOPIC, 0, 8))
+        assert isinstance(refused, Refused)
+        assert refused.detail == f"a holds the queue from offset 0 on, until {told}"
+
+
+def test_holds_are_listed_in_pages() -> None:
+    driven = started()
+    driven.append(batch(10), time_ms=1_000)
+    wanted = [
+        KeptFrom(TOPIC, queue, owner, 0, 5_000 + queue)
+        for queue in (0, 1, 3)
+        for owner in ("a", "a-b", "b")
+    ]
+    for each in reversed(wanted):
+        driven.one(Hold(each.owner, TOPIC, each.queue, each.offset, each.until_ms))
+    for limit in (1, 2, 3, 4, 9, 100):
+        found: list[KeptFrom] = []
+        place = b""
+        while True:
+            page, place = driven.machine.holds(None, None, place, limit)
+            assert len(page) <= limit
+            found += page
+            if not place:
+                break
+        assert found == wanted
+    machine = driven.machine
+    assert machine.holds(TOPIC, None, b"", 100)[0] == wanted
+    assert machine.holds(TOPIC, 1, b"", 100)[0] == wanted[3:6]
+    assert machine.holds(TOPIC, 2, b"", 100) == ([], b"")
+    assert machine.holds(OTHER_TOPIC, None, b"", 100) == ([], b"")
+    for nonsense in (b"\xff", b"\xff" * 40, b"\0"):
+        assert len(machine.holds(TOPIC, 1, nonsense, 100)[0]) in {0, 3}
 
 
 def test_holds_that_are_refused() -> None:
