@@ -119,6 +119,8 @@ class Registry:
         for topic in registration.topics:
             if self._topics.merge(group.name, registration.applied_index, topic):
                 self._changes.mark((_TOPIC, topic.id))
+        for dropped in self._topics.take_dropped():
+            self._changes.forget((_TOPIC, dropped))
         return RegistrationAnswer(
             sequence=registration.sequence,
             send_full=stream.needs_full,

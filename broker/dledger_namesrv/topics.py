@@ -3,13 +3,17 @@
 Every member of every group tells all topics of its group. A row is decided by the control group's
 log, so the one with the higher control index is newer, whoever tells it. A topic's row stays while
 any group that told it is listed (S8); deleted topics stay as rows too, so that a member that is
-behind cannot bring one back.
+behind cannot bring one back: the newest DELETED_ROWS_MAX, as many as a control group remembers.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
+from dledger_proto.limits import DELETED_TOPICS_MAX, TOPICS_MAX
 from dledger_proto.v1.broker_pb2 import Topic
+
+DELETED_ROWS_MAX: Final = TOPICS_MAX + DELETED_TOPICS_MAX
 
 
 @dataclass(slots=True)
@@ -32,6 +36,9 @@ class TopicTable:
     def __init__(self) -> None:
         self._rows: dict[bytes, TopicRow] = {}
         self._ids_by_name: dict[str, set[bytes]] = {}
+        self._deleted: dict[bytes, None] = {}
+        """Ids of deleted topics, in the order in which they were told."""
+        self._dropped: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -44,6 +51,7 @@ class TopicTable:
             kept.CopyFrom(told)  # not the message itself: it would keep a whole registration alive
             self._rows[told.id] = TopicRow(kept, {group: applied_index})
             self._ids_by_name.setdefault(told.name, set()).add(told.id)
+            self._note(kept)
             return True
         known_index = row.groups.get(group)
         if known_index is None or applied_index > known_index:
@@ -61,17 +69,37 @@ class TopicTable:
             kept = Topic()
             kept.CopyFrom(told)
             row.topic = kept
+            self._note(kept)
         return newer
+
+    def _note(self, topic: Topic) -> None:
+        """Keep the order of deletions, and their bound."""
+        self._deleted.pop(topic.id, None)
+        if topic.deleted:
+            self._deleted[topic.id] = None
+            if len(self._deleted) > DELETED_ROWS_MAX:
+                oldest = next(iter(self._deleted))
+                self._drop(oldest)
+                self._dropped.append(oldest)
+
+    def take_dropped(self) -> list[bytes]:
+        """Return the ids dropped since the last call to keep the bound of deleted topics."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def _drop(self, topic_id: bytes) -> None:
+        name = self._rows.pop(topic_id).topic.name
+        self._deleted.pop(topic_id, None)
+        ids = self._ids_by_name[name]
+        ids.discard(topic_id)
+        if not ids:
+            del self._ids_by_name[name]
 
     def drop_group(self, group: str) -> Iterator[bytes]:
         """Forget what the group told; yield the ids that nobody else tells, now gone."""
         for topic_id, row in list(self._rows.items()):
             if row.groups.pop(group, None) is not None and not row.groups:
-                del self._rows[topic_id]
-                ids = self._ids_by_name[row.topic.name]
-                ids.discard(topic_id)
-                if not ids:
-                    del self._ids_by_name[row.topic.name]
+                self._drop(topic_id)
                 yield topic_id
 
     def name_of(self, topic_id: bytes) -> str | None:

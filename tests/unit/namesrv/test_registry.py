@@ -422,6 +422,25 @@ def test_topics_are_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch)
         a.send(2, topic("w"))
 
 
+def test_deleted_topics_are_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster in which topics come and go for ever never reaches the limit of topics."""
+    monkeypatch.setattr("dledger_namesrv.registry.TOPICS_MAX", 5)
+    monkeypatch.setattr("dledger_namesrv.topics.DELETED_ROWS_MAX", 3)
+    a = FakeMember(registry, topics=[topic("kept")])
+    a.join(0)
+    watcher = FakeWatcher(registry)
+    watcher.catch_up()
+    for number in range(2, 40, 2):
+        a.send(number, topic("t", number=number, control_index=number))
+        a.send(number, topic("t", number=number, control_index=number + 1, deleted=True))
+        assert topic_names(registry) == ["kept"]
+        assert registry.status().topics <= 4
+    a.send(41, topic("t", number=38, control_index=38))
+    assert topic_names(registry) == ["kept"], "who is behind brings none back"
+    watcher.catch_up()
+    assert sorted(watcher.topics) == ["kept"]
+
+
 # Watchers
 
 
