@@ -100,6 +100,23 @@ def test_a_heartbeat_answer_takes_nothing_back_that_waits_for_the_disk() -> None
         assert [(each.number, each.match_index) for each in released] == [(2 + version, 10)]
 
 
+def test_an_acknowledgement_says_nothing_to_another_peer() -> None:
+    """Two leaders of one term there are not; two peers that each sent something there are."""
+    gate = OutboundGate()
+    gate.hold(B, answer(1, 30), term=1, hard_version=0, log_index=30)
+    gate.hold(C, answer(2, 4), term=1, hard_version=0, log_index=4)
+    assert gate.release(term=1, hard_version=0, log_index=4) == [(C, answer(2, 4))]
+    assert gate.release(term=1, hard_version=0, log_index=30) == [(B, answer(1, 30))]
+
+
+def test_a_vote_leaves_beside_an_acknowledgement() -> None:
+    gate = OutboundGate()
+    gate.hold(B, vote(), term=1, hard_version=1, log_index=0)
+    gate.hold(B, answer(2, 4), term=1, hard_version=1, log_index=4)
+    released = gate.release(term=1, hard_version=1, log_index=4)
+    assert released == [(B, vote()), (B, answer(2, 4))]
+
+
 def test_a_mismatch_is_not_made_an_acknowledgement() -> None:
     gate = OutboundGate()
     mismatch = AppendAnswer(2, 1, 1, False, 0, 7, 1, 0)
@@ -113,6 +130,8 @@ def test_what_waits_is_bounded() -> None:
     for number in range(3 * HELD_MAX):
         gate.hold(B, answer(number, number), term=1, hard_version=0, log_index=number)
     assert len(gate) <= HELD_MAX
+    early = gate.release(term=1, hard_version=0, log_index=2 * HELD_MAX)
+    assert all(isinstance(m, AppendAnswer) and m.match_index <= 2 * HELD_MAX for _, m in early)
     released = gate.release(term=1, hard_version=0, log_index=3 * HELD_MAX)
     assert [message.number for _, message in released if isinstance(message, AppendAnswer)] == [
         3 * HELD_MAX - 1
@@ -139,6 +158,19 @@ def test_late_repeated_and_reordered_messages_are_told_apart() -> None:
     assert peer.admit(stamped(7, 5)) is Admission.FRESH
     assert peer.admit(stamped(7, 4)) is Admission.STALE
     assert peer.admit(stamped(7, 6)) is Admission.FRESH
+
+
+def test_nobody_is_known_by_a_session_that_is_none() -> None:
+    assert PeerSession().admit(stamped(0, 1)) is Admission.UNKNOWN_SESSION
+
+
+def test_a_process_that_says_hello_again_is_not_over() -> None:
+    peer = PeerSession()
+    peer.begin(7, 1)
+    peer.begin(7, 5)
+    assert not peer.is_retired(7)
+    assert not peer.is_retired(0)
+    assert peer.admit(stamped(7, 5)) is Admission.STALE
 
 
 def test_an_earlier_process_stays_out() -> None:
