@@ -112,7 +112,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
     weather = Random(f"weather/{seed}")
-    count = members or random.choices((1, 3, 5), (3, 72, 25))[0]
+    count = members or random.choices((1, 3, 5), (3, 62, 35))[0]
     slowest = random.choice((0.001, 0.003, 0.01, 0.03))
     topic_id = random.randbytes(16)
     producers = random.randint(2, 4)

@@ -33,6 +33,11 @@ PAUSE_SECONDS: Final = 0.75
 RESIGN_MAX: Final = 2.4
 """Two of the longest election timeouts: then a leader that hears nobody leads no more (L3)."""
 SETTLE_MAX: Final = 4.0
+SUFFIX_WRITES: Final = 100
+"""What an isolated leader is given, half of a second's worth."""
+REJOIN_MAX: Final = 4.0
+"""The links' own back-off is up to 1 s; one index per heartbeat would be 10 (L4)."""
+MINORITY_SECONDS: Final = 3.0
 REPLACE_MAX: Final = 0.45
 """A killed leader is replaced without waiting for the election timer (D17), plus ROUND_TRIPS."""
 ROUND_TRIPS: Final = 6
@@ -155,16 +160,40 @@ def _paused_followers(world: "World", random: Random, leader: "SimMember") -> No
 
 
 def _isolated_leader(world: "World", random: Random, leader: "SimMember") -> None:
-    """L3, L7: it leads no more, its callers learn how they stand, and another leads."""
+    """L3, L7: it leads no more, its callers learn how they stand, another leads; L4: it rejoins."""
     for name in world.names:
         if name != leader.name:
             world.network.cut(name, leader.name)
             world.network.cut(leader.name, name)
     settled = _propose(world, leader)
+    for _ in range(SUFFIX_WRITES):
+        _propose(world, leader)
+        world.run_for(STEP / 2)
     resigned = lambda: leader.role is not Role.LEADER  # noqa: E731
     _until(world, resigned, RESIGN_MAX, f"{leader.name} hears nobody, and leads no more")
     _until(world, lambda: bool(settled), SETTLE_MAX, f"{leader.name} settles its proposals")
     _until(world, lambda: _leader(world) is not None, SETTLE_MAX, "another leads")
+    world.network.heal_all()
+    head, own = world.facts.committed_last, leader.process
+    assert own is not None
+    rejoined = lambda: own.machine.applied_index >= head  # noqa: E731
+    _until(world, rejoined, REJOIN_MAX, f"{leader.name} replaces its suffix")
+
+
+def _minority(world: "World", random: Random, leader: "SimMember") -> None:
+    """F8: one less than a majority elects nobody, however often it answers."""
+    others = [member for member in world.members.values() if member is not leader]
+    gone = [leader, *random.sample(others, len(world.names) // 2)]
+    for member in gone:
+        member.kill()
+    for link in world.network.links.values():
+        link.repeat = 0.5
+    world.run_for(MINORITY_SECONDS)
+    if _leader(world) is not None:
+        _fail(f"somebody leads without {[member.name for member in gone]}")
+    world.network.quiet()
+    for member in gone:
+        member.start()
 
 
 def _killed_leader(world: "World", random: Random, leader: "SimMember") -> None:
@@ -251,12 +280,14 @@ Probe = Callable[["World", Random, "SimMember"], None]
 UNDER_LOAD: Final[dict[str, Probe]] = {
     "deaf": _deaf,
     "paused-followers": _paused_followers,
+    "minority": _minority,
     "isolated-leader": _isolated_leader,
     "killed-leader": _killed_leader,
     "latency": _latency,
     "transfer": _transfer_under_load,
 }
 IDLE: Final[dict[str, Probe]] = {
+    "deaf-idle": _deaf,
     "quiet": _quiet,
     "lost-news": _lost_news,
     "lone-caller": _lone_caller,
