@@ -33,6 +33,10 @@ CONFIRM_SECONDS: Final = 1.25
 """How long confirmed state is waited for where no deadline is passed on: as long as most elections,
 and shorter than a try of our client, which learns so that nothing was done."""
 
+ENTRY_ROWS_MAX: Final = 131_072
+"""Rows that apply reads for the commands of one entry, at most: some tenths of a second. No command
+alone may read more (`rows_read_max`)."""
+
 T = TypeVar("T")
 
 
@@ -56,6 +60,7 @@ class _Staged(NamedTuple):
     payload: bytes
     future: "asyncio.Future[tuple[Settled, int]]"
     frees_space: bool
+    rows: int
 
 
 class Commands:
@@ -69,7 +74,12 @@ class Commands:
     async def propose(self, command: commands.Command) -> object:
         """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
         future: asyncio.Future[tuple[Settled, int]] = self._loop.create_future()
-        staged = _Staged(commands.encode(command), future, commands.frees_space(command))
+        staged = _Staged(
+            commands.encode(command),
+            future,
+            commands.frees_space(command),
+            commands.rows_read_max(command),
+        )
         if not self._staged:
             self._loop.call_soon(self._flush)
         self._staged.append(staged)
@@ -86,17 +96,20 @@ class Commands:
     def _flush(self) -> None:
         staged, self._staged = self._staged, []
         portion: list[_Staged] = []
-        size = 0
+        size = rows = 0
         for each in staged:
             full = (
-                size + len(each.payload) > ENTRY_SIZE_TARGET or len(portion) >= ENTRY_PAYLOADS_MAX
+                size + len(each.payload) > ENTRY_SIZE_TARGET
+                or len(portion) >= ENTRY_PAYLOADS_MAX
+                or rows + each.rows > ENTRY_ROWS_MAX
             )
             # What frees space is not refused because of what is proposed beside it.
             if portion and (full or portion[0].frees_space != each.frees_space):
                 self._propose(portion)
-                portion, size = [], 0
+                portion, size, rows = [], 0, 0
             portion.append(each)
             size += len(each.payload)
+            rows += each.rows
         self._propose(portion)
 
     def _propose(self, portion: list[_Staged]) -> None:

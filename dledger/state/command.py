@@ -20,8 +20,12 @@ from typing import Final, cast
 
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 
 COMMAND_VERSION: Final = 1
+LAST_SEQUENCES_MAX: Final = 4_096
+"""Queues that a registration lists."""
+HOLDS_PER_QUEUE_MAX: Final = 64
 FORMAT_LEVEL_MAX: Final = 1
 """The newest format level that this code understands."""
 
@@ -197,6 +201,21 @@ def frees_space(command: Command) -> bool:
     if isinstance(command, ImportTopic):
         return command.topic.deleted
     return isinstance(command, DeleteTopic | ForgetTopics | Trim | ReleaseHold)
+
+
+def rows_read_max(command: Command) -> int:
+    """Return about how many rows apply reads for a command, at most."""
+    match command:
+        case RegisterProducer():
+            return LAST_SEQUENCES_MAX
+        case CommitOffsets():
+            return 2 * len(command.offsets)
+        case Trim() | Hold():
+            return HOLDS_PER_QUEUE_MAX
+        case DeleteTopic() | ImportTopic():
+            return QUEUES_PER_TOPIC_MAX
+        case _:
+            return 1
 
 
 ID_SIZE: Final = 16

@@ -65,7 +65,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from dledger.state.command import ExpireProducers, RegisterProducer
+from dledger.state.command import LAST_SEQUENCES_MAX, ExpireProducers, RegisterProducer
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
 from dledger.state.results import (
     Appended,
@@ -94,8 +94,6 @@ EXPIRED_AT_ONCE_MAX: Final = 64
 """Producers that one ExpireProducers forgets."""
 EXPIRED_ROWS_MAX: Final = 2_048
 """Rows that it writes or deletes for them; a producer that has more is forgotten in steps."""
-LAST_SEQUENCES_MAX: Final = 4_096
-"""Queues that a registration lists."""
 CACHED_PRODUCERS_MAX: Final = 16_384
 """Rows 50 in memory. All are written: any may be dropped at any time."""
 CACHED_QUEUES_MAX: Final = 32_768

@@ -17,7 +17,7 @@ import struct
 from dataclasses import replace
 from typing import Final
 
-from dledger.state.command import ID_SIZE, Hold, ReleaseHold, Trim
+from dledger.state.command import HOLDS_PER_QUEUE_MAX, ID_SIZE, Hold, ReleaseHold, Trim
 from dledger.state.queues import Queue
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
@@ -26,7 +26,6 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TIME_MS_MAX
 
 GARBAGE_ROWS_PER_ENTRY: Final = 32
-HOLDS_PER_QUEUE_MAX: Final = 64
 OWNER_SIZE_MAX: Final = GROUP_NAME_LENGTH_MAX
 """Bytes in the name of a hold's owner."""
 HOLD_VALUE: Final = struct.Struct("<qq")

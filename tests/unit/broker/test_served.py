@@ -7,7 +7,7 @@ import pytest
 from dledger.state import command as commands
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
-from dledger_broker.served import Commands
+from dledger_broker.served import ENTRY_ROWS_MAX, Commands
 from dledger_proto.errors import Code, DledgerError, Outcome
 from tests.unit.broker.fakes import FakeHost
 from tests.waiting import until
@@ -47,6 +47,32 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
                 assert answer.code is Code.DISK_FULL
 
     asyncio.run(run())
+
+
+def test_what_apply_reads_for_one_entry_is_bounded() -> None:
+    """A thousand producers that register at once: each is told of up to 4,096 queues."""
+
+    async def run() -> None:
+        host = FakeHost(kind=EntryKind.COMMANDS)
+        served = Commands(host)
+        waiting = [asyncio.ensure_future(served.propose(REGISTER)) for _ in range(100)]
+        each = ENTRY_ROWS_MAX // commands.LAST_SEQUENCES_MAX
+        await until(lambda: len(host.proposals) == -(-100 // each), "all are proposed")
+        counts = [len(payloads) for payloads, _ in host.proposals]
+        assert sum(counts) == 100
+        assert max(counts) == each
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_no_command_alone_reads_more_than_an_entry_may() -> None:
+    many = tuple(commands.CommitOffset(TOPIC, queue, 0) for queue in range(commands.LIST_ITEMS_MAX))
+    assert commands.rows_read_max(commands.CommitOffsets("g", many)) <= ENTRY_ROWS_MAX
+    assert commands.rows_read_max(REGISTER) <= ENTRY_ROWS_MAX
+    assert commands.rows_read_max(commands.DeleteTopic(TOPIC)) <= ENTRY_ROWS_MAX
 
 
 @pytest.mark.parametrize("deleted", [False, True])
