@@ -72,6 +72,9 @@ class EffectiveValue:
 
     key: str
     value: str
+    """As people write it."""
+    typed: object
+    """As JSON has it: a number, a bool, a string, a list, or an object of strings."""
     source: str
     """"default", "file NAME", "environment NAME" or "derived"."""
 
@@ -404,11 +407,21 @@ def _collect(
             key = prefix + name
             default = "derived" if _is_derived(key) else "default"
             source = sources.get(key, "file" if key.startswith("groups[") else default)
-            rows.append(EffectiveValue(key, _written(value), source))
+            rows.append(EffectiveValue(key, _written(value), _typed(value), source))
 
 
 def _is_derived(key: str) -> bool:
     return key in {"control_group", "group.member", "group.clients", "group.folder"}
+
+
+def _typed(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return [str(item) for item in typing.cast("tuple[object, ...]", value)]
+    if isinstance(value, Mapping):
+        return dict(typing.cast("Mapping[str, str]", value))
+    return _written(value)
 
 
 def _written(value: object) -> str:

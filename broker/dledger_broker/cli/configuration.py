@@ -31,7 +31,11 @@ def check(
     usable, one line for each thing that is wrong.
     """
     rows = [
-        {"key": value.key, "value": value.value, "source": value.source}
+        {
+            "key": value.key,
+            "value": value.typed if as_json else value.value,
+            "source": value.source,
+        }
         for value in load_config(file, os.environ).effective_values()
     ]
     print_rows(rows, ("key", "value", "source"), as_json=as_json)

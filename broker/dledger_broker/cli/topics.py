@@ -109,7 +109,9 @@ def list_topics(
     """List all topics."""
     with Cluster(name_servers, timeout) as cluster:
         topics = _all_topics(cluster, ListTopicsRequest(with_deleted=deleted))
-    rows = sorted(map(topic_row, topics), key=lambda row: str(row["topic"]))
+    rows = sorted(
+        map(topic_row if as_json else shown_row, topics), key=lambda row: str(row["topic"])
+    )
     columns = (*_COLUMNS, "deleted") if deleted else _COLUMNS
     print_rows(rows, columns, as_json=as_json, empty="no topics")
 
@@ -143,7 +145,7 @@ def describe(
     if as_json:
         print_json(topic_row(topic) | {"queues": queues})
         return
-    print_rows([topic_row(topic) | {"id": topic.id.hex()}], (*_COLUMNS, "id"), as_json=False)
+    print_rows([shown_row(topic)], (*_COLUMNS, "id"), as_json=False)
     print_rows(queues, ("queue", "group", "minimum", "maximum", "records"), as_json=False)
 
 
@@ -242,28 +244,34 @@ def _print_changed(
     reply: CreateTopicReply | TopicReply, columns: Sequence[str], *, as_json: bool
 ) -> None:
     """Print a topic that was changed, and who does not know of it yet."""
-    row = topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)}
     if as_json:
-        print_json(row)
+        print_json(topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)})
         return
-    print_rows([row], columns, as_json=False)
+    print_rows([shown_row(reply.topic)], columns, as_json=False)
     if reply.missing_groups:
         missing = ", ".join(reply.missing_groups)
         say(f"not yet taken by: {missing}; they will")
 
 
+def shown_row(topic: Topic) -> dict[str, object]:
+    """Return a topic as a row for people."""
+    layout = [f"{part.group}:{part.queues}" for part in topic.layout]
+    row = topic_row(topic)
+    return row | {"layout": layout, "permission": row["permission"] or None}
+
+
 def topic_row(topic: Topic) -> dict[str, object]:
-    """Return a topic as a row."""
+    """Return a topic as a row for programs."""
     permission = ("r" if topic.permission & 4 else "") + ("w" if topic.permission & 2 else "")
     return {
         "topic": topic.name,
         "id": topic.id.hex(),
         "type": TopicType.Name(topic.type).removeprefix("TOPIC_TYPE_").lower(),
-        "layout": [f"{part.group}:{part.queues}" for part in topic.layout],
+        "layout": [{"group": part.group, "queues": part.queues} for part in topic.layout],
         "layout_version": topic.layout_version,
         "write_queues": topic.write_queues,
         "read_queues": topic.read_queues,
-        "permission": permission or "-",
+        "permission": permission,
         "control_index": topic.control_index,
         "deleted": topic.deleted,
     }

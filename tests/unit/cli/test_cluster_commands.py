@@ -69,7 +69,9 @@ def test_create_asks_the_leader_and_prints_the_topic(
     )
     assert leader.groups == ["g"]
     row = printed(capsys)
-    assert (row["topic"], row["layout"], row["permission"]) == ("t", ["g:2"], "rw")
+    assert (row["topic"], row["layout"], row["permission"]) == (
+        "t", [{"group": "g", "queues": 2}], "rw",
+    )  # fmt: skip
     assert row["missing_groups"] == ["h"]
 
 

@@ -1,5 +1,6 @@
 """A member's configuration: what is taken, where it comes from, how refusals read."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -153,6 +154,15 @@ def test_every_value_has_a_source(file: Path) -> None:
         "file member.toml",
     )
     assert set(shown) == set(known_keys())
+    typed = {value.key: value.typed for value in loaded.effective_values()}
+    assert typed["storage.segment_size_bytes"] == 67_108_864
+    assert typed["topics.auto_create"] is True
+    assert typed["storage.flush"] == "sync"
+    assert typed["name_servers"] == shown["name_servers"][0].split(", ")
+    assert typed["group.members"] == {
+        "a": "host-1:10911", "b": "host-2:10911", "c": "[::1]:10911",
+    }  # fmt: skip
+    assert json.loads(json.dumps(typed)) == typed
 
 
 def test_kubernetes_variables_are_not_ours(file: Path) -> None:
