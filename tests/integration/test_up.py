@@ -229,6 +229,27 @@ def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
         assert running.end(signal.SIGTERM) == 0
 
 
+def holds_and_fifo(name_server: str, queue: str) -> None:
+    """A hold stops a trim until it is released; a FIFO topic wants ordering keys."""
+    with Admin(name_server) as admin:
+        admin.hold("reader", "t", int(queue), 1000, 600_000)
+        assert [hold.owner for hold in admin.holds("t", int(queue))] == ["reader"]
+        assert admin.holds("t", (int(queue) + 1) % 4) == []
+    code, (rows,), _ = run(name_server, "hold", "list")
+    assert [(row["topic"], row["owner"], row["offset"]) for row in rows] == [("t", "reader", 1000)]
+    trim = ("trim", "t", "-q", queue, "--offset", "1001", "-y")
+    code, _, error = run(name_server, *trim)
+    assert (code, "reader holds the queue from offset 1000 on, until 20" in error) == (1, True)
+    assert run(name_server, "hold", "release", "t", "reader", "-y")[0] == 0
+    assert run(name_server, "hold", "list")[1] == [[]]
+    assert run(name_server, *trim)[0] == 0
+
+    assert run(name_server, "topic", "create", "fifo", "--type", "fifo")[0] == 0
+    code, _, error = run(name_server, "send", "fifo", "x")
+    assert (code, "each message needs an ordering_key" in error) == (2, True)
+    assert run(name_server, "send", "fifo", "x", "--key", "k")[0] == 0
+
+
 def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--port", str(port_range(4))) as running:
         name_server = running.event("serving")["name_server"]
@@ -270,25 +291,7 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
             "error: OFFSET_OUT_OF_RANGE: offset 5000, the queue ends at 2002\n",
         )
 
-        with Admin(name_server) as admin:
-            admin.hold("reader", "t", int(queue), 1000, 600_000)
-            assert [hold.owner for hold in admin.holds("t", int(queue))] == ["reader"]
-            assert admin.holds("t", (int(queue) + 1) % 4) == []
-        code, (rows,), _ = run(name_server, "hold", "list")
-        assert [(row["topic"], row["owner"], row["offset"]) for row in rows] == [
-            ("t", "reader", 1000)
-        ]
-        trim = ("trim", "t", "-q", queue, "--offset", "1001", "-y")
-        code, _, error = run(name_server, *trim)
-        assert (code, "reader holds the queue from offset 1000 on, until 20" in error) == (1, True)
-        assert run(name_server, "hold", "release", "t", "reader", "-y")[0] == 0
-        assert run(name_server, "hold", "list")[1] == [[]]
-        assert run(name_server, *trim)[0] == 0
-
-        assert run(name_server, "topic", "create", "fifo", "--type", "fifo")[0] == 0
-        code, _, error = run(name_server, "send", "fifo", "x")
-        assert (code, "each message needs an ordering_key" in error) == (2, True)
-        assert run(name_server, "send", "fifo", "x", "--key", "k")[0] == 0
+        holds_and_fifo(name_server, queue)
 
         code, (rows,), error = run(name_server, "transfer")
         assert code == 0, error
