@@ -1,20 +1,30 @@
-"""One group as its members describe it: leases, and who leads in which term. Pure.
+"""One group as its members describe it: leases, who belongs to it, who leads in which term. Pure.
 
-Members claim "in term t, l leads". A claim of a lower term never replaces one of a higher term
-(D14). The leader is cleared, keeping the term, when it says itself that it leads no more, or when
-its registration ends; a living member that still claims it brings it back, because the name server
-may be the only one that does not hear it. A leader that resigned is brought back only by itself.
+Whoever can reach a name server can register. So nothing is believed because one says it; what
+members say counts while their leases live, by these rules:
 
-One exception to "never": a group whose disks were wiped and that formed anew starts at term 1. It
-is recognised without guessing: a term is durable on a majority before its leader can say so, and
-terms never go down on a disk. So when a majority of the configured members, on streams opened
-*after* the term was told, are all below it, that history is gone (`Group.reborn`).
+- *Who belongs to the group.* Members tell whom their configuration names. The list counts that most
+  of its own members tell; of two that as many tell, the one that counted before. Whoever is not on
+  it is no member: it is not in the routes, and what it says counts for nothing.
+- *A new term.* Members claim "in term t, l leads". A leader can say so only when a majority of its
+  group has that term on disk, and the voters report their new term as fast as the leader does. So a
+  claim of a higher term counts as soon as more than half of the members that are heard (their
+  streams are open) tell of this term or a later one. Until then the older claim stands.
+- *The same term.* A claim of a lower term never replaces one of a higher term (D14). The leader is
+  cleared, keeping the term, when it says itself that it leads no more, or when its registration
+  ends; a living member that still claims it brings it back, because the name server may be the only
+  one that does not hear it. A leader that resigned is brought back only by itself.
+- *An end of a term.* A term is forgotten when nobody is listed any more who told of it. It is, too,
+  when the disks of a group were wiped and it formed anew at term 1. That is recognised without
+  guessing, because terms never go down on a disk: a majority of the configured members, on streams
+  opened *after* the term was told, are all below it (`Group.reborn`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dledger_proto.v1.routes_pb2 import GroupRoute, MemberRoute
+from dledger_proto.v1.routes_pb2 import GroupRoute, MemberClaim, MemberRoute
 
 Session = int
 """A registration stream; later streams have higher numbers."""
@@ -22,7 +32,7 @@ Session = int
 
 @dataclass(slots=True)
 class Member:
-    """What is known of one member."""
+    """What is known of one that registered, and what it tells."""
 
     name: str
     address: str
@@ -30,6 +40,10 @@ class Member:
     lease_end: float
     session: Session | None
     term: int = 0
+    leader: str = ""
+    """Who leads in `term`, as it tells; empty: nobody that it knows of."""
+    configured: Sequence[str] = ()
+    control_group: bool = False
 
     @property
     def alive(self) -> bool:
@@ -37,65 +51,97 @@ class Member:
         return self.session is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Who leads, as one member tells it. An empty leader: nobody that it knows of."""
-
-    member: str
-    term: int
-    leader: str
-
-
 @dataclass(slots=True)
 class Group:
     """One broker group."""
 
     name: str
-    control_group: bool = False
     leader: str = ""
     term: int = 0
     configured: Sequence[str] = ()
+    """Who belongs to it, by the list that counts; empty: nobody told one yet."""
+    control_group: bool = False
     members: dict[str, Member] = field(default_factory=dict[str, Member])
+    """All that are listed, also those that do not belong to it."""
     resigned: bool = False
     """The leader of `term` said itself that it leads no more."""
     term_told_at: Session = 0
     """The newest stream there was when `term` was first told."""
 
-    def take_claim(self, claim: Claim, newest_session: Session) -> bool:
-        """Take a claim of a listed member; True when leader or term changed."""
+    # What members tell
+
+    def count(self) -> bool:
+        """Count again who belongs to the group and is told to be what; True when that changed."""
+        before = self.configured, self.control_group
+        told = Counter(
+            member.configured
+            for member in self.members.values()
+            if member.name in member.configured
+        )
+        most = max(told.values(), default=0)
+        if told[self.configured] < most:
+            self.configured = next(each for each, count in told.items() if count == most)
+        said = [member.control_group for member in self.members.values() if self.has(member.name)]
+        if said:
+            self.control_group = 2 * sum(said) > len(said)
+        return before != (self.configured, self.control_group)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a member belongs to the group."""
+        return not self.configured or name in self.configured
+
+    def take_claim(self, name: str, newest_session: Session) -> bool:
+        """Take what a listed member told just now; True when leader or term changed."""
         before = self.leader, self.term
-        if claim.leader:
-            if claim.term > self.term:
-                self._set_term(claim.term, newest_session)
-                self.leader = claim.leader
-            elif claim.term == self.term and claim.member == claim.leader:
-                self.leader, self.resigned = claim.leader, False
-            elif claim.term == self.term and not self.leader and not self.resigned:
-                self.leader = claim.leader
-        elif claim.term >= self.term and (
-            claim.member == self.leader or not self._is_alive(self.leader)
-        ):
+        claim = self.members[name]
+        if self.weigh(newest_session) or not self.has(name):
+            pass
+        elif claim.leader:
+            if claim.term == self.term and self.has(claim.leader):
+                if name == claim.leader:
+                    self.leader, self.resigned = claim.leader, False
+                elif not self.leader and not self.resigned:
+                    self.leader = claim.leader
+        elif claim.term >= self.term and (name == self.leader or not self._is_alive(self.leader)):
             # It stepped down; or nobody hears the leader and a member says there is none. A claim
             # of nobody by others while the leader is heard is an election that may yet fail.
             # The term stays: only that of a leader is known to be durable on a majority.
-            self.resigned = self.resigned or claim.member == self.leader
+            self.resigned = self.resigned or name == self.leader
             self.leader = ""
+        return before != (self.leader, self.term)
+
+    def weigh(self, newest_session: Session) -> bool:
+        """Forget a term that nobody tells of any more, and take a newer one that counts."""
+        before = self.leader, self.term
+        if self.term and all(member.term < self.term for member in self._belonging()):
+            self.forget_history()
+        claims = [
+            member
+            for member in self._heard()
+            if member.leader
+            and member.term > self.term
+            and self.has(member.leader)
+            and self._is_agreed(member.term)
+        ]
+        if claims:
+            newest = max(claims, key=lambda member: (member.term, member.leader == member.name))
+            self._set_term(newest.term, newest_session)
+            self.leader = newest.leader
         return before != (self.leader, self.term)
 
     def reborn(self) -> bool:
         """Tell whether a majority, heard since the term was told, has never been in that term."""
         below = sum(
             1
-            for member in self.members.values()
+            for member in self._heard()
             if member.session is not None
             and member.session > self.term_told_at
-            and member.name in self.configured
             and member.term < self.term
         )
         return below > len(self.configured) // 2
 
     def forget_history(self) -> None:
-        """Drop leader and term of a group that was formed anew."""
+        """Drop leader and term, as of a group that was formed anew."""
         self.leader = ""
         self._set_term(0, 0)
 
@@ -103,6 +149,8 @@ class Group:
         """Clear the leader when it is the one whose registration ended."""
         if self.leader == member:
             self.leader = ""
+
+    # What others are told
 
     def route(self) -> GroupRoute:
         """Return the group as clients see it, members in order of their ids."""
@@ -114,15 +162,52 @@ class Group:
             members=self._member_routes(),
         )
 
-    def _member_routes(self) -> Iterator[MemberRoute]:
+    def claims(self) -> Iterator[MemberClaim]:
+        """Yield what each that is listed tells, and why it does not count, in order of names."""
         for name in sorted(self.members):
             member = self.members[name]
-            yield MemberRoute(
+            yield MemberClaim(
                 member=name,
+                address=member.address,
+                term=member.term,
+                leader=member.leader,
+                ignored=self._ignored(member),
+            )
+
+    def _ignored(self, member: Member) -> str:
+        if not self.has(member.name):
+            return "most members do not name it in their configuration"
+        if not member.alive:
+            return "its stream is closed"
+        if member.leader and not self.has(member.leader):
+            return "most members do not name that leader in their configuration"
+        if member.leader and member.term > self.term:
+            return "most members that are heard tell of earlier terms"
+        if member.leader and member.term < self.term:
+            return "others tell of a later term"
+        return ""
+
+    def _member_routes(self) -> Iterator[MemberRoute]:
+        for member in sorted(self._belonging(), key=lambda member: member.name):
+            yield MemberRoute(
+                member=member.name,
                 address=member.address,
                 alive=member.alive,
                 peer_address=member.peer_address,
             )
+
+    # Who tells it
+
+    def _belonging(self) -> list[Member]:
+        return [member for member in self.members.values() if self.has(member.name)]
+
+    def _heard(self) -> list[Member]:
+        return [member for member in self._belonging() if member.alive]
+
+    def _is_agreed(self, term: int) -> bool:
+        """Tell whether more than half of the members that are heard are in this term, or later."""
+        heard = self._heard()
+        return 2 * sum(member.term >= term for member in heard) > len(heard)
 
     def _is_alive(self, name: str) -> bool:
         member = self.members.get(name)

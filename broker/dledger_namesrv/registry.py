@@ -12,6 +12,8 @@ Rules
 - A closed session makes the member not alive at once; it stays listed until its lease would have
   ended. A silent session ends with its lease. With its last member a group goes, and the topics
   that only it told; nothing is sent for those topics but the group's removal.
+- What counts of what is told: see `groups`. Of who does not belong to the group no topics are taken
+  either; as soon as it does, it is asked for all of them.
 - One cluster per name server: named at start, or that of whoever registers first while the table
   is empty.
 """
@@ -22,12 +24,12 @@ from typing import Final
 
 from dledger_namesrv.changes import ChangeLog
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
-from dledger_namesrv.groups import Claim, Group, Member, Session
+from dledger_namesrv.groups import Group, Member, Session
+from dledger_namesrv.intake import check_registration
 from dledger_namesrv.silent import Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
-from dledger_proto.addresses import check_address
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import FRAME_SIZE_TARGET, GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
+from dledger_proto.limits import FRAME_SIZE_TARGET
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesReply
 
 LEASE_SECONDS: Final = 10.0
@@ -35,8 +37,6 @@ GROUPS_MAX: Final = 1_000
 MEMBERS_PER_GROUP_MAX: Final = 16
 """Above the seven voters, because a replaced member stays listed until its lease ends."""
 TOPICS_MAX: Final = 500_000
-ADDRESS_SHOWN_LENGTH_MAX: Final = 80
-TOPIC_ID_SIZE: Final = 16
 CHANGED_KEYS_MAX: Final = 2 * (TOPICS_MAX + GROUPS_MAX)
 
 Names = Collection[str]
@@ -116,14 +116,20 @@ class Registry:
         gap = registration.sequence != stream.sequence + 1
         stream.sequence = registration.sequence
         stream.needs_full = not registration.full and (stream.needs_full or gap)
+        if not group.has(member.name):
+            stream.needs_full = True
+            return self._answer(registration, send_full=False)
         for topic in registration.topics:
             if self._topics.merge(group.name, registration.applied_index, topic):
                 self._changes.mark((_TOPIC, topic.id))
         for dropped in self._topics.take_dropped():
             self._changes.forget((_TOPIC, dropped))
+        return self._answer(registration, send_full=stream.needs_full)
+
+    def _answer(self, registration: Registration, *, send_full: bool) -> RegistrationAnswer:
         return RegistrationAnswer(
             sequence=registration.sequence,
-            send_full=stream.needs_full,
+            send_full=send_full,
             lease_ms=round(self._lease * 1000),
         )
 
@@ -137,6 +143,7 @@ class Registry:
         if group and member and member.session == session:
             member.session = None
             group.member_silent(member.name)
+            self._weigh(group)
             self._changes.mark((_GROUP, group.name))
             self._note("member gone", {"group": group.name, "member": member.name})
 
@@ -188,6 +195,7 @@ class Registry:
         reply = routes_at_once(self.snapshot(names))
         for route in reply.groups:
             group = self._groups[route.group]
+            route.claims.extend(group.claims())
             route.silent.extend(self._silent.of(group.name, group.configured, group.members, now))
         reply.silent_groups.extend(self._silent.groups(self._groups, now))
         return reply
@@ -233,18 +241,7 @@ class Registry:
     # The steps of a registration
 
     def _check(self, stream: _Stream, registration: Registration) -> None:
-        for name, value, limit in (
-            ("cluster", registration.cluster, GROUP_NAME_LENGTH_MAX),
-            ("group", registration.group, GROUP_NAME_LENGTH_MAX),
-            ("member", registration.member, GROUP_NAME_LENGTH_MAX),
-        ):
-            if not 1 <= len(value) <= limit:
-                raise _illegal(name, f"length {len(value)}", f"1 to {limit} characters")
-            if not value.isprintable():
-                raise _illegal(name, repr(value), "printable")
-        _check_address("address", registration.address)
-        if registration.peer_address:
-            _check_address("peer_address", registration.peer_address)
+        check_registration(registration)
         if self._cluster and registration.cluster != self._cluster:
             raise DledgerError(
                 Code.WRONG_CLUSTER,
@@ -260,12 +257,6 @@ class Registry:
                 f"one stream registers one member, this one {stream.group}/{stream.member}",
             )
         for topic in registration.topics:
-            if len(topic.id) != TOPIC_ID_SIZE:
-                raise _illegal("topic.id", f"{len(topic.id)} bytes", f"{TOPIC_ID_SIZE} bytes")
-            if not 1 <= len(topic.name) <= TOPIC_NAME_LENGTH_MAX:
-                raise _illegal("topic.name", f"length {len(topic.name)}", "1 to 127 characters")
-            if not topic.name.isprintable():
-                raise _illegal("topic.name", repr(topic.name), "printable")
             known = self._topics.name_of(topic.id)
             if known is not None and known != topic.name:
                 raise DledgerError(
@@ -323,30 +314,46 @@ class Registry:
             member.address, member.peer_address = told
             self._changes.mark((_GROUP, group.name))
         member.lease_end = now + self._lease
-        member.term = registration.term
+        member.term, member.leader = registration.term, registration.leader
+        member.configured = tuple(registration.configured_members) or member.configured
+        member.control_group = registration.control_group
         return member
 
     def _take_group_fields(self, group: Group, member: Member, registration: Registration) -> None:
-        group.configured = tuple(registration.configured_members) or group.configured
-        changed = group.control_group != registration.control_group
-        group.control_group = registration.control_group
+        self._count(group)
         if registration.term < group.term and group.reborn():
             self._note("group formed anew", {"group": group.name, "old_term": group.term})
             group.forget_history()
-            self._drop_topics(group.name)
-            for other in group.members.values():
-                if other.session is not None:
-                    self._streams[other.session].needs_full = True
-            changed = True
-        claim = Claim(member.name, registration.term, registration.leader)
-        if group.take_claim(claim, self._newest_session):
-            changed = True
-            self._note(
-                "leader",
-                {"group": group.name, "leader": group.leader, "term": group.term},
-            )
-        if changed:
+            self._forget_topics(group)
             self._changes.mark((_GROUP, group.name))
+        if group.take_claim(member.name, self._newest_session):
+            self._leader_changed(group)
+
+    def _count(self, group: Group) -> None:
+        """Count again who belongs to a group; of quite another group nothing is known yet."""
+        before = group.configured
+        if group.count():
+            self._changes.mark((_GROUP, group.name))
+        if before and before != group.configured:
+            self._note("configuration", {"group": group.name, "members": list(group.configured)})
+            if set(before).isdisjoint(group.configured):
+                group.forget_history()
+                self._forget_topics(group)
+            self._weigh(group)
+
+    def _weigh(self, group: Group) -> None:
+        if group.weigh(self._newest_session):
+            self._leader_changed(group)
+
+    def _leader_changed(self, group: Group) -> None:
+        self._changes.mark((_GROUP, group.name))
+        self._note("leader", {"group": group.name, "leader": group.leader, "term": group.term})
+
+    def _forget_topics(self, group: Group) -> None:
+        self._drop_topics(group.name)
+        for member in group.members.values():
+            if member.session is not None:
+                self._streams[member.session].needs_full = True
 
     def _remove(self, group: Group, member: Member) -> None:
         del group.members[member.name]
@@ -355,6 +362,8 @@ class Registry:
             group.name, group.configured, member.name, last, control=group.control_group
         )
         group.member_silent(member.name)
+        self._count(group)
+        self._weigh(group)
         self._changes.mark((_GROUP, group.name))
         self._note("lease ended", {"group": group.name, "member": member.name})
         if not group.members:
@@ -366,14 +375,6 @@ class Registry:
     def _drop_topics(self, group: str) -> None:
         for topic_id in self._topics.drop_group(group):
             self._changes.forget((_TOPIC, topic_id))
-
-
-def _check_address(field: str, address: str) -> None:
-    try:
-        check_address(address)
-    except ValueError as error:
-        shown = repr(address[:ADDRESS_SHOWN_LENGTH_MAX])
-        raise DledgerError(Code.INVALID_ARGUMENT, f"{field}: {shown}, {error}") from None
 
 
 def _illegal(field: str, value: str, limit: str) -> DledgerError:

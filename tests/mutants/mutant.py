@@ -19,6 +19,7 @@ AREAS: Final = {
     "dledger.log": "log",
     "dledger.state": "state",
     "dledger_broker": "broker",
+    "dledger_namesrv": "broker",
     "dledger_client.export": "export",
     "dledger_client.arrow": "reading",
     "dledger_client.reading": "reading",

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "send": "send",
     "tail": "tail",
     "status": "cluster_status",
+    "routes": "routes",
     "health": "health",
     "offsets": "offsets",
     "trim": "offsets",

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger_proto.v1 import broker_pb2 as dledger_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64ledger/v1/routes.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/broker.proto\"\x1f\n\rRoutesRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\xa4\x01\n\nGroupRoute\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12(\n\x07members\x18\x04 \x03(\x0b\x32\x17.dledger.v1.MemberRoute\x12\x15\n\rcontrol_group\x18\x05 \x01(\x08\x12(\n\x06silent\x18\x06 \x03(\x0b\x32\x18.dledger.v1.SilentMember\"X\n\x0cSilentMember\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x11\n\tsilent_ms\x18\x04 \x01(\x04\"S\n\x0bMemberRoute\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05\x61live\x18\x03 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x04 \x01(\t\"\xcc\x01\n\x0bRoutesReply\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12&\n\x06groups\x18\x03 \x03(\x0b\x32\x16.dledger.v1.GroupRoute\x12!\n\x06topics\x18\x04 \x03(\x0b\x32\x11.dledger.v1.Topic\x12\x16\n\x0eremoved_groups\x18\x05 \x03(\t\x12\x0c\n\x04more\x18\x06 \x01(\x08\x12-\n\rsilent_groups\x18\x07 \x03(\x0b\x32\x16.dledger.v1.GroupRoute\"\x90\x02\n\x0cRegistration\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06member\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x06 \x01(\x08\x12\x0c\n\x04term\x18\x07 \x01(\x04\x12\x0e\n\x06leader\x18\x08 \x01(\t\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12!\n\x06topics\x18\n \x03(\x0b\x32\x11.dledger.v1.Topic\x12\x15\n\rcontrol_group\x18\x0b \x01(\x08\x12\x1a\n\x12\x63onfigured_members\x18\x0c \x03(\t\x12\x14\n\x0cpeer_address\x18\r \x01(\t\"K\n\x12RegistrationAnswer\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tsend_full\x18\x02 \x01(\x08\x12\x10\n\x08lease_ms\x18\x03 \x01(\x04\x32\x82\x01\n\x06Routes\x12\x39\n\x03Get\x12\x19.dledger.v1.RoutesRequest\x1a\x17.dledger.v1.RoutesReply\x12=\n\x05Watch\x12\x19.dledger.v1.RoutesRequest\x1a\x17.dledger.v1.RoutesReply0\x01\x32T\n\x08Registry\x12H\n\x08Register\x12\x18.dledger.v1.Registration\x1a\x1e.dledger.v1.RegistrationAnswer(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64ledger/v1/routes.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/broker.proto\"\x1f\n\rRoutesRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\xcd\x01\n\nGroupRoute\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12(\n\x07members\x18\x04 \x03(\x0b\x32\x17.dledger.v1.MemberRoute\x12\x15\n\rcontrol_group\x18\x05 \x01(\x08\x12(\n\x06silent\x18\x06 \x03(\x0b\x32\x18.dledger.v1.SilentMember\x12\'\n\x06\x63laims\x18\x07 \x03(\x0b\x32\x17.dledger.v1.MemberClaim\"]\n\x0bMemberClaim\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x0f\n\x07ignored\x18\x05 \x01(\t\"X\n\x0cSilentMember\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x11\n\tsilent_ms\x18\x04 \x01(\x04\"S\n\x0bMemberRoute\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05\x61live\x18\x03 \x01(\x08\x12\x14\n\x0cpeer_address\x18\x04 \x01(\t\"\xcc\x01\n\x0bRoutesReply\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12&\n\x06groups\x18\x03 \x03(\x0b\x32\x16.dledger.v1.GroupRoute\x12!\n\x06topics\x18\x04 \x03(\x0b\x32\x11.dledger.v1.Topic\x12\x16\n\x0eremoved_groups\x18\x05 \x03(\t\x12\x0c\n\x04more\x18\x06 \x01(\x08\x12-\n\rsilent_groups\x18\x07 \x03(\x0b\x32\x16.dledger.v1.GroupRoute\"\x90\x02\n\x0cRegistration\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06member\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x06 \x01(\x08\x12\x0c\n\x04term\x18\x07 \x01(\x04\x12\x0e\n\x06leader\x18\x08 \x01(\t\x12\x15\n\rapplied_index\x18\t \x01(\x04\x12!\n\x06topics\x18\n \x03(\x0b\x32\x11.dledger.v1.Topic\x12\x15\n\rcontrol_group\x18\x0b \x01(\x08\x12\x1a\n\x12\x63onfigured_members\x18\x0c \x03(\t\x12\x14\n\x0cpeer_address\x18\r \x01(\t\"K\n\x12RegistrationAnswer\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tsend_full\x18\x02 \x01(\x08\x12\x10\n\x08lease_ms\x18\x03 \x01(\x04\x32\x82\x01\n\x06Routes\x12\x39\n\x03Get\x12\x19.dledger.v1.RoutesRequest\x1a\x17.dledger.v1.RoutesReply\x12=\n\x05Watch\x12\x19.dledger.v1.RoutesRequest\x1a\x17.dledger.v1.RoutesReply0\x01\x32T\n\x08Registry\x12H\n\x08Register\x12\x18.dledger.v1.Registration\x1a\x1e.dledger.v1.RegistrationAnswer(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTESREQUEST']._serialized_start=64
   _globals['_ROUTESREQUEST']._serialized_end=95
   _globals['_GROUPROUTE']._serialized_start=98
-  _globals['_GROUPROUTE']._serialized_end=262
-  _globals['_SILENTMEMBER']._serialized_start=264
-  _globals['_SILENTMEMBER']._serialized_end=352
-  _globals['_MEMBERROUTE']._serialized_start=354
-  _globals['_MEMBERROUTE']._serialized_end=437
-  _globals['_ROUTESREPLY']._serialized_start=440
-  _globals['_ROUTESREPLY']._serialized_end=644
-  _globals['_REGISTRATION']._serialized_start=647
-  _globals['_REGISTRATION']._serialized_end=919
-  _globals['_REGISTRATIONANSWER']._serialized_start=921
-  _globals['_REGISTRATIONANSWER']._serialized_end=996
-  _globals['_ROUTES']._serialized_start=999
-  _globals['_ROUTES']._serialized_end=1129
-  _globals['_REGISTRY']._serialized_start=1131
-  _globals['_REGISTRY']._serialized_end=1215
+  _globals['_GROUPROUTE']._serialized_end=303
+  _globals['_MEMBERCLAIM']._serialized_start=305
+  _globals['_MEMBERCLAIM']._serialized_end=398
+  _globals['_SILENTMEMBER']._serialized_start=400
+  _globals['_SILENTMEMBER']._serialized_end=488
+  _globals['_MEMBERROUTE']._serialized_start=490
+  _globals['_MEMBERROUTE']._serialized_end=573
+  _globals['_ROUTESREPLY']._serialized_start=576
+  _globals['_ROUTESREPLY']._serialized_end=780
+  _globals['_REGISTRATION']._serialized_start=783
+  _globals['_REGISTRATION']._serialized_end=1055
+  _globals['_REGISTRATIONANSWER']._serialized_start=1057
+  _globals['_REGISTRATIONANSWER']._serialized_end=1132
+  _globals['_ROUTES']._serialized_start=1135
+  _globals['_ROUTES']._serialized_end=1265
+  _globals['_REGISTRY']._serialized_start=1267
+  _globals['_REGISTRY']._serialized_end=1351
 # @@protoc_insertion_point(module_scope)

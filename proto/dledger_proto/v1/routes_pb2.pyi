@@ -51,6 +51,7 @@ class GroupRoute(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     CONTROL_GROUP_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     leader: _builtins.str
     """member id, empty: none now"""
@@ -63,6 +64,10 @@ class GroupRoute(_message.Message):
     def silent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SilentMember]:
         """in answers of Get: members that belong to it and are not listed"""
 
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberClaim]:
+        """in answers of Get by a name server: what each tells of itself"""
+
     def __init__(
         self,
         *,
@@ -72,14 +77,50 @@ class GroupRoute(_message.Message):
         members: _abc.Iterable[Global___MemberRoute] | None = ...,
         control_group: _builtins.bool = ...,
         silent: _abc.Iterable[Global___SilentMember] | None = ...,
+        claims: _abc.Iterable[Global___MemberClaim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_group", b"control_group", "group", b"group", "leader", b"leader", "members", b"members", "silent", b"silent", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "control_group", b"control_group", "group", b"group", "leader", b"leader", "members", b"members", "silent", b"silent", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupRoute: _TypeAlias = GroupRoute  # noqa: Y015
+
+@_typing.final
+class MemberClaim(_message.Message):
+    """What one that registered for the group tells, for people; `leader` and `term` above are what counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    member: _builtins.str
+    address: _builtins.str
+    term: _builtins.int
+    leader: _builtins.str
+    """empty: it knows of none"""
+    ignored: _builtins.str
+    """why that does not count; empty: it does"""
+    def __init__(
+        self,
+        *,
+        member: _builtins.str = ...,
+        address: _builtins.str = ...,
+        term: _builtins.int = ...,
+        leader: _builtins.str = ...,
+        ignored: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ignored", b"ignored", "leader", b"leader", "member", b"member", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberClaim: _TypeAlias = MemberClaim  # noqa: Y015
 
 @_typing.final
 class SilentMember(_message.Message):

@@ -10,7 +10,7 @@ from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
 from dledger_broker.cli.output import Exit
 from dledger_broker.local_cluster import free_port
-from dledger_namesrv import registry
+from dledger_namesrv import intake
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
@@ -272,7 +272,7 @@ def test_who_cannot_be_asked_is_not_reached(
     address: str,
 ) -> None:
     """A name server of an earlier version takes any text as an address."""
-    monkeypatch.setattr(registry, "check_address", str)
+    monkeypatch.setattr(intake, "check_address", str)
     cluster.register(published=address)
     capsys.readouterr()
     assert cluster.run("status", "--json") == 1

@@ -53,10 +53,13 @@ class FakeMember:
     control_group: bool = True
     session: int = 0
     sequence: int = 0
+    connected: bool = False
+    peers: list["FakeMember"] = field(default_factory=list, repr=False)
 
     def connect(self) -> "FakeMember":
         """Open a new stream; the old one is not closed."""
         self.session, self.sequence = self.registry.open_session(), 0
+        self.connected = True
         return self
 
     def message(self, *, full: bool = False, topics: list[Topic] | None = None) -> Registration:
@@ -95,7 +98,21 @@ class FakeMember:
 
     def leave(self) -> None:
         """The stream breaks."""
+        self.connected = False
         self.registry.close_session(self.session)
+
+    def tell(self, now: float, term: int, leader: str) -> None:
+        """Say who leads."""
+        self.term, self.leader = term, leader
+        self.send(now)
+
+    def win(self, now: float, term: int) -> None:
+        """Be elected: a voter among the peers tells of the term, too."""
+        self.tell(now, term, self.name)
+        for voter in self.peers:
+            if voter.connected and voter.term < term:
+                voter.tell(now, term, "")
+                return
 
 
 @dataclass
