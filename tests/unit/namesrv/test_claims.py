@@ -247,3 +247,27 @@ def test_every_field_has_a_limit_and_what_is_beyond_changes_nothing(field: str) 
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert len(caught.value.detail) < 500
     assert registry.version == version
+
+
+@pytest.mark.parametrize("name", ["cluster", "group", "member"])
+@pytest.mark.parametrize("size", [0, 301])
+def test_names_have_limits(name: str, size: int) -> None:
+    registry = Registry(lease=LEASE)
+    member = FakeMember(registry).connect()
+    message = member.message(full=True)
+    setattr(message, name, "x" * size)
+    with pytest.raises(DledgerError, match=f"{name}: length {size}, must be 1 to"):
+        registry.register(member.session, message, 0)
+    assert registry.status().groups == 0
+
+
+def test_topic_fields_have_limits() -> None:
+    registry = Registry(lease=LEASE)
+    wrong = topic("t")
+    wrong.id = b"short"
+    with pytest.raises(DledgerError, match=r"topic\.id: 5 bytes, must be 16 bytes"):
+        FakeMember(registry, topics=[wrong]).join(0)
+    wrong = topic("t")
+    wrong.name = "x" * 128
+    with pytest.raises(DledgerError, match=r"topic\.name: length 128"):
+        FakeMember(registry, topics=[wrong]).join(0)

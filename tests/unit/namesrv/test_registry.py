@@ -365,28 +365,6 @@ def test_named_cluster_stays_named() -> None:
     assert registry.status().cluster == "c"
 
 
-@pytest.mark.parametrize("name", ["cluster", "group", "member"])
-@pytest.mark.parametrize("size", [0, 301])
-def test_names_have_limits(registry: Registry, name: str, size: int) -> None:
-    member = FakeMember(registry).connect()
-    message = member.message(full=True)
-    setattr(message, name, "x" * size)
-    with pytest.raises(DledgerError, match=f"{name}: length {size}, must be 1 to"):
-        registry.register(member.session, message, 0)
-    assert registry.status().groups == 0
-
-
-def test_topic_fields_have_limits(registry: Registry) -> None:
-    wrong = topic("t")
-    wrong.id = b"short"
-    with pytest.raises(DledgerError, match=r"topic\.id: 5 bytes, must be 16 bytes"):
-        FakeMember(registry, topics=[wrong]).join(0)
-    wrong = topic("t")
-    wrong.name = "x" * 128
-    with pytest.raises(DledgerError, match=r"topic\.name: length 128"):
-        FakeMember(registry, topics=[wrong]).join(0)
-
-
 def test_an_id_never_changes_its_name(registry: Registry) -> None:
     a = FakeMember(registry, topics=[topic("t")])
     a.join(0)
