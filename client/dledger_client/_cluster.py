@@ -19,7 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from dledger_client import _calls as calls
-from dledger_client._fork import note_use
+from dledger_client import _fork
 from dledger_client._links import MemberChoice
 from dledger_client._retry import backoff
 from dledger_client._routes import RouteChange, RouteTable
@@ -78,7 +78,7 @@ class Cluster:
 
     def start(self) -> None:
         """Begin to watch the routes; ClientClosed in a child that cannot have a client."""
-        note_use()
+        _fork.opened(self)
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(
                 self._watch(), name="dledger routes"
@@ -112,7 +112,10 @@ class Cluster:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        # The traceback of an ended task holds its stream, and that the channel.
+        self._watcher = self._refresher = None
         await self.channels.close()
+        _fork.closed(self)
 
     # Routes.
 

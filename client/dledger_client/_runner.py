@@ -15,12 +15,13 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
-from dledger_client._fork import check_fork, note_use
+from dledger_client._fork import check_fork
 from dledger_client._unclosed import closed, watch
 from dledger_client.errors import ClientClosed
 
@@ -70,6 +71,18 @@ class _BackgroundLoop:
         self._thread: threading.Thread | None = None
         self.producers: weakref.WeakSet[ProducerEngine] = weakref.WeakSet()
         """Started, and closed at the end of the process if nobody has closed them by then."""
+        self._of_parents: list[asyncio.AbstractEventLoop] = []
+
+    def forget(self) -> None:
+        """Begin anew in the child of a fork: the thread is the parent's.
+
+        Its loop is kept: to close it would take what it watches out of the parent's own poll.
+        """
+        self._lock = threading.Lock()
+        if self._loop is not None:
+            self._of_parents.append(self._loop)
+        self._loop = self._thread = None
+        self.producers = weakref.WeakSet()
 
     def is_here(self) -> bool:
         """Return whether the caller is a callback on this loop, which must not block."""
@@ -80,7 +93,7 @@ class _BackgroundLoop:
         """Return the running loop."""
         with self._lock:
             if self._loop is None:
-                note_use()
+                check_fork()
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_exception_handler(_handle_loop_exception)
                 self._thread = threading.Thread(
@@ -129,6 +142,7 @@ def _handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, o
 
 
 _background = _BackgroundLoop()
+os.register_at_fork(after_in_child=_background.forget)
 
 
 class SyncRunner:
