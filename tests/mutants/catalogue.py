@@ -17,11 +17,12 @@ from tests.mutants.raft_bugs import RAFT_BUGS
 from tests.mutants.route_bugs import ROUTE_BUGS
 from tests.mutants.state_bugs import STATE_BUGS
 from tests.mutants.storage_bugs import STORAGE_BUGS
+from tests.mutants.trust_bugs import TRUST_BUGS
 from tests.mutants.unreadable_bugs import UNREADABLE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
-    *FORGETTING_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
+    *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *ROUTE_BUGS,
 )  # fmt: skip
 

@@ -4,9 +4,10 @@
 
 Owns: running the tests that reach a changed line, quickest first, in a forked child, until one
 fails; what survives is looked up in `survivors.json`, which says for each survivor why it may.
-A survivor without a verdict fails the run. What was found is kept in `out/mutation.jsonl`, so that
-a run that was broken off goes on; `--fresh` tries everything again. Which test reaches which line
-is found first, by one run of all tests under trace.
+A survivor without a verdict fails the run; a row "module:*" says that nobody has judged a module's
+survivors yet. What was found is kept in `out/mutation.jsonl`, so that a run that was broken off
+goes on; `--fresh` tries everything again. Which test reaches which line is found first, by one run
+of all tests under trace.
 """
 
 import argparse
@@ -264,6 +265,11 @@ def known_verdicts() -> dict[str, dict[str, str]]:
     return {row["key"]: row for row in rows}
 
 
+def whole_of(key: str) -> str:
+    """Return the row that stands for all of a module that nobody has looked at yet."""
+    return f"{key.partition(':')[0]}:*"
+
+
 def found_before() -> dict[str, str]:
     """Return which test noticed what, as far as earlier runs came; a later row wins."""
     lines = FOUND.read_text().splitlines() if FOUND.exists() else []
@@ -299,9 +305,11 @@ def report(modules: Sequence[str], keys: Sequence[str]) -> int:
     """Print what survived of these changes; 1 when a survivor has no verdict, or one is gone."""
     found, verdicts = found_before(), known_verdicts()
     survivors = [key for key in keys if found.get(key, NOT_REACHED) in ("", NOT_REACHED)]
-    new = [key for key in survivors if key not in verdicts]
-    waiting = [key for key in survivors if verdicts.get(key, {}).get("verdict") == NOT_JUDGED]
-    known = [key for key in verdicts if key.partition(":")[0] in modules]
+    judged = {key: verdicts.get(key, verdicts.get(whole_of(key))) for key in survivors}
+    new = [key for key, row in judged.items() if row is None]
+    waiting = [key for key, row in judged.items() if row and row["verdict"] == NOT_JUDGED]
+    wholes = {whole_of(key) for key in verdicts}
+    known = [key for key in verdicts if key.partition(":")[0] in modules and key not in wholes]
     gone = sorted(set(known) - set(survivors))
     for key in new:
         print(f"no verdict: {key}")
