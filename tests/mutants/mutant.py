@@ -23,7 +23,6 @@ AREAS: Final = {
     "dledger_proto": "formats",
     "dledger_broker": "broker",
     "dledger_namesrv": "name server",
-    "dledger_namesrv": "broker",
     "dledger_client.export": "export",
     "dledger_client.arrow": "reading",
     "dledger_client.reading": "reading",

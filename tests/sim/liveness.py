@@ -201,7 +201,7 @@ def check_contents(world: "World") -> None:
         for queue in sorted(contents.queues):
             _check_queue(world, member.name, queue)
         _check_offsets(world, process)
-        world.oracle.judge.check_everything(process, Random(f"end/{world.plan.seed}"))
+        world.oracle.judge.check_everything(process, Random(f"end/{world.plan.seed}/{member.name}"))
         world.counts["key index merges"] += _merged_runs(process)
     for index, term in world.refused:
         stored = world.facts.committed.get(index)
