@@ -26,7 +26,13 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "undoing-is-repeated",
         "a reset, or a change of a topic, is repeated after an unknown try",
-        [Edit(f"{CLUSTER}._judge", "or not (error.definite or method.is_repeatable)", "")],
+        [
+            Edit(
+                "dledger_client._wire:Channels.call",
+                "broken.repeatable = method.is_repeatable",
+                "broken.repeatable = True",
+            )
+        ],
         [f'{SCRIPTS}.test_what_undoes_others_is_not_repeated:"CommitOffsets"'],
     ),
     Mutant(

@@ -265,7 +265,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-publishes-what-a-rival-replaced",
         "a version has the sum of a file in whose place another exporter put his own",
-        [Edit(f"{EXPORT}.run:_finish", "_check_replaced(work.storage, made)", "pass")],
+        [Edit(f"{EXPORT}.run:_finish", "_check_replaced(work.storage, files)", "pass")],
         [f"{FOLDERS}.test_a_rivals_other_bytes_are_not_published_as_ours"],
     ),
     Mutant(

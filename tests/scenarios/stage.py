@@ -384,6 +384,7 @@ def _still(plan: Plan, names: str, log: LogSettings) -> Plan:
         producers=0,
         consumers=0,
         trims=False,
+        early_strikes=0.0,
         gather_bytes=0,  # each put becomes an entry of its own, unless a script asks
     )
 
