@@ -21,7 +21,7 @@ from crc32c import crc32c
 from dledger.log.errors import DamagedFile
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, QueueOffset, Span
-from dledger_broker.admission import Admission
+from dledger_broker.admission import Admission, Bound
 from dledger_broker.long_poll import LongPoll
 from dledger_proto.batch import BATCH_MAGIC
 from dledger_proto.errors import Code, DledgerError
@@ -115,26 +115,32 @@ class Prepared:
 
 
 class _Message:
-    """Frames that are sent together, together of at most `size_max` bytes, or a single one."""
+    """Frames that are sent together, counted from the first on until they are sent or given up."""
 
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
         self._size = 0
-        self.frames: list[bytes] = []
+        self._frames: list[bytes] = []
 
-    def has_room(self, frame: bytes) -> bool:
-        """Return whether the frame may join those that are there."""
-        return not self.frames or self._size + len(frame) <= self._size_max
+    def has_room(self, frame: bytes, size_max: int) -> bool:
+        """Return whether the frame may join those that are there; one alone always may."""
+        return not self._frames or self._size + len(frame) <= size_max
 
     def add(self, frame: bytes) -> None:
         """Put a frame behind the others."""
-        self.frames.append(frame)
+        self._frames.append(frame)
         self._size += len(frame)
+        self._bound.take_regardless(FRAME_COPIES * len(frame))
 
     def take(self) -> bytes:
-        """Return all frames as one message, and begin the next."""
-        frames, self.frames, self._size = self.frames, [], 0
+        """Return all frames as one message, empty when there are none; `clear` follows."""
+        frames, self._frames = self._frames, []
         return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def clear(self) -> None:
+        """Begin the next: what was taken is sent, what was not is given up."""
+        self._bound.give(FRAME_COPIES * self._size)
+        self._frames, self._size = [], 0
 
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -190,48 +196,44 @@ class FetchSession:
     ) -> bool:
         """Send at most one frame for each assignment; True when one carried data or an error.
 
-        Frames share a message, up to the size of one: a reader pays for messages, and one that
-        is busy would fall behind what a frame of its own for each queue tells it.
+        Frames share a message, up to the size that one may have now: a reader pays for messages,
+        and one that is busy would fall behind what a frame of its own for each queue tells it.
         Empty frames are the answer of `once`; of a stream that goes on one says that it lives.
         """
         any_sent = False
-        message = _Message(wanted.max_bytes)
-        for source in sources:
-            if source.is_over:
-                continue
-            prepared = await self._next(source, wanted)
-            if prepared is None:
-                if with_empty:
-                    await self._put(message, self._empty(source), send)
-                    source.is_over = with_empty = wanted.once
-                continue
-            any_sent = True
-            source.offset = prepared.next_offset
-            source.is_over = prepared.is_error or wanted.once
-            if prepared.was_cold and not source.is_over and self._ahead is None:
-                task = asyncio.get_running_loop().create_task(self._prepare(source, wanted))
-                self._ahead = (source, task)
-            await self._put(message, prepared.frame, send)
-        await self._flush(message, send)
+        message = _Message(self._admission.fetch_bytes)
+
+        async def put(frame: bytes) -> None:
+            if not message.has_room(frame, self._admission.fetch_frame_bytes(wanted.max_bytes)):
+                await self._send(message, send)
+            message.add(frame)
+
+        try:
+            for source in sources:
+                if source.is_over:
+                    continue
+                prepared = await self._next(source, wanted)
+                if prepared is None:
+                    if with_empty:
+                        await put(self._empty(source))
+                        source.is_over = with_empty = wanted.once
+                    continue
+                any_sent = True
+                source.offset = prepared.next_offset
+                source.is_over = prepared.is_error or wanted.once
+                if prepared.was_cold and not source.is_over and self._ahead is None:
+                    task = asyncio.get_running_loop().create_task(self._prepare(source, wanted))
+                    self._ahead = (source, task)
+                await put(prepared.frame)
+            await self._send(message, send)
+        finally:
+            message.clear()
         return any_sent
 
-    async def _put(self, message: "_Message", frame: bytes, send: Send) -> None:
-        """Add a frame to the message; one that has no room for it is sent before."""
-        if not message.has_room(frame):
-            await self._flush(message, send)
-        message.add(frame)
-
-    async def _flush(self, message: "_Message", send: Send) -> None:
-        if message.frames:
-            await self._send(send, message.take())
-
-    async def _send(self, send: Send, frame: bytes) -> None:
-        held = FRAME_COPIES * len(frame)
-        self._admission.fetch_bytes.take_regardless(held)
-        try:
-            await within_stall_limit(send, "fetch again")(frame)
-        finally:
-            self._admission.fetch_bytes.give(held)
+    async def _send(self, message: "_Message", send: Send) -> None:
+        if frames := message.take():
+            await within_stall_limit(send, "fetch again")(frames)
+        message.clear()
 
     async def _wait(self, sources: Sequence[Source], wait_ms: int) -> bool:
         """Wait for an arrival on any queue; False when the time passed without one."""

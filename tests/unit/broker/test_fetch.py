@@ -9,7 +9,9 @@ import pytest
 from dledger.log.errors import DamagedLog
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, Span
+from dledger_broker.admission import FETCH_FRAME_MIN
 from dledger_broker.fetch import (
+    FRAME_COPIES,
     FetchSession,
     Source,
     Wanted,
@@ -209,6 +211,60 @@ def test_what_is_new_in_many_queues_shares_messages_up_to_their_size() -> None:
         await stage.once(*sources, max_bytes=2 * (size + FETCH_HEADER_SIZE + FETCH_ROW_SIZE))
         assert [each.assignment for each in stage.frames] == [0, 1, 2, 3, 4]
         assert stage.messages == [2, 2, 1]
+        assert stage.admission.fetch_bytes.used == 0
+
+    asyncio.run(run())
+
+
+def test_readers_that_stop_reading_shrink_messages_of_many_frames_too() -> None:
+    """What is held for readers of many queues is bounded as for those of one (I17)."""
+
+    async def run() -> None:
+        stage = Stage()
+        for number in range(8):
+            stage.machine.add(b"x" * (FETCH_FRAME_MIN // 2), queue=number)
+        sources = [source(0, queue=number, number=number) for number in range(8)]
+        held: list[int] = []
+
+        async def send(message: bytes) -> None:
+            held.append(stage.admission.fetch_bytes.used - others)
+            assert held[-1] == FRAME_COPIES * len(message), "counted"
+            await stage.send(message)
+
+        others = stage.admission.fetch_bytes.limit
+        stage.admission.fetch_bytes.take_regardless(others)
+        wanted = Wanted.of(16 * FETCH_FRAME_MIN, 0, once=True)
+        await stage.session().run(sources, wanted, send)
+        assert max(held) <= FRAME_COPIES * FETCH_FRAME_MIN
+        assert [each.assignment for each in stage.frames] == list(range(8))
+        assert stage.admission.fetch_bytes.used == others
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_frames_that_wait_for_others_are_counted_and_given_back(*, cold: bool) -> None:
+    """They wait while the disk is read for the next queue; the reader may leave meanwhile."""
+
+    async def run() -> None:
+        stage = Stage()
+        stage.machine.add(b"x" * 1_000, queue=0)
+        stage.machine.add(b"x" * 1_000, queue=1)
+        stage.log.tail_from = len(stage.log.data) if cold else 0
+        counted: list[int] = []
+        bounds = stage.machine.queue_bounds
+
+        def look(topic_id: bytes, queue: int) -> tuple[int, int]:
+            counted.append(stage.admission.fetch_bytes.used)
+            if queue == 1:
+                raise ZeroDivisionError
+            return bounds(topic_id, queue)
+
+        stage.machine.queue_bounds = look  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await stage.once(source(0, queue=0), source(0, queue=1, number=1))
+        assert counted[0] == 0
+        assert counted[-1] > FRAME_COPIES * 1_000
         assert stage.admission.fetch_bytes.used == 0
 
     asyncio.run(run())
