@@ -35,9 +35,9 @@ JUMP_REST_SECONDS: Final = 600.0
 class GroupClock:
     """One member's knowledge of its group's time."""
 
-    def __init__(self, clock: Clock, majority: int, trace: Trace) -> None:
+    def __init__(self, clock: Clock, members: int, trace: Trace) -> None:
         self._clock = clock
-        self._majority = majority
+        self._members = members
         self._trace = trace
         self._bases: dict[MemberId, int] = {}
         """Of the others, as their newest readings said; kept when they fall silent."""
@@ -88,14 +88,15 @@ class GroupClock:
 
     @property
     def _hears_majority(self) -> bool:
-        return len(self._heard) + 1 >= self._majority
+        return len(self._heard) + 1 > self._members // 2
 
     def _agree(self) -> None:
         """Let the group's time follow the median, as far as a majority was heard in this reign."""
         if not self._hears_majority:
             return
         bases = sorted((self._own_base(), *self._bases.values()))
-        median = bases[(len(bases) - 1) // 2]
+        # Clocks that were never heard count as earlier: of three known of five two may be ahead.
+        median = bases[(self._members - 1) // 2 - (self._members - len(bases))]
         if self._base is None or median - self._base <= JUMP_MAX_MS:
             self._base, self._jump_at = median, None
             return

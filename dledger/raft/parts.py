@@ -57,7 +57,7 @@ class Parts:
         self.membership = Membership(
             context, identity.incarnation, identity.group_id, genesis, self.hooks
         )
-        self.clocks = GroupClock(context.clock, context.majority, context.trace)
+        self.clocks = GroupClock(context.clock, len(context.settings.members), context.trace)
         self.elections = Elections(context)
         self.replication = Replication(context, self.clocks)
         self.following = Following(context, self.elections, self.clocks)

@@ -44,7 +44,7 @@ class Bench:
     def __init__(self, members: int = 3) -> None:
         self.watches = Watches()
         self.trace = ListTrace()
-        self.clock = GroupClock(self.watches, members // 2 + 1, self.trace)
+        self.clock = GroupClock(self.watches, members, self.trace)
 
     def read(self, *offsets: tuple[MemberId, int], late: float = 0.0) -> None:
         """Hear others' clocks, off by so many milliseconds, `late` seconds after they were read."""
@@ -138,6 +138,16 @@ def test_of_two_the_earlier_counts() -> None:
     bench = Bench(2)
     bench.read((B, HOUR_MS))
     assert bench.stamp == 0
+
+
+def test_a_majority_of_right_clocks_is_enough_whoever_is_heard_first() -> None:
+    """Two of five are ahead, and a majority of which they are is all that is known."""
+    bench = Bench(5)
+    bench.watches.own_ms = HOUR_MS
+    bench.read((B, HOUR_MS), (C, 0))
+    assert bench.stamp == 1_000
+    bench.read((D, 0), (E, 0))
+    assert bench.stamp == 1_000
 
 
 def test_clocks_that_are_heard_later_are_no_jump() -> None:
