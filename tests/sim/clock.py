@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 WALL_START_MS = 1_800_000_000_000
 """What the members' wall clocks say when a world begins; any fixed value would do."""
+RIGHT_MS = 500
+"""A clock that is off by no more is right."""
 
 
 class Timer:
@@ -64,13 +66,35 @@ class Scheduler:
         self.now = max(self.now, end)
 
 
+def true_ms(scheduler: Scheduler) -> int:
+    """Return what a wall clock should say."""
+    return WALL_START_MS + int(scheduler.now * 1_000)
+
+
 class MemberClock:
     """The two clocks of one machine: monotonic follows virtual time, the wall clock may jump."""
 
-    def __init__(self, scheduler: Scheduler, start_offset: float) -> None:
+    def __init__(
+        self, scheduler: Scheduler, start_offset: float, changes: Callable[[], None]
+    ) -> None:
         self._scheduler = scheduler
         self._monotonic_offset = start_offset
-        self.wall_offset_ms = 0
+        self._changes = changes
+        self._set_at = 0.0
+        self._set_to_ms = WALL_START_MS
+        self._rate = 1.0
+
+    def set(self, offset_ms: int, rate: float = 1.0) -> None:
+        """Set the wall clock to true time and so much more; it runs at a rate from then on."""
+        self._changes()
+        self._set_at, self._rate = self._scheduler.now, rate
+        self._set_to_ms = true_ms(self._scheduler) + offset_ms
+        self._changes()
+
+    @property
+    def is_right(self) -> bool:
+        """Tell whether the wall clock is right, as far as clocks are."""
+        return abs(self.wall_ms() - true_ms(self._scheduler)) <= RIGHT_MS
 
     def monotonic(self) -> float:
         """See `dledger.clock.Clock.monotonic`; members do not share a zero."""
@@ -78,4 +102,4 @@ class MemberClock:
 
     def wall_ms(self) -> int:
         """See `dledger.clock.Clock.wall_ms`."""
-        return WALL_START_MS + int(self._scheduler.now * 1_000) + self.wall_offset_ms
+        return self._set_to_ms + int((self._scheduler.now - self._set_at) * 1_000 * self._rate)

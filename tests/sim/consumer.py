@@ -336,6 +336,6 @@ class Trimmer:
         end = self._oracle.acknowledged_ends.get(queue, 0)
         if end <= floor:
             return
-        seconds = self._random.choice((0.0, 1.0, 5.0, 20.0))
+        seconds = self._random.choice((0.0, 1.0, 5.0, 20.0, 600.0))
         offset = self._random.randint(floor, end)
         self._call(HoldQueue("sim", queue, offset, seconds), lambda answer: None)

@@ -70,7 +70,7 @@ def heal(world: "World") -> None:
         member.disk.make_room()
         member.apply_quickly()
         member.mend_store()
-        member.clock.wall_offset_ms = 0
+        member.clock.set(0)
         if member.paused:
             member.resume()
         if member.damaged:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 DISK_POLL = 5.0
 DISK_POLL_LOW = 1.0
+DUTY_SECONDS = 1.0
 RECOVERY_CRASH_SHARE = 0.08
 """Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
 APPLY_SLICES_MAX = 10_000
@@ -45,7 +46,9 @@ class SimMember:
         self.world = world
         self.name = name
         self.random = random
-        self.clock = MemberClock(world.scheduler, random.uniform(1_000, 100_000))
+        self.clock = MemberClock(
+            world.scheduler, random.uniform(1_000, 100_000), world.invariants.stamps.look
+        )
         self.fs = SimFileSystem(Random(random.random()))
         self.store = MemoryStore()
         self.disk = SimDrive(self.fs, random)
@@ -148,6 +151,8 @@ class SimMember:
         if process.ended:
             return
         self.world.scheduler.after(DISK_POLL_LOW, self._poll_disk_again, process)
+        if self.world.plan.producers:
+            self.world.scheduler.after(DUTY_SECONDS, self._expire_again, process)
         self.world.network.process_started(self.name)
 
     def _take_part(self, process: Process) -> None:
@@ -301,6 +306,14 @@ class SimMember:
             self.poll_disk()
             wait = DISK_POLL_LOW if process.log.space.low else DISK_POLL
             self.world.scheduler.after(wait, self._poll_disk_again, process)
+
+    def _expire_again(self, process: Process) -> None:
+        """Count time as a leader's duty does; a group that is left alone is left alone."""
+        if not process.ended and self.world.nemesis.running:
+            due = None if self.paused else process.service.due()
+            if due is not None:
+                self._input(process.service.expire, due)
+            self.world.scheduler.after(DUTY_SECONDS, self._expire_again, process)
 
     def apply_quickly(self) -> None:
         """End slow apply."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
 from dledger.types import Durability
-from tests.sim import power
+from tests.sim import clock_faults, power
 from tests.sim.damage import break_sector, damage_hard_state, damage_log
 from tests.sim.old_copy import OLD_COPY, old_copy
 
@@ -333,13 +333,6 @@ def _damage(
     return f"{member.name} {what}"
 
 
-def _clock_jump(nemesis: Nemesis, world: "World", random: Random) -> str | None:
-    member = random.choice(list(world.members.values()))
-    jumps = {-3_600_000, -5_000, -700, 0, 800, 5_000, 86_400_000} - {member.clock.wall_offset_ms}
-    member.clock.wall_offset_ms = random.choice(sorted(jumps))
-    return f"{member.name} {member.clock.wall_offset_ms} ms"
-
-
 def _transfer(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     leaders = [m for m in world.members.values() if m.running and m.role is Role.LEADER]
     if not leaders:
@@ -425,7 +418,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "damage-hard-state": _damage_hard_state,
     "bad-sector": _bad_sector,
     OLD_COPY: old_copy,
-    "clock-jump": _clock_jump,
+    "clock-jump": clock_faults.clock_jump,
+    "clock-drift": clock_faults.clock_drift,
+    "clocks-jump": clock_faults.clocks_jump,
     "transfer": _transfer,
     "client-cut": _client_cut,
     "producer-crash": _producer_crash,
@@ -447,6 +442,7 @@ KINDS: Final[dict[str, float]] = dict.fromkeys(FAULTS, 1.0) | {
     "absence": 0.5,
     OLD_COPY: 3.0,
     "bad-sector": 2.0,
+    "clock-jump": 2.0,
     "damage-log": 2.0,
 }
 LOSING: Final = {"wipe", "damage-log", "damage-hard-state", "bad-sector", OLD_COPY}
@@ -475,6 +471,8 @@ ALONE: Final = {
     "fail-disk",
     "full-disk",
     "clock-jump",
+    "clock-drift",
+    "clocks-jump",
     "client-cut",
     "producer-crash",
     "crash-loop",

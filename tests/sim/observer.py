@@ -36,6 +36,7 @@ class Observer:
         self._start = _overriding(invariants, "on_start")
         self._role = _overriding(invariants, "on_role")
         self._log = _overriding(invariants, "on_log")
+        self._stamp = _overriding(invariants, "on_stamp")
         self._durable = _overriding(invariants, "on_durable")
         self._commit = _overriding(invariants, "on_commit")
         self._apply = _overriding(invariants, "on_apply")
@@ -81,6 +82,9 @@ class Observer:
         group, log = member.group, member.log
         if log.last_index != facts.last or log.last_crc != self._last_crc(facts):
             self.look_log(member, facts)
+            if group.role is Role.LEADER:
+                for hook in self._stamp:
+                    hook(facts, log.last_time_ms)
         if member.view.covered_index(log) != facts.durable:
             self.look_durable(member, facts)
         role, term = group.role, int(group.term)

@@ -14,6 +14,7 @@ from dledger.state import command, results
 from dledger.state.machine import StateMachine
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
+from dledger_broker.expiry import ProducerExpiry
 from dledger_broker.fetch import DamagedBatch, read_batches
 from dledger_broker.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -45,6 +46,9 @@ APPLY_POLL: Final = 0.005
 """How often a read that waits for apply looks again, virtual seconds."""
 APPLY_WAIT_MAX: Final = 5.0
 DUPLICATE: Final = "duplicate"
+EXPIRY_MS: Final = 600_000
+"""More than any world lasts: nobody is silent for so long."""
+EXPIRY_PERIOD: Final = 3.0
 
 
 class Service:
@@ -55,6 +59,8 @@ class Service:
         self._world = process.member.world
         self._machine: StateMachine = process.machine.real
         self._polls = LongPoll()
+        self._expiry = ProducerExpiry(EXPIRY_MS)
+        self._expiry.period = EXPIRY_PERIOD
         self._machine.on_append(lambda topic_id, queue, _: self._polls.arrived(topic_id, queue))
 
     def serve(self, request: object, respond: Respond) -> None:
@@ -78,8 +84,12 @@ class Service:
             case TrimQueue(queue, offset):
                 self._command(command.Trim(queue[0], queue[1], offset), respond, _plain_answer)
             case HoldQueue(owner, queue, offset, seconds):
-                now_ms = self._process.group.time_ms or self._machine.applied_time_ms
+                now_ms = self._process.group.time_ms
+                if now_ms is None:
+                    respond(Answer(Code.NO_LEADER))
+                    return
                 until_ms = now_ms + int(1_000 * seconds)
+                self._world.invariants.trims.asked(owner, queue, until_ms, seconds)
                 hold = command.Hold(owner, queue[0], queue[1], offset, until_ms)
                 release = command.ReleaseHold(owner, queue[0], queue[1])
                 self._command(hold if seconds else release, respond, _plain_answer)
@@ -152,6 +162,16 @@ class Service:
         term = int(self._process.group.term)
         hint = f"{answer.hint}:1" if answer.hint else ""
         return AnswerRow(number, answer.code, detail=answer.detail, hint=hint, term=term)
+
+    def due(self) -> command.ExpireProducers | None:
+        """Return what a leader counts now; nobody expires by it, a world is over before."""
+        group = self._process.group
+        leads_term = int(group.term) if group.role is Role.LEADER else None
+        return self._expiry.due(leads_term, self._process.member.clock.monotonic())
+
+    def expire(self, due: command.ExpireProducers) -> None:
+        """Propose it."""
+        self._command(due, lambda _answer: None, _plain_answer)
 
     # Reads.
 

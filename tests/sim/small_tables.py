@@ -1,4 +1,4 @@
-"""The state's tables with small blocks, for one run: their edges are met within a minute of load.
+"""The state's tables with small blocks, and short waits for clocks, for one run of a minute.
 
 Owns: which bounds are made small, and putting them back. They are plain constants of the product;
 nothing else of it changes. Everything in one process sees them, so a world has them only while it
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from dledger.raft import clocks, transfer
 from dledger.state import key_index, message_ids, producer_sweep, producers, queues, trim
 
-SMALL: Final[Mapping[Any, Mapping[str, int]]] = {
+SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
     key_index: {
         "LEVEL_0_ENTRIES": 32,
         "MERGE_PACE": 16,
@@ -36,6 +37,8 @@ SMALL: Final[Mapping[Any, Mapping[str, int]]] = {
     },
     producer_sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
     trim: {"GARBAGE_ROWS_PER_ENTRY": 2},
+    clocks: {"JUMP_REST_SECONDS": 8.0, "ODD_SECONDS": 1.0},
+    transfer: {"CLOCK_RETRY_SECONDS": 5.0},
 }
 """By module: its bounds. The ratios between those of one module are the product's."""
 

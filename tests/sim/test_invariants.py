@@ -141,5 +141,7 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
 
 
 def test_every_invariant_is_in_the_set() -> None:
-    found = {type(each).__name__ for each in InvariantSet("abc", lambda name: None).all}
-    assert len(found) == 14
+    found = {
+        type(each).__name__ for each in InvariantSet("abc", lambda name: None, list, lambda: 0).all
+    }
+    assert len(found) == 15

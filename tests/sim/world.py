@@ -19,7 +19,8 @@ from dledger.types import Settled
 from dledger_proto.errors import Code, Outcome
 from tests.sim import liveness
 from tests.sim.calls import Answer, Calls
-from tests.sim.clock import Scheduler
+from tests.sim.clock import Scheduler, true_ms
+from tests.sim.clock_faults import BORNE_SHARE
 from tests.sim.consumer import Consumer, ConsumerPlan, Trimmer
 from tests.sim.core_producer import CoreProducer
 from tests.sim.invariants import InvariantSet
@@ -77,9 +78,16 @@ class World:
         """Members whose disk was replaced by an older copy of it."""
         self.refused: set[tuple[int, int]] = set()
         """(index, term) of entries whose proposals were told as certainly not stored."""
+        self.clocks_borne = Random(f"clocks/{plan.seed}").random() < BORNE_SHARE
+        """At any time most clocks are right."""
         self.absent: set[str] = set()
         """Members that stay down for long, whatever other faults would start them."""
-        self.invariants = InvariantSet(self.names, self._hard_state_of)
+        self.invariants = InvariantSet(
+            self.names,
+            self._hard_state_of,
+            lambda: [member.clock for member in self.members.values()],
+            lambda: true_ms(self.scheduler),
+        )
         self.facts = self.invariants.facts
         self.observer = Observer(self.facts, self.invariants.all)
         self.oracle = Oracle(self.invariants.contents)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from dledger.log.hard_state import HardState
+from tests.sim.clock import MemberClock
 from tests.sim.invariants.base import Facts, Invariant
 from tests.sim.invariants.committed_on_majority import CommittedOnMajority
 from tests.sim.invariants.durable_before_visible import DurableBeforeVisible
@@ -14,6 +15,7 @@ from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.offsets_never_back import OffsetsNeverBack
 from tests.sim.invariants.producer_verdicts import ProducerVerdicts
 from tests.sim.invariants.queue_contents import QueueContents
+from tests.sim.invariants.right_stamps import RightStamps
 from tests.sim.invariants.state_machine_safety import StateMachineSafety
 from tests.sim.invariants.state_moves_together import StateMovesTogether
 from tests.sim.invariants.trims_and_holds import TrimsAndHolds
@@ -23,12 +25,19 @@ from tests.sim.invariants.votes_of_majority import VotesOfMajority
 class InvariantSet:
     """Every invariant over one set of facts."""
 
-    def __init__(self, names: Sequence[str], hard_state: Callable[[str], HardState | None]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        hard_state: Callable[[str], HardState | None],
+        clocks: Callable[[], Sequence[MemberClock]],
+        true_ms: Callable[[], int],
+    ) -> None:
         facts = self.facts = Facts(names)
         self.contents = QueueContents(facts)
         self.digests = StateMovesTogether(facts)
         self.verdicts = ProducerVerdicts(facts)
-        self.trims = TrimsAndHolds(facts, self.contents)
+        self.stamps = RightStamps(facts, clocks, true_ms)
+        self.trims = TrimsAndHolds(facts, self.contents, self.stamps)
         self.offsets = OffsetsNeverBack(facts, self.contents)
         self.all: list[Invariant] = [
             LogMatching(facts),
@@ -39,6 +48,7 @@ class InvariantSet:
             CommittedOnMajority(facts),
             Monotonic(facts),
             StateMachineSafety(facts),
+            self.stamps,
             self.digests,
             self.verdicts,
             self.contents,

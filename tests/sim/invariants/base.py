@@ -77,6 +77,9 @@ class Invariant:
     ) -> None:
         """See a log that changed; `member.log` is already the new one."""
 
+    def on_stamp(self, member: MemberFacts, stamp_ms: int) -> None:
+        """See a leader's newest entry, and what it is stamped, as it is made."""
+
     def on_durable(self, member: MemberFacts, entries: Sequence[EntryRef]) -> None:
         """See entries that were found on a member's disk, past all caches."""
 

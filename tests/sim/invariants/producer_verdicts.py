@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger.state import command, producers
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.results import Appended, Refused, Registered, Taken
 from dledger.types import Entry, EntryKind
 from dledger_proto.batch import BatchHeader, parse_header
@@ -53,6 +54,7 @@ class ProducerVerdicts(Invariant):
         super().__init__(facts)
         self._applied = 0
         self._held: dict[bytes, _Held] = {}
+        self._counted_ms = 0
         self._lanes: dict[tuple[bytes, QueueKey], _Lane] = {}
         self.fenced_count = 0
         self.repeat_count = 0
@@ -74,7 +76,9 @@ class ProducerVerdicts(Invariant):
             for payload, result in zip(entry.payloads, results, strict=True):
                 wanted = command.decode(bytes(payload))
                 if isinstance(wanted, command.RegisterProducer):
-                    self._registered(wanted, result, entry.time_ms)
+                    self._registered(wanted, result, entry.time_ms + self._counted_ms)
+                elif isinstance(wanted, command.ExpireProducers):
+                    self._counted_ms += min(wanted.elapsed_ms, COUNTED_AT_ONCE_MAX_MS)
 
     # Batches.
 

@@ -12,6 +12,7 @@ from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.queue_contents import QueueContents, QueueKey
+from tests.sim.invariants.right_stamps import AHEAD_MAX_MS, BEHIND_MAX_MS, RightStamps
 from tests.sim.invariants.violation import Property
 
 
@@ -20,13 +21,20 @@ class TrimsAndHolds(Invariant):
 
     broken = Property.TRIMS
 
-    def __init__(self, facts: Facts, contents: QueueContents) -> None:
+    def __init__(self, facts: Facts, contents: QueueContents, stamps: RightStamps) -> None:
         super().__init__(facts)
         self._contents = contents
+        self._stamps = stamps
+        self._true_ends: dict[tuple[QueueKey, str, int], int] = {}
+        """By queue, owner and the stamp until which it lasts: until when in true time."""
         self._applied = 0
         self.minimums: dict[QueueKey, int] = {}
         self._holds: dict[QueueKey, dict[str, tuple[int, int]]] = {}
         """By owner: from which offset on, until which stamp."""
+
+    def asked(self, owner: str, queue: QueueKey, until_ms: int, seconds: float) -> None:
+        """Note that somebody was given a hold of so many seconds, from now on."""
+        self._true_ends[queue, owner, until_ms] = self._stamps.true_ms() + int(1_000 * seconds)
 
     def on_apply(
         self, member: MemberFacts, entry: Entry, results: Sequence[object], digest: bytes
@@ -63,3 +71,12 @@ class TrimsAndHolds(Invariant):
         if found != due:
             self.fail(f"{wanted} at {minimum}, held from {held}: answered {result}, not {due}")
         self.minimums[queue] = due[1]
+        if due[1] > minimum and not self._stamps.majority_was_wrong:
+            self._check_true_time(queue, due[1])
+
+    def _check_true_time(self, queue: QueueKey, minimum: int) -> None:
+        """Let no trim pass a hold before its time, give or take what stamps may be off."""
+        for owner, (offset, until_ms) in self._holds.get(queue, {}).items():
+            left_ms = self._true_ends.get((queue, owner, until_ms), 0) - self._stamps.true_ms()
+            if offset < minimum and left_ms > BEHIND_MAX_MS + AHEAD_MAX_MS:
+                self.fail(f"{queue} trimmed to {minimum}, {owner} holds {offset} for {left_ms} ms")
