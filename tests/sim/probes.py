@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 CALM_MAX: Final = 20.0
-"""From the end of one disturbance until the group is calm again."""
+"""From the end of the last disturbance until the group is calm again."""
 STEP: Final = 0.01
 SHARE: Final = 0.5
 """Each probe is tried in so many of the seeds."""
@@ -77,7 +77,8 @@ def _term(member: "SimMember") -> int:
 
 def _calm(world: "World") -> "SimMember":
     """Wait until one leads, all follow, every link stands, and it has been so for a while."""
-    deadline, since = world.scheduler.now + CALM_MAX, world.scheduler.now
+    since = world.scheduler.now
+    deadline = max(since, world.nemesis.over_at) + CALM_MAX
     while world.scheduler.now < max(since + 1.0, world.nemesis.over_at):
         leader = _leader(world)
         roles = sorted(member.role.value for member in world.members.values())
