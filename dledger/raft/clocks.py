@@ -49,17 +49,19 @@ class GroupClock:
         """A leader once told the group's time; else it is only what was read here."""
         self._jump_at: float | None = None
         """Since when the median is ahead by more than JUMP_MAX_MS."""
-        self._jump_ms = 0
+        self.jump_ms = 0
+        """How far the majority's median is ahead of the group's time, while that waits; else 0.
+        Who follows knows it from the leader."""
         self._off_since = math.inf
         self._told_odd = False
 
     # What is heard.
 
-    def leader_says(self, group_ms: int) -> None:
-        """Take the group's time from the leader; 0: it does not know it."""
+    def leader_says(self, group_ms: int, jump_ms: int = 0) -> None:
+        """Take the group's time from the leader, and a jump that waits; 0: it does not know it."""
         if group_ms:
             self._base = group_ms - self._monotonic_ms()
-            self._was_told, self._jump_at = True, None
+            self._was_told, self._jump_at, self.jump_ms = True, None, jump_ms
         self.watch()
 
     def end_reign(self) -> None:
@@ -98,16 +100,16 @@ class GroupClock:
         # Clocks that were never heard count as earlier: of three known of five two may be ahead.
         median = bases[(self._members - 1) // 2 - (self._members - len(bases))]
         if self._base is None or median - self._base <= JUMP_MAX_MS:
-            self._base, self._jump_at = median, None
+            self._base, self._jump_at, self.jump_ms = median, None, 0
             return
         now = self._clock.monotonic()
-        self._jump_ms = median - self._base
+        self.jump_ms = median - self._base
         if self._jump_at is None:
             self._jump_at = now
-            self._trace.event("clock_jumped", ahead_ms=self._jump_ms, waits=JUMP_REST_SECONDS)
+            self._trace.event("clock_jumped", ahead_ms=self.jump_ms, waits=JUMP_REST_SECONDS)
         elif now - self._jump_at >= JUMP_REST_SECONDS:
-            self._trace.event("clock_followed", ahead_ms=self._jump_ms)
-            self._base, self._jump_at = median, None
+            self._trace.event("clock_followed", ahead_ms=self.jump_ms)
+            self._base, self._jump_at, self.jump_ms = median, None, 0
 
     def group_ms(self) -> int | None:
         """Return the group's time; None while nothing is known of it."""
@@ -136,10 +138,20 @@ class GroupClock:
         base = self._own_base() if member is None else self._bases.get(member)
         return None if base is None or self._base is None else base - self._base
 
+    def _off_ms(self, member: MemberId | None = None) -> int | None:
+        """Return how far a clock is off the majority's, the own one by default; None: unknown.
+
+        While a jump waits, both are right: the majority's clock, and the time that goes on.
+        """
+        offset_ms = self.offset_ms(member)
+        if offset_ms is None:
+            return None
+        return min(offset_ms, offset_ms - self.jump_ms, key=abs)
+
     def agrees(self, member: MemberId) -> bool:
         """Tell whether a member's clock is known to be right."""
-        offset_ms = self.offset_ms(member)
-        return offset_ms is not None and abs(offset_ms) <= CLOCK_AGREES_MS
+        off_ms = self._off_ms(member)
+        return off_ms is not None and abs(off_ms) <= CLOCK_AGREES_MS
 
     @property
     def is_off(self) -> bool:
@@ -148,7 +160,7 @@ class GroupClock:
 
     def watch(self) -> None:
         """Compare the own clock with the group's; called often: with each heartbeat."""
-        offset_ms, now = self.offset_ms() or 0, self._clock.monotonic()
+        offset_ms, now = self._off_ms() or 0, self._clock.monotonic()
         if abs(offset_ms) <= CLOCK_AGREES_MS:
             self._off_since = math.inf
             if self._told_odd:
@@ -168,13 +180,13 @@ class GroupClock:
     def describe(self, last_ms: int | None) -> list[str]:
         """Return what an operator must know, in sentences; `last_ms` is a leader's newest stamp."""
         said: list[str] = []
-        offset_ms, group_ms = self.offset_ms(), self.group_ms()
+        group_ms = self.group_ms()
         if self.is_off:
-            said.append(f"the clock is {offset_ms} ms off the majority's")
+            said.append(f"the clock is {self._off_ms()} ms off the majority's")
         if self._jump_at is not None:
             left = max(JUMP_REST_SECONDS - (self._clock.monotonic() - self._jump_at), 0.0)
             said.append(
-                f"the majority's clock jumped ahead by {self._jump_ms} ms: entries are stamped as "
+                f"the majority's clock jumped ahead by {self.jump_ms} ms: entries are stamped as "
                 f"if it had not, for another {left:.0f} s"
             )
         ahead_ms = 0 if group_ms is None or last_ms is None else last_ms - group_ms

@@ -49,7 +49,7 @@ class Following:
             ),
             now=context.now,
         )
-        self._clocks.leader_says(message.wall_ms)
+        self._clocks.leader_says(message.wall_ms, message.jump_ms)
         self.trim_floor = message.trim_floor
         if message.answer or not result.matched:
             self._answer(sender, message, result.next_index - 1 if result.matched else None, run)

@@ -76,7 +76,7 @@ _HELLO = struct.Struct("<16s16s16sQQQQIHHHBB")
 _VOTE = struct.Struct("<QQQQ")
 _PRE_VOTE_ANSWER = struct.Struct("<QQ")
 _VOTE_ANSWER = struct.Struct("<QQQ")
-_APPEND = struct.Struct("<QQQQQQq")
+_APPEND = struct.Struct("<QQQQQQqq")
 _APPEND_ANSWER = struct.Struct("<QQQQQQq")
 _TERM = struct.Struct("<Q")
 _BARRIER_ANSWER = struct.Struct("<QQQ")
@@ -193,6 +193,7 @@ def _encode_append(message: AppendRequest) -> tuple[int, list[Buffer]]:
         message.commit_index,
         message.trim_floor,
         message.wall_ms,
+        message.jump_ms,
     )
     flags = 0 if message.answer else 1
     if message.payload is not None:
@@ -335,7 +336,7 @@ def _name(body: memoryview, at: int, size: int) -> str:
 
 
 def _decode_append(body: memoryview, flags: int) -> AppendRequest:
-    number, term, prev_index, prev_term, commit, floor, wall_ms = _checked(
+    number, term, prev_index, prev_term, commit, floor, wall_ms, jump_ms = _checked(
         _APPEND.unpack_from(body)
     )
     frames = body[_APPEND.size :]
@@ -347,6 +348,7 @@ def _decode_append(body: memoryview, flags: int) -> AppendRequest:
         commit,
         floor,
         wall_ms,
+        jump_ms,
         answer=not flags & 1,
         frames=frames if len(frames) else None,
     )

@@ -198,6 +198,7 @@ class Replication:
                 commit_index,
                 self._floor,
                 self._clocks.group_ms() or 0,
+                self._clocks.jump_ms,
                 answer=answer,
                 payload=payload,
             ),

@@ -167,4 +167,16 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{PRODUCERS}.test_a_command_counts_no_more_than_a_step"],
     ),
+    Mutant(
+        "waiting-jump-makes-everybody-odd",
+        "while a jump of the majority waits all clocks are off, and a dead leader's place is empty",
+        [
+            Edit(
+                "dledger.raft.clocks:GroupClock._off_ms",
+                "min(offset_ms, offset_ms - self.jump_ms, key=abs)",
+                "offset_ms",
+            )
+        ],
+        ["unit.raft.test_clock_scripts.test_d8_a_jump_is_waited_for_across_leaders"],
+    ),
 )

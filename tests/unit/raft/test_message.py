@@ -51,7 +51,7 @@ MESSAGES: list[tuple[Message, str]] = [
     (VoteRequest(1, 2, 3, 4), "vote-request #1 term=2 last=3@4"),
     (VoteAnswer(1, 2, 3, False), "vote-answer #1 term=2 granted=False voter_term=3"),
     (
-        AppendRequest(1, 2, 3, 4, 5, 6, 7, answer=False),
+        AppendRequest(1, 2, 3, 4, 5, 6, 7, 8, answer=False),
         "append #1 term=2 prev=3@4 entries=- commit=5 floor=6 notice",
     ),
     (
