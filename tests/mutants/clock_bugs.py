@@ -58,8 +58,9 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{CLOCKS}.leader_says",
-                "self._was_told, self._jump_at = True, None",
-                "self._was_told, self._jump_at, self._at = True, None, self._monotonic_ms()",
+                "self._was_told, self._jump_at, self.jump_ms = True, None, jump_ms",
+                "self._was_told, self._jump_at, self.jump_ms = True, None, jump_ms; "
+                "self._at = self._monotonic_ms()",
             ),
             Edit(
                 f"{CLOCKS}.group_ms",
