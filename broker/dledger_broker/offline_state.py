@@ -23,7 +23,7 @@ from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
 from dledger.state.store import NewerStore
 from dledger.state.tables import PREFIX, U32, U64, Table, after
-from dledger.state.topics import FLOOR_KEY, decode_topic
+from dledger.state.topics import CONTROL_KEY, FLOOR_KEY, decode_topic
 from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
 from dledger.types import LogIndex
 
@@ -210,6 +210,8 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"counted_ms": U64.unpack(value)[0]}
     if key == FLOOR_KEY[1:]:
         return name, {"control_index": U64.unpack(value)[0]}
+    if key == CONTROL_KEY[1:]:
+        return name, {"control_id": value.hex()}
     return name, {"bytes": value.hex()}
 
 

@@ -25,7 +25,7 @@ from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.logs import Quiet
 from dledger_broker.messaging import Messaging, check_id
 from dledger_broker.tasks import keep_running
-from dledger_broker.topic_pages import BadPage, check_page, knows
+from dledger_broker.topic_pages import BadPage, check_history, check_page, knows
 from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
@@ -42,8 +42,10 @@ FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_A
 """Refusals that repeating does not change: known already, deleted here for good, no such topic."""
 
 
-async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[DledgerError]:
-    """Take over decisions of the control group; older ones than known are passed over.
+async def import_topics(
+    messaging: Messaging, topics: Sequence[Topic], control_id: bytes
+) -> list[DledgerError]:
+    """Take over decisions of the control group of this id; older ones than known are passed over.
 
     Returns the refusals of topics that will never be taken over, the others were. DledgerError for
     anything else, and then some may not have been.
@@ -54,7 +56,7 @@ async def import_topics(messaging: Messaging, topics: Sequence[Topic]) -> list[D
         topic for topic in topics if not knows(served.machine, topic.topic_id, topic.control_index)
     ]
     results = await asyncio.gather(
-        *(served.commands.propose(commands.ImportTopic(topic)) for topic in news),
+        *(served.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
         return_exceptions=True,
     )
     refused: list[DledgerError] = []
@@ -203,19 +205,21 @@ class TopicFollower:
         """
         served = self._messaging.served
         since = floor = self._complete_up_to
+        newest = max(served.machine.newest_control_index, served.machine.forgotten_index)
         cursor = b""
         told: set[bytes] = set()
         while True:
             reply = await self._page(address, since, cursor)
             if term != served.host.leadership.term:
                 raise served.not_leader()
+            check_history(reply, served.machine.control_id, newest)
             if reply.forgotten_index > floor:
                 since, floor, cursor = 0, reply.forgotten_index, b""
                 told.clear()
                 continue
             topics = [topic_from_proto(topic) for topic in reply.topics]
             told.update(topic.topic_id for topic in topics)
-            await self._take_over(topics)
+            await self._take_over(topics, reply.group_id)
             cursor = reply.cursor
             if not cursor:
                 break
@@ -225,7 +229,8 @@ class TopicFollower:
                     replace(topic, deleted=True, control_index=floor)
                     for topic in served.machine.topics()
                     if topic.control_index < floor and topic.topic_id not in told
-                ]
+                ],
+                reply.group_id,
             )
         if term != served.host.leadership.term:
             raise served.not_leader()
@@ -241,9 +246,9 @@ class TopicFollower:
         check_page(request, reply, served.names.cluster, self._control_group)
         return reply
 
-    async def _take_over(self, topics: Sequence[Topic]) -> None:
+    async def _take_over(self, topics: Sequence[Topic], control_id: bytes) -> None:
         for first in range(0, len(topics), TOPICS_PER_IMPORT):
             some = topics[first : first + TOPICS_PER_IMPORT]
-            for error in await import_topics(self._messaging, some):
+            for error in await import_topics(self._messaging, some, control_id):
                 # The others must not wait for it; once for each leader.
                 self._log.warning("topic not taken over", reason=str(error))

@@ -7,6 +7,7 @@ between two pages moves to the end and comes again, so no change is missed.
 import struct
 from typing import Final
 
+from dledger.log.identity import GROUP_ID_SIZE
 from dledger.state.queries import Queries
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.served import ServedGroup
@@ -52,6 +53,7 @@ def topics_page(
         group=served.names.group,
         confirmed_index=machine.applied_index,
         forgotten_index=machine.forgotten_index,
+        group_id=served.log.group_id,
     )
     if len(page) < len(found):
         last = page[-1]
@@ -106,6 +108,28 @@ def check_page(
         )
     if reply.cursor and (not reply.topics or reply.cursor != CURSOR.pack(*before)):
         raise BadPage("the cursor does not go on behind the last topic")
+
+
+def check_history(reply: pb.ListTopicsReply, control_id: bytes, newest: int) -> None:
+    """Raise BadPage when a group that knows decisions up to `newest` cannot go on with an answer.
+
+    A control group that was formed anew, or restored from an old copy, does not tell of all topics
+    that this group holds. By its lists they would be deleted, with what was written to them.
+    `control_id`: whose decisions are known; empty: of none yet.
+    """
+    told = reply.group_id
+    if len(told) != GROUP_ID_SIZE:
+        raise BadPage(f"group id of {len(told)} bytes, must be {GROUP_ID_SIZE}")
+    if control_id not in (b"", told):
+        raise BadPage(
+            f"another control group answers, of id {told.hex()}: topics here are those of "
+            f"{control_id.hex()}, which alone may change them"
+        )
+    if reply.confirmed_index < newest:
+        raise BadPage(
+            f"the log of the control group ends at {reply.confirmed_index}, decisions up to "
+            f"{newest} are known here: it was restored from an old copy"
+        )
 
 
 def knows(machine: Queries, topic_id: bytes, control_index: int) -> bool:

@@ -192,7 +192,7 @@ class TopicAuthority:
         local = self._local.get(group)
         if local is not None and local.served.leads:
             try:
-                return not await import_topics(local, [topic])
+                return not await import_topics(local, [topic], self._messaging.served.log.group_id)
             except DledgerError:
                 return False
         place = self._view.place(group)

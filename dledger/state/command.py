@@ -73,6 +73,8 @@ class ImportTopic:
     """Take over what the control group decided; older than what is known is refused."""
 
     topic: Topic
+    control_id: bytes = bytes(16)
+    """Drawn at random when that group formed: its indexes compare with each other only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,8 @@ Command = (
     | SetFormatLevel
 )
 
-# Numbers are in the log and never reused; 1, and 3 to 5 (layouts without closed queues), are gone.
+# Numbers are in the log and never reused; gone are 1, 3 to 5 (layouts without closed queues) and
+# 14 (an import that named no control group).
 KINDS: Final[dict[type[Command], int]] = {
     ExpireProducers: 2,
     DeleteTopic: 6,
@@ -190,9 +193,9 @@ KINDS: Final[dict[type[Command], int]] = {
     SetFormatLevel: 11,
     RegisterProducer: 12,
     CreateTopic: 13,
-    ImportTopic: 14,
     UpdateTopic: 15,
     ForgetTopics: 16,
+    ImportTopic: 17,
 }
 
 
@@ -326,6 +329,7 @@ def encode(command: Command) -> bytes:
             out.number(_U64, "known_index", command.known_index)
         case ImportTopic():
             _encode_topic(out, command.topic)
+            out.identity("control_id", command.control_id)
         case UpdateTopic():
             out.identity("topic_id", command.topic_id)
             out.layout(command.layout)
@@ -424,11 +428,11 @@ _DECODERS: Final[dict[int, Callable[[_Decoder], Command]]] = {
         body.take(ID_SIZE), body.text(), TopicType(body.number(_U8)), body.layout(),
         body.number(_U32), body.number(_U8), body.number(_U64),
     ),
-    14: lambda body: ImportTopic(_decode_topic(body)),
     15: lambda body: UpdateTopic(
         body.take(ID_SIZE), body.layout(), body.number(_U32), body.number(_U8)
     ),
     16: lambda body: ForgetTopics(body.number(_I64), body.number(_U64)),
+    17: lambda body: ImportTopic(_decode_topic(body), body.take(ID_SIZE)),
 }  # fmt: skip
 
 assert set(_DECODERS) == set(KINDS.values()), "every command is decoded"

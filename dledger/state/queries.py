@@ -72,6 +72,11 @@ class Queries:
         """The highest control index of a deletion that is forgotten here; 0: of none."""
         return self._topics.floor
 
+    @property
+    def control_id(self) -> bytes:
+        """Of the control group whose decisions were taken over; empty: of none yet."""
+        return self._topics.control_id
+
     def is_forgetting_due(self, command: ForgetTopics) -> bool:
         """Tell whether this ForgetTopics would free anything now."""
         return self._topics.is_forgetting_due(command)

@@ -10,6 +10,7 @@ rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the m
 
     11 deleted_ms u64, topic_id     -> empty: deleted topics in the order of counted time
     01 "forgotten"                  -> control_index u64: the floor, see below; absent: 0
+    01 "control group"              -> control_id 16: whose decisions are taken over
 
 A layout keeps the queues that are closed: who opens one again finds the group that holds what is in
 it. A deleted topic's row stays for a while, so that whoever asks late is told and other groups hear
@@ -32,6 +33,10 @@ however late it comes:
 So the floor of a group rises only to what it knows without a gap: the control group by itself, the
 others by the `known_index` of the command. The time for which rows are kept decides no right or
 wrong: it is why no creation is called stale within its caller's budget (`limits.py`).
+
+Indexes are those of one log. A control group that was formed anew counts from 1 and knows nothing
+of what lies here; by its lists all of that would be deleted. So the first import says whose
+decisions are taken over, and those of any other group are refused.
 """
 
 import struct
@@ -75,6 +80,7 @@ IMPORTED_ROWS_MAX: Final = 2 * TOPIC_ROWS_MAX
 FORGOTTEN_AT_ONCE_MAX: Final = 256
 """Topics that one ForgetTopics looks at."""
 FLOOR_KEY: Final = PREFIX[Table.META] + b"forgotten"
+CONTROL_KEY: Final = PREFIX[Table.META] + b"control group"
 _PAGE_ROWS: Final = 256
 _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
@@ -218,6 +224,7 @@ class TopicTable:
         self._time = time
         floor = writer.store.get(FLOOR_KEY)
         self._floor: int = 0 if floor is None else U64.unpack(floor)[0]
+        self._control_id = writer.store.get(CONTROL_KEY) or b""
         self._by_id: dict[bytes, Topic] = {}
         self._by_name: dict[str, bytes] = {}
         """Of topics that are not deleted."""
@@ -235,6 +242,11 @@ class TopicTable:
     def floor(self) -> int:
         """The highest control index of a deletion that is forgotten; 0: of none."""
         return self._floor
+
+    @property
+    def control_id(self) -> bytes:
+        """Of the control group whose decisions were taken over; empty: of none yet."""
+        return self._control_id
 
     def find(self, topic_id: bytes) -> Topic | None:
         """Return the topic, also a deleted one; None when it is not known, or not any more."""
@@ -312,6 +324,12 @@ class TopicTable:
         """Take over the control group's decision unless a newer one is known (D1)."""
         topic = command.topic
         check_topic(topic)
+        if self._control_id not in (b"", command.control_id):
+            return Refused(
+                Code.WRONG_GROUP,
+                f"topic {topic.name}: decided by control group {command.control_id.hex()}, topics "
+                f"here are those of {self._control_id.hex()}",
+            )
         known = self._by_id.get(topic.topic_id)
         if known is not None:
             if topic.control_index < known.control_index:
@@ -350,6 +368,9 @@ class TopicTable:
                 )
             # The control group gave the name away, so the old topic is deleted there.
             self._store(replace(namesake, deleted=True, control_index=topic.control_index))
+        if not self._control_id:
+            self._control_id = command.control_id
+            self._writer.put(CONTROL_KEY, command.control_id)
         self._store(topic)
         return TopicChanged(topic)
 

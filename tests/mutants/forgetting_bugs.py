@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 STATE: Final = "dledger.state"
 FORGETTING: Final = "test_forgetting"
+PAGES: Final = "unit.broker.test_topic_pages"
 GROUPS: Final = "unit.broker.test_forgotten_topics"
 
 FORGETTING_BUGS: Final[Sequence[Mutant]] = (
@@ -76,6 +77,30 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{FORGETTING}.test_a_late_copy_of_an_import_brings_no_topic_back"],
+    ),
+    Mutant(
+        "any-control-group-decides",
+        "a control group formed anew under the same name deletes topics it never heard of (D1)",
+        [
+            Edit(
+                f"{STATE}.topics:TopicTable.import_",
+                'if self._control_id not in (b"", command.control_id):',
+                "if False:",
+            )
+        ],
+        [f"{FORGETTING}.test_decisions_of_another_control_group_change_nothing"],
+    ),
+    Mutant(
+        "restored-control-group-decides",
+        "a control group restored from an old copy is followed, whose indexes were given before",
+        [
+            Edit(
+                "dledger_broker.topic_pages:check_history",
+                "if reply.confirmed_index < newest:",
+                "if False:",
+            )
+        ],
+        [f"{PAGES}.test_a_control_group_restored_from_an_old_copy_is_not_followed"],
     ),
     Mutant(
         "forgets-above-a-gap",

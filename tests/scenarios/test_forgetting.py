@@ -122,6 +122,20 @@ def test_a_late_copy_of_an_import_brings_no_topic_back() -> None:
     assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
 
 
+def test_decisions_of_another_control_group_change_nothing() -> None:
+    """It was formed anew under the same name, and its log has grown longer than the old one's."""
+    driven = Driven()
+    driven.one(imported(TOPIC, "orders", 7))
+    before = driven.machine.topics()
+    others = (imported(TOPIC, "orders", 9, deleted=True), imported(OTHER_TOPIC, "orders", 9))
+    for _ in range(2):
+        for other in others:
+            result = driven.one(replace(other, control_id=b"2" * 16))
+            assert driven.machine.topics() == before, f"a live topic is deleted: {result}"
+            assert code_of(result) is Code.WRONG_GROUP
+        driven = Driven(driven.store, driven.log)
+
+
 def test_a_group_forgets_no_deletion_above_what_it_knows_without_a_gap() -> None:
     """A topic that was created before that deletion, and not told yet, is taken over later."""
     driven = Driven()

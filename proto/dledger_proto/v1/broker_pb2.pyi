@@ -1036,6 +1036,7 @@ class ListTopicsReply(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     CONFIRMED_INDEX_FIELD_NUMBER: _builtins.int
     FORGOTTEN_INDEX_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     control_index: _builtins.int
     """the answers so far hold all that was decided up to here"""
     cursor: _builtins.bytes
@@ -1047,6 +1048,8 @@ class ListTopicsReply(_message.Message):
     """applied here, behind a read barrier: no decision is above it"""
     forgotten_index: _builtins.int
     """deletions up to here may not be told any more"""
+    group_id: _builtins.bytes
+    """16 bytes, drawn when the group formed: another one of its name differs"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]: ...
     def __init__(
@@ -1059,10 +1062,11 @@ class ListTopicsReply(_message.Message):
         group: _builtins.str = ...,
         confirmed_index: _builtins.int = ...,
         forgotten_index: _builtins.int = ...,
+        group_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "confirmed_index", b"confirmed_index", "control_index", b"control_index", "cursor", b"cursor", "forgotten_index", b"forgotten_index", "group", b"group", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "confirmed_index", b"confirmed_index", "control_index", b"control_index", "cursor", b"cursor", "forgotten_index", b"forgotten_index", "group", b"group", "group_id", b"group_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,10 +34,18 @@ from tests.waiting import until
 LAYOUT = (LayoutPart("control", 1), LayoutPart(NAMES.group, 1))
 
 
+class Log:
+    """What is asked of a log here."""
+
+    def __init__(self, group_id: bytes) -> None:
+        self.group_id = group_id
+
+
 class Control:
     """The control group: a state, and its lists, a topic a page."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: bytes = b"1" * 16) -> None:
+        self.log = Log(group_id)
         self.state = Driven(group="control")
         self.machine = self.state.machine
         self.names = type("Names", (), {"cluster": NAMES.cluster, "group": "control"})
@@ -167,7 +175,7 @@ def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
             assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
             group.state.one(due)
             assert group.machine.topics(with_deleted=True) == []
-            late = group.state.one(ImportTopic(old))
+            late = group.state.one(ImportTopic(old, control.log.group_id))
             assert isinstance(late, Refused)
             assert late.code is Code.STALE_LAYOUT
             before = group.machine.applied_index
@@ -176,6 +184,45 @@ def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
             await until(lambda: caught_up(control, group), "a new leader has asked for all")
             assert group.machine.applied_index == before, "what is forgotten is not taken again"
             await group.follower.pull(gone, old.control_index, 20)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["formed anew", "restored"])
+@pytest.mark.parametrize("name", ["orders", "other"])
+def test_a_control_group_with_another_past_deletes_no_topic(way: str, name: str) -> None:
+    """It forgot a deletion, and gives a name away, above all that this group knows."""
+
+    async def scenario() -> None:
+        port = free_port()
+        group = Group(port)
+        first = Control()
+        first.state.idle(40)
+        first.create("orders")
+        control = Control(b"2" * 16) if way == "formed anew" else Control()
+        control.delete(control.create("gone"), forget=True)
+        control.create(name)
+        if way == "formed anew":
+            control.state.idle(80)
+            control.delete(control.create("gone2"), forget=True)
+        group.follower.start()
+        async with control_group(port, [first.page]):
+            await until(lambda: group.live() == ["orders"], "it is taken over")
+            assert group.machine.control_id == b"1" * 16
+            before = group.machine.topics()
+        async with control_group(port, [control.page]) as asked:
+            await until(lambda: len(asked) > 3, "it asks again and again")
+            group.host.become(Role.FOLLOWER, OTHER)
+            group.host.become(Role.LEADER, ME)
+            told = "another control group" if way == "formed anew" else "restored from an old copy"
+            await until(lambda: told in group.follower.problem, "it says why it does not follow")
+            assert group.machine.topics() == before
+        async with control_group(port, [first.page]):
+            later = first.create("later")
+            await group.follower.pull(later, first.machine.newest_control_index, 20)
+            assert not group.follower.problem
+        await group.follower.stop()
+        await group.channels.close()
 
     asyncio.run(scenario())
 

@@ -46,6 +46,8 @@ class Machine(StateMachine):
 
 
 class Log:
+    group_id = b"G" * 16
+
     def __init__(self, found: bytes | OSError) -> None:
         self.found = found
 

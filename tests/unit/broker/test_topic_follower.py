@@ -53,7 +53,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
-        self.forgotten_index = 0
+        self.forgotten_index = self.newest_control_index = 0
+        self.control_id = b""
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         index = self.known.get(topic_id)

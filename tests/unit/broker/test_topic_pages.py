@@ -12,13 +12,15 @@ from dledger.state.topics import TopicTable
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex
 from dledger_broker.served import ServedGroup
-from dledger_broker.topic_pages import CURSOR, BadPage, check_page, topics_page
+from dledger_broker.topic_pages import CURSOR, BadPage, check_history, check_page, topics_page
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_PAGE_SIZE
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES
 from tests.unit.broker.test_messaging import Host, messaging
 from tests.unit.broker.test_messaging import Machine as FakeMachine
+
+CONTROL_ID = b"C" * 16
 
 
 class Table(TopicTable):
@@ -147,7 +149,7 @@ def page(
     """Return an answer of the control group, which has decided up to 9."""
     return pb.ListTopicsReply(
         topics=topics, control_index=control_index, cursor=cursor, cluster=cluster, group=group,
-        confirmed_index=confirmed,
+        confirmed_index=confirmed, group_id=CONTROL_ID,
     ).SerializeToString()  # fmt: skip
 
 
@@ -178,3 +180,22 @@ def test_what_the_control_group_cannot_have_answered_is_seen(place: int) -> None
         check_page(pb.ListTopicsRequest(), pb.ListTopicsReply.FromString(answer), "c", "control")
     good = pb.ListTopicsReply.FromString(page([decided(3), decided(9)], 9))
     check_page(pb.ListTopicsRequest(), good, "c", "control")
+
+
+def test_another_group_of_the_same_name_is_not_followed() -> None:
+    reply = pb.ListTopicsReply.FromString(page([], 9))
+    check_history(reply, b"", 9)
+    check_history(reply, CONTROL_ID, 9)
+    reply.group_id = b"D" * 16
+    with pytest.raises(BadPage, match=f"another control group answers, of id {'44' * 16}"):
+        check_history(reply, CONTROL_ID, 9)
+    reply.group_id = b""
+    with pytest.raises(BadPage, match="group id of 0 bytes, must be 16"):
+        check_history(reply, b"", 9)
+
+
+def test_a_control_group_restored_from_an_old_copy_is_not_followed() -> None:
+    reply = pb.ListTopicsReply.FromString(page([], 8, confirmed=8))
+    check_history(reply, CONTROL_ID, 8)
+    with pytest.raises(BadPage, match="ends at 8, decisions up to 9 are known here: it was rest"):
+        check_history(reply, CONTROL_ID, 9)

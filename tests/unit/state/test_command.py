@@ -55,11 +55,12 @@ GOLDEN: list[tuple[Command, str, str]] = [
         "permission=6 known_index=258",
     ),
     (
-        ImportTopic(TOPIC),
-        "0e01" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
-        + "06000000" + "04" + "4d00000000000000" + "01",
+        ImportTopic(TOPIC, B),
+        "1101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01" + HEX_B,
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
-        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True)",
+        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True) "
+        f"control_id={HEX_B}",
     ),
     (
         UpdateTopic(A, (), 9, 2),
