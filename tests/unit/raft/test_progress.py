@@ -155,3 +155,24 @@ def test_window_is_a_bound_not_a_goal() -> None:
     assert not progress.may_send(WINDOW)
     with pytest.raises(AssertionError):
         assert progress.inflight_bytes < WINDOW
+
+
+def test_an_older_acknowledgement_takes_nothing_back() -> None:
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(10)
+    older, newer = progress.sent(None, 0), progress.sent(None, 0)
+    assert progress.matched(newer, 11)
+    assert not progress.matched(older, 8)
+    assert (progress.match, progress.match_number, progress.next) == (11, newer, 12)
+
+
+def test_an_acknowledgement_from_before_a_mismatch_ends_no_probe() -> None:
+    """What was sent before may have been cut since: the place where the logs agree is open."""
+    progress = Progress(MemberId("b"))
+    progress.begin_reign(10)
+    before = progress.sent(None, 0)
+    assert progress.mismatched(progress.sent(None, 0), 5)
+    progress.matched(before, 3)
+    assert progress.pace.name == "PROBE"
+    progress.matched(progress.sent(None, 0), 4)
+    assert progress.pace is Pace.REPLICATE
