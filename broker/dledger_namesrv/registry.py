@@ -14,6 +14,8 @@ Rules
   that only it told; nothing is sent for those topics but the group's removal.
 - What counts of what is told: see `groups`. Of who does not belong to the group no topics are taken
   either; as soon as it does, it is asked for all of them.
+- One control group per name server: the group that was the first to say that it is. It stays that,
+  listed or not, until the table is empty: whoever registers later cannot decide about topics.
 - One cluster per name server: named at start, or that of whoever registers first while the table
   is empty.
 """
@@ -30,7 +32,12 @@ from dledger_namesrv.silent import Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET
-from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesReply
+from dledger_proto.v1.routes_pb2 import (
+    GroupRoute,
+    Registration,
+    RegistrationAnswer,
+    RoutesReply,
+)
 
 LEASE_SECONDS: Final = 10.0
 GROUPS_MAX: Final = 1_000
@@ -187,7 +194,7 @@ class Registry:
     def snapshot(self, names: Names = ()) -> list[RoutesReply]:
         """Return everything: a full reply and, when it is large, others that complete it."""
         topics = self._topics.living_of(names) if names else self._topics.living()
-        groups = (self._groups[name].route() for name in sorted(self._groups))
+        groups = (self._route(self._groups[name]) for name in sorted(self._groups))
         return routes_in_parts(self._cluster, groups, topics, full=True)
 
     def all_at_once(self, names: Names, now: float) -> RoutesReply:
@@ -215,7 +222,7 @@ class Registry:
                 if group is None:
                     reply.removed_groups.append(key)
                 else:
-                    reply.groups.append(group.route())
+                    reply.groups.append(self._route(group))
             else:
                 assert isinstance(key, bytes)
                 topic = self._topics.newest_of(key)
@@ -225,6 +232,11 @@ class Registry:
                 reply.topics.append(topic)
                 size += topic.ByteSize() + 8
         return reply if size <= FRAME_SIZE_TARGET else None
+
+    def _route(self, group: Group) -> GroupRoute:
+        route = group.route()
+        route.control_group = group.name == self._topics.control
+        return route
 
     def status(self) -> RegistryStatus:
         """Return the table's size."""
@@ -334,6 +346,8 @@ class Registry:
         before = group.configured
         if group.count():
             self._changes.mark((_GROUP, group.name))
+        if group.control_group and not self._topics.control:
+            self._topics.control = group.name
         if before and before != group.configured:
             self._note("configuration", {"group": group.name, "members": list(group.configured)})
             if set(before).isdisjoint(group.configured):
@@ -370,11 +384,14 @@ class Registry:
             del self._groups[group.name]
             self._drop_topics(group.name)
             if not self._groups:
-                self._cluster = self._named_cluster
+                self._cluster, self._topics.control = self._named_cluster, ""
 
     def _drop_topics(self, group: str) -> None:
-        for topic_id in self._topics.drop_group(group):
-            self._changes.forget((_TOPIC, topic_id))
+        for topic_id, is_told in self._topics.drop_group(group):
+            if is_told:
+                self._changes.mark((_TOPIC, topic_id))
+            else:
+                self._changes.forget((_TOPIC, topic_id))
 
 
 def _illegal(field: str, value: str, limit: str) -> DledgerError:

@@ -1,14 +1,16 @@
 """The topics of the cluster as the groups tell them. Pure.
 
 Every member of every group tells all topics of its group. A row is decided by the control group's
-log, so the one with the higher control index is newer, whoever tells it. A topic's row stays while
-any group that told it is listed (S8); deleted topics stay as rows too, so that a member that is
-behind cannot bring one back: the newest DELETED_ROWS_MAX, as many as a control group remembers.
+log, so what that group tells counts; of a topic that it does not tell (it is not listed, or its
+members are later than others), the row with the higher control index is newer, whoever tells it.
+What a group told counts while it is listed (S8), and goes with it. Deleted topics stay as rows too,
+so that a member that is behind cannot bring one back: the newest DELETED_ROWS_MAX, as many as a
+control group remembers.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from dledger_proto.limits import DELETED_TOPICS_MAX, TOPICS_MAX
 from dledger_proto.v1.broker_pb2 import Topic
@@ -16,24 +18,63 @@ from dledger_proto.v1.broker_pb2 import Topic
 DELETED_ROWS_MAX: Final = TOPICS_MAX + DELETED_TOPICS_MAX
 
 
-@dataclass(slots=True)
-class TopicRow:
-    """One topic, and which groups told it. The message is never changed after it was stored."""
+class Told(NamedTuple):
+    """What the members of one group told of a topic. The message is never changed."""
 
     topic: Topic
-    groups: dict[str, int] = field(default_factory=dict[str, int])
-    """Group to the applied index at which one of its members told this row."""
+    applied_index: int
+    """The highest at which one of them told it."""
 
-    @property
-    def age(self) -> tuple[int, int]:
-        """Newer rows compare higher."""
-        return self.topic.control_index, self.topic.layout_version
+
+def _age(topic: Topic) -> tuple[int, int]:
+    """Newer rows compare higher."""
+    return topic.control_index, topic.layout_version
+
+
+@dataclass(slots=True)
+class TopicRow:
+    """One topic: what counts, and what each group told; equal messages are one in memory."""
+
+    topic: Topic
+    told: dict[str, Told]
+
+    def take(self, group: str, told: Told, control: str) -> bool:
+        """Take what a group tells now; True when another message counts than before."""
+        known = self.told.get(group)
+        if known is not None:
+            # Of one age the rows are equal, unless a group told it before it was complete; then
+            # its own later index decides.
+            older, newer = _age(known.topic), _age(told.topic)
+            later = told.applied_index > known.applied_index
+            kept = told.topic if newer > older or (newer == older and later) else known.topic
+            told = Told(kept, max(told.applied_index, known.applied_index))
+        self.told[group] = told
+        if control in self.told:
+            return self._count(self.told[control].topic)
+        again = known is not None and told.topic is not known.topic
+        if _age(told.topic) > _age(self.topic) or (again and _age(told.topic) == _age(self.topic)):
+            return self._count(told.topic)
+        return False
+
+    def leave(self, group: str, control: str) -> bool:
+        """Drop what a group told; True when another message counts now. Some group is left."""
+        del self.told[group]
+        if control in self.told or any(told.topic is self.topic for told in self.told.values()):
+            return False
+        return self._count(max((told.topic for told in self.told.values()), key=_age))
+
+    def _count(self, topic: Topic) -> bool:
+        changed = topic != self.topic
+        self.topic = topic
+        return changed
 
 
 class TopicTable:
     """Topics by id, and the newest id of each name."""
 
     def __init__(self) -> None:
+        self.control = ""
+        """The control group's name; empty: not known yet."""
         self._rows: dict[bytes, TopicRow] = {}
         self._ids_by_name: dict[str, set[bytes]] = {}
         self._deleted: dict[bytes, None] = {}
@@ -49,28 +90,18 @@ class TopicTable:
         if row is None:
             kept = Topic()
             kept.CopyFrom(told)  # not the message itself: it would keep a whole registration alive
-            self._rows[told.id] = TopicRow(kept, {group: applied_index})
+            self._rows[told.id] = TopicRow(kept, {group: Told(kept, applied_index)})
             self._ids_by_name.setdefault(told.name, set()).add(told.id)
             self._note(kept)
             return True
-        known_index = row.groups.get(group)
-        if known_index is None or applied_index > known_index:
-            row.groups[group] = applied_index
-        age = (told.control_index, told.layout_version)
-        # Of one age the rows are equal, unless a group told it before it was complete; then its
-        # own later index decides.
-        newer = age > row.age or (
-            age == row.age
-            and known_index is not None
-            and applied_index > known_index
-            and told != row.topic
-        )
-        if newer:
+        kept = row.topic
+        if told != kept:
             kept = Topic()
             kept.CopyFrom(told)
-            row.topic = kept
-            self._note(kept)
-        return newer
+        changed = row.take(group, Told(kept, applied_index), self.control)
+        if changed:
+            self._note(row.topic)
+        return changed
 
     def _note(self, topic: Topic) -> None:
         """Keep the order of deletions, and their bound."""
@@ -95,12 +126,18 @@ class TopicTable:
         if not ids:
             del self._ids_by_name[name]
 
-    def drop_group(self, group: str) -> Iterator[bytes]:
-        """Forget what the group told; yield the ids that nobody else tells, now gone."""
-        for topic_id, row in list(self._rows.items()):
-            if row.groups.pop(group, None) is not None and not row.groups:
+    def drop_group(self, group: str) -> Iterator[tuple[bytes, bool]]:
+        """Forget what the group told; yield the ids that changed, and whether others tell them."""
+        for topic_id in list(self._rows):
+            row = self._rows.get(topic_id)
+            if row is None or group not in row.told:
+                continue
+            if len(row.told) == 1:
                 self._drop(topic_id)
-                yield topic_id
+                yield topic_id, False
+            elif row.leave(group, self.control):
+                self._note(row.topic)
+                yield topic_id, True
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Return the name of an id, None when it has no row."""
@@ -117,11 +154,12 @@ class TopicTable:
         return self.by_name(row.topic.name) if row else None
 
     def by_name(self, name: str) -> Topic | None:
-        """Return the newest topic of this name, also a deleted one."""
+        """Return the topic that this name means, also a deleted one: see the module header."""
         ids = self._ids_by_name.get(name)
         if not ids:
             return None
-        return max((self._rows[topic_id] for topic_id in ids), key=lambda row: row.age).topic
+        rows = (self._rows[topic_id] for topic_id in ids)
+        return max(rows, key=lambda row: (self.control in row.told, _age(row.topic))).topic
 
     def living(self) -> Iterator[Topic]:
         """Yield every topic that is not deleted, one of each name."""

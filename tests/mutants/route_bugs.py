@@ -35,6 +35,24 @@ ROUTE_BUGS: Final[Sequence[Mutant]] = (
         [f"{SCRIPTS}.test_who_was_there_first_is_outvoted_by_a_group_that_agrees"],
     ),
     Mutant(
+        "any-group-decides-about-topics",
+        "the highest index counts, whoever tells it: one registration changes all routes",
+        [Edit("dledger_namesrv.topics:TopicRow.take", "if control in self.told:", "if False:")],
+        [f"{SCRIPTS}.test_a_strange_group_decides_about_no_topic:true"],
+    ),
+    Mutant(
+        "what-was-told-outlives-who-told-it",
+        "a topic's row that only a group told that is listed no more stays in the routes",
+        [
+            Edit(
+                "dledger_namesrv.topics:TopicTable.drop_group",
+                "elif row.leave(group, self.control):",
+                "elif row.told.pop(group) is None:",
+            )
+        ],
+        [f"{SCRIPTS}.test_what_a_group_told_of_a_topic_goes_with_it:true"],
+    ),
+    Mutant(
         "leader-name-of-any-size",
         "the name of a leader has no limit, and goes to every watcher",
         [

@@ -118,6 +118,48 @@ def test_a_stranger_is_no_member_and_counts_for_nothing() -> None:
     assert group_line(registry) == "g 8 leader=b a+ b+ c+"
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_strange_group_decides_about_no_topic(deleted: bool) -> None:
+    """Its index is above all that the control group will ever reach, and it says it is that."""
+    registry = Registry()
+    FakeMember(registry, topics=[topic("t", control_index=5)]).join(0)
+    watcher = FakeWatcher(registry)
+    watcher.catch_up()
+    for number in (None, 7):  # the topic itself, and another one of its name
+        told = topic("t", number=number, control_index=NUMBER_MAX, groups=("x",), deleted=deleted)
+        FakeMember(registry, group="x", topics=[told]).join(1)
+        assert list(registry.snapshot()[0].topics) == [topic("t", control_index=5)]
+        watcher.catch_up()
+        assert watcher.topics == {"t": topic("t", control_index=5)}
+    assert [(each.group, each.control_group) for each in registry.snapshot()[0].groups] == [
+        ("g", True),
+        ("x", False),
+    ]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_a_group_told_of_a_topic_goes_with_it(deleted: bool) -> None:
+    """Of a topic that the control group does not tell the newest row counts."""
+    registry = Registry()
+    FakeMember(registry).join(0)
+    others = [topic("t", control_index=index) for index in (5, 6)]
+    for number, each in enumerate(others):
+        FakeMember(registry, group=f"h{number}", topics=[each]).join(5)
+    strange = topic("t", control_index=NUMBER_MAX, groups=("x",), deleted=deleted)
+    FakeMember(registry, group="x", configured=("a",), topics=[strange]).join(0)
+    watcher = FakeWatcher(registry)
+    watcher.catch_up()
+    assert topic_names(registry) == ([] if deleted else ["t"])
+    registry.expire(LEASE)
+    assert [group.group for group in registry.snapshot()[0].groups] == ["h0", "h1"]
+    assert list(registry.snapshot()[0].topics) == [topic("t", control_index=6)]
+    watcher.catch_up()
+    assert watcher.topics == {"t": topic("t", control_index=6)}
+    assert watcher.fulls == 1, "it was told as a change"
+    FakeMember(registry, topics=[others[0]]).join(LEASE)
+    assert list(registry.snapshot()[0].topics) == [others[0]], "the control group is back"
+
+
 def test_a_leader_that_nobody_configured_does_not_count() -> None:
     registry, members = of_term_8()
     for member in members:
