@@ -18,6 +18,7 @@ from dledger_broker.cli.output import (
     CommandFailed,
     Exit,
     failure_of,
+    prepare_streams,
     print_error,
     print_line,
 )
@@ -110,11 +111,13 @@ def dledger(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; see `dledger_broker.cli.main`."""
+    prepare_streams()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         result: object = make_app(given)(args=given, prog_name="dledger", standalone_mode=False)
     except CommandFailed as failed:
-        print_error(failed.what, failed.remedy)
+        if failed.what:
+            print_error(failed.what, failed.remedy)
         return failed.code
     except ConfigError as error:
         for problem in error.problems:

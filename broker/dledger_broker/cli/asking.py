@@ -22,7 +22,7 @@ def ask(refusal: str, question: str, *, yes: bool, warning: str = "") -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         bad_input(f"{refusal} without being asked for", "say --yes")
     if warning:
         note(warning)

@@ -21,6 +21,7 @@ from dledger_broker.cli.output import (
     CommandFailed,
     Exit,
     JsonFlag,
+    answering,
     console,
     print_json,
 )
@@ -82,8 +83,8 @@ def status(
             if as_json:
                 print_json(rows)
             else:
-                for table in _tables(rows):
-                    console().print(table)
+                with answering():
+                    console().print(Group(*_tables(rows)))
             if any(row["reason"] for row in rows) or not is_led(rows):
                 raise typer.Exit(Exit.FAILED)
             return

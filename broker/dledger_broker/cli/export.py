@@ -53,11 +53,11 @@ CONFLICT: Final = 5
 DATA_LOSS: Final = 6
 EXPORT_EXIT_CODES: Final = (
     "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
-    "could be reached in time; 4 the log may be held for a while, run it again; 5 conflict: the "
-    "folder or a file in it is not this export's; 6 records are missing that were not exported: "
-    "they are trimmed, or nobody can decode them; 7 nothing new; 130 interrupted, the next run "
-    "goes on. What is wrong with an export begins with a stable code, DLEDGER_EXPORT_..., what a "
-    "cluster says with its own, UNAVAILABLE..."
+    "could be reached in time; 4 the log may be held for a while, or nobody took the answer: run "
+    "it again; 5 conflict: the folder or a file in it is not this export's; 6 records are missing "
+    "that were not exported: they are trimmed, or nobody can decode them; 7 nothing new; 130 "
+    "interrupted, the next run goes on. What is wrong with an export begins with a stable code, "
+    "DLEDGER_EXPORT_..., what a cluster says with its own, UNAVAILABLE..."
 )
 EVERY_MS_MIN: Final = 100
 NICENESS: Final = 19
@@ -95,14 +95,22 @@ ReadFrom = Annotated[
     str, typer.Option(help="Which members are asked first: follower, leader, any.")
 ]
 AcceptDataLoss = Annotated[
-    bool, typer.Option(help="Export what is left where messages are trimmed; record the gap.")
+    bool,
+    typer.Option(
+        "--accept-data-loss",
+        help="Export what is left where messages are trimmed; record the gap.",
+    ),
 ]
 AcceptUnreadable = Annotated[
-    bool, typer.Option(help="Export what is left where nobody can decode a batch; record the gap.")
+    bool,
+    typer.Option(
+        "--accept-unreadable",
+        help="Export what is left where nobody can decode a batch; record the gap.",
+    ),
 ]
-Watch = Annotated[bool, typer.Option(help="Go on until interrupted.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Go on until interrupted.")]
 Every = Annotated[str, typer.Option(help="With --watch: how often to look.")]
-DryRun = Annotated[bool, typer.Option(help="Say what would be done; write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
 Jobs = Annotated[int, typer.Option(min=0, max=64, help="Processes; 0: one for each processor.")]
 ExportJobs = Annotated[
     int,
@@ -387,7 +395,7 @@ def gc(
     grace: Annotated[
         str, typer.Option(help="What is younger is kept, like 24h; at least 1m.")
     ] = "24h",
-    dry_run: Annotated[bool, typer.Option(help="Say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Delete what no version needs: leftovers of dead runs, files that a compaction replaced."""

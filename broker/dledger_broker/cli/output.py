@@ -6,10 +6,11 @@ progress, notes and errors go to standard error.
 
 import enum
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -47,7 +48,8 @@ class Exit(enum.IntEnum):
 
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 done; 1 it certainly did not happen; 2 bad input; 3 nobody could be reached in "
-    "time, nothing happened; 4 the outcome is unknown, look before repeating; 130 interrupted."
+    "time, nothing happened; 4 the outcome is unknown, or nobody took the answer: look before "
+    "repeating; 130 interrupted."
 )
 
 _UNREACHABLE: Final = frozenset(
@@ -101,40 +103,90 @@ def failure_of(error: DledgerError) -> CommandFailed:
     return CommandFailed(f"{error.code.name}: {sentence}", remedy, code=code)
 
 
+def prepare_streams() -> None:
+    """Let every print find a stream that takes it.
+
+    What the caller has closed takes all and keeps nothing. Characters that the encoding of standard
+    output does not have become Python's escapes.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def answering() -> Generator[None]:
+    """Print an answer in the block. Ends the command as UNKNOWN_OUTCOME when nobody takes it.
+
+    What was asked for may have happened, and whoever asked does not know. A reader that left, as
+    `head` does, is told nothing.
+    """
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise CommandFailed("", code=Exit.UNKNOWN_OUTCOME) from error
+    except OSError as error:
+        what = f"the answer cannot be printed: {error.strerror}"
+        raise CommandFailed(what, "look what happened", code=Exit.UNKNOWN_OUTCOME) from error
+
+
+class _Console(Console):
+    """One that leaves a broken pipe to its caller, where rich ends the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich caught."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Return the console of answers. What is not a terminal has no width to fold lines at."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True, width=width)
+    return _Console(file=sys.stdout, highlight=False, soft_wrap=True, width=width)
 
 
 def note(text: str) -> None:
     """Print a line about what goes on, on standard error."""
-    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(printable(text), markup=False)
+    _tell(text, style="none")
 
 
 def print_error(what: str, remedy: str = "") -> None:
     """Print the one line of a failure."""
     line = f"error: {what}" + (f"; {remedy}" if remedy else "")
-    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(
-        printable(" ".join(line.split())), style="bold red", markup=False
-    )
+    _tell(" ".join(line.split()), style="bold red")
+
+
+def _tell(text: str, style: str) -> None:
+    """Print to standard error; that nobody takes it there changes nothing."""
+    with suppress(OSError):
+        _Console(file=sys.stderr, highlight=False, soft_wrap=True).print(
+            printable(text), style=style, markup=False
+        )
 
 
 def print_json(value: JsonValue) -> None:
-    """Print one JSON document on one line."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False)
-    # They are within strings alone, where JSON has such escapes.
-    print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)  # noqa: T201
+    """Print one JSON document on one line, in ASCII where standard output is not UTF-8."""
+    is_utf8 = (sys.stdout.encoding or "utf-8").lower() in {"utf-8", "utf8"}
+    text = json.dumps(value, default=_plain, ensure_ascii=not is_utf8)
+    with answering():
+        # They are within strings alone, where JSON has such escapes.
+        print(  # noqa: T201
+            _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True
+        )
 
 
 def print_line(*fields: str) -> None:
     """Print one line of the answer: fields with tabs between them, each in printable characters."""
-    print("\t".join(map(printable, fields)), flush=True)  # noqa: T201
+    with answering():
+        print("\t".join(map(printable, fields)), flush=True)  # noqa: T201
 
 
 def say(text: str) -> None:
     """Print a sentence of the answer."""
-    console().print(printable(text), markup=False)
+    with answering():
+        console().print(printable(text), markup=False)
 
 
 def print_rows(
@@ -151,7 +203,8 @@ def print_rows(
     elif not rows:
         say(empty)
     else:
-        console().print(Rows(rows, columns, title))
+        with answering():
+            console().print(Rows(rows, columns, title))
 
 
 @contextmanager

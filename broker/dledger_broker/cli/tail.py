@@ -21,6 +21,7 @@ from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
     CommandFailed,
     JsonFlag,
+    answering,
     bad_input,
     note,
     print_json,
@@ -44,6 +45,12 @@ POLL_WAIT_MS: Final = 200
 BASE64: Final = "base64:"
 ESCAPED: Final = "escaped:"
 
+AcceptUnreadable = Annotated[
+    bool,
+    typer.Option(
+        "--accept-unreadable", help="Leave out messages that nobody can decode; say how many."
+    ),
+]
 Show = Callable[[ConsumedRecord], None]
 """Prints one message."""
 
@@ -72,9 +79,7 @@ def tail(
     raw: Annotated[
         bool, typer.Option("--raw", help="Bodies alone, byte for byte, a newline after each.")
     ] = False,
-    accept_unreadable: Annotated[
-        bool, typer.Option(help="Leave out messages that nobody can decode; say how many.")
-    ] = False,
+    accept_unreadable: AcceptUnreadable = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print messages: queue, offset, store time, keys and body; with --json one document per line.
@@ -188,8 +193,9 @@ def print_document(record: ConsumedRecord) -> None:
 
 def print_body(record: ConsumedRecord) -> None:
     """Print the body as it is, whatever a terminal makes of it."""
-    sys.stdout.buffer.write(bytes(record.body) + b"\n")
-    sys.stdout.buffer.flush()
+    with answering():
+        sys.stdout.buffer.write(bytes(record.body) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def shown_body(body: bytes) -> str:

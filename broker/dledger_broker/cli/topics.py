@@ -103,7 +103,7 @@ def create(
 def list_topics(
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
-    deleted: Annotated[bool, typer.Option(help="Deleted ones too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted ones too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List all topics."""

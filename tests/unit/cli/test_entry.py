@@ -73,3 +73,12 @@ def test_h_is_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage: dledger" in short
     assert main([*command.split(), "--help"]) == 0
     assert capsys.readouterr().out == short
+
+
+@pytest.mark.parametrize("command", ["topic list", "export gc", *COMMANDS])
+def test_help_cuts_no_option_at_80_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
+    assert "\N{HORIZONTAL ELLIPSIS}" not in capsys.readouterr().out
