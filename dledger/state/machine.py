@@ -50,6 +50,7 @@ from dledger.state.results import (
     OffsetsCommitted,
     Refused,
     Result,
+    TopicsForgotten,
     Trimmed,
 )
 from dledger.state.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
@@ -281,7 +282,7 @@ class StateMachine(Queries):
             case ImportTopic() | DeleteTopic():
                 return self._import_or_delete(command, index)
             case ForgetTopics():
-                return self._topics.forget(command)
+                return self._forget_topics(command)
             case CommitOffsets():
                 return self._commit_offsets(command, time_ms)
             case Trim():
@@ -308,6 +309,13 @@ class StateMachine(Queries):
                 prefix = PREFIX[table] + topic_id
                 self._garbage.add(prefix, after(prefix))
         return result
+
+    def _forget_topics(self, command: ForgetTopics) -> TopicsForgotten:
+        # An id that is forgotten may be given anew. While ranges of rows wait to be deleted, one
+        # of them may be that of the old topic: it would take the new one's rows.
+        if not self._garbage.is_empty:
+            return TopicsForgotten((), more=False)
+        return self._topics.forget(command)
 
     def _commit_offsets(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted:
         consumer_group = check_consumer_group(command.consumer_group)

@@ -461,6 +461,7 @@ class ProducerTable:
         In one step: a row of table 53 without its 52 would pass for a newer window's.
         """
         block: int = PRODUCER_QUEUE_VALUE.unpack(value)[2]
+        self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)
         self._writer.delete(key)
         return 1 + self._delete_window(PREFIX[Table.PRODUCER_WINDOW] + key[1:], block)
 

@@ -14,7 +14,8 @@ rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the m
 
 A layout keeps the queues that are closed: who opens one again finds the group that holds what is in
 it. A deleted topic's row stays for a while, so that whoever asks late is told and other groups hear
-of it; then ForgetTopics frees it, FORGOTTEN_AT_ONCE_MAX with each command. What comes later still
+of it; then ForgetTopics frees it, FORGOTTEN_AT_ONCE_MAX with each command, and none while rows of
+queues wait to be deleted. What comes later still
 finds the *floor*, the highest control index of a deletion that is forgotten, and changes nothing,
 however late it comes:
 

@@ -79,6 +79,30 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         [f"{FORGETTING}.test_a_late_copy_of_an_import_brings_no_topic_back"],
     ),
     Mutant(
+        "swept-rows-stay-in-memory",
+        "a member that was up all the time knows what it has deleted, others do not (I4)",
+        [
+            Edit(
+                f"{STATE}.producers:ProducerTable.delete_queue",
+                "self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)",
+                "pass",
+            )
+        ],
+        [f"{FORGETTING}.test_members_agree_about_a_topic_whose_id_was_given_before"],
+    ),
+    Mutant(
+        "forgets-before-rows-are-deleted",
+        "a topic is forgotten while its rows wait to be deleted, and the next of its id loses rows",
+        [
+            Edit(
+                f"{STATE}.machine:StateMachine._forget_topics",
+                "if not self._garbage.is_empty:",
+                "if False:",
+            )
+        ],
+        [f"{FORGETTING}.test_what_waits_to_be_deleted_takes_nothing_of_a_topic_of_the_same_id"],
+    ),
+    Mutant(
         "any-control-group-decides",
         "a control group formed anew under the same name deletes topics it never heard of (D1)",
         [

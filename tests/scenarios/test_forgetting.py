@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from dledger.state import producers
-from dledger.state.command import DeleteTopic, ExpireProducers, ForgetTopics, ImportTopic
+from dledger.state.command import (
+    CommitOffset,
+    CommitOffsets,
+    DeleteTopic,
+    ExpireProducers,
+    ForgetTopics,
+    ImportTopic,
+)
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.producers import ACTIVITY_STEP_MS
 from dledger.state.results import ProducersExpired, Result, TopicsForgotten
@@ -120,6 +127,54 @@ def test_a_late_copy_of_an_import_brings_no_topic_back() -> None:
     assert forget_topics(driven) == TopicsForgotten((TOPIC,), more=False)
     result = driven.one(late)
     assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
+
+
+def forgotten(groups: int = 0) -> Driven:
+    """Return a machine that forgot a topic, which a producer and consumer groups had used."""
+    driven = started()
+    driven.register()
+    for number in range(4):
+        driven.append(batch(sequence=number))
+    for number in range(groups):
+        driven.one(commit(f"group{number}", 4))
+    driven.one(DeleteTopic(TOPIC))
+    for _ in range(groups + 2):
+        forget_topics(driven)
+        if driven.machine.topic_by_id(TOPIC) is None:
+            return driven
+    raise AssertionError("it is never forgotten")
+
+
+def commit(group: str, offset: int) -> CommitOffsets:
+    """Return a commit of the topic's first queue."""
+    return CommitOffsets(group, (CommitOffset(TOPIC, 0, offset),))
+
+
+def create_again(driven: Driven) -> None:
+    """Create a topic of the same id: ids are drawn by callers, and one may do what it likes."""
+    driven.one(replace(create(), known_index=driven.machine.applied_index))
+    driven.append(batch(sequence=0), batch(sequence=1))
+
+
+def test_members_agree_about_a_topic_whose_id_was_given_before() -> None:
+    """One was up all the time, the other has started again since it was forgotten."""
+    steady, other = forgotten(), forgotten()
+    other = Driven(other.store, other.log)
+    create_again(steady)
+    create_again(other)
+    bounds = [each.machine.queue_bounds(TOPIC, 0) for each in (steady, other)]
+    assert bounds == [(0, 2)] * 2, f"what one stores the other refuses: {bounds}"
+    assert steady.machine.digest == other.machine.digest
+
+
+def test_what_waits_to_be_deleted_takes_nothing_of_a_topic_of_the_same_id() -> None:
+    driven = forgotten(groups=400)
+    create_again(driven)
+    driven.one(commit("group99", 1))
+    driven.idle(20)
+    found = driven.machine.read_group_offset("group99", TOPIC, 0)
+    assert found is not None, "an acknowledged offset is gone"
+    assert found.offset == 1
 
 
 def test_decisions_of_another_control_group_change_nothing() -> None:
