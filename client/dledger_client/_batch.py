@@ -9,6 +9,7 @@ only a repeat with the same stamp, or a new epoch, can tell. Both false: certain
 """
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -165,7 +166,11 @@ class Batch:
                 return
             try:
                 observer()
-            except Exception:  # noqa: BLE001  a user's callback must not end the producer's loop
+            except BaseException as error:  # a user's callback must not end the producer's loop
+                # Python itself lets sys.exit() end the process in the main thread, else nothing.
+                is_end = isinstance(error, SystemExit | KeyboardInterrupt)
+                if is_end and threading.current_thread() is threading.main_thread():
+                    raise
                 _LOG.exception("a send callback failed")
 
     def settle_stored(

@@ -109,6 +109,25 @@ def test_send_futures(threaded: ThreadedCluster) -> None:
         producer.send_one_way("t", b"4", queue=0)
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_no_callback_ends_the_loop_of_all_clients(
+    end: type[BaseException], threaded: ThreadedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it raises is told; other sends of its batch get their outcome, and so do later ones."""
+
+    def give_up(_: SendFuture) -> None:
+        raise end
+
+    with Producer(threaded.cluster.bootstrap) as producer:
+        producer.send("t", b"0", queue=0)
+        threaded.hold_answers(hold=True)
+        futures = [producer.send_async("t", b"x", queue=0, on_done=give_up) for _ in range(3)]
+        threaded.hold_answers(hold=False)
+        assert [future.result(10).offset for future in futures] == [1, 2, 3]
+        assert producer.send("t", b"x", queue=0).offset == 4
+    assert caplog.text.count("a send callback failed") == 3
+
+
 def test_a_full_buffer_blocks_and_a_callback_is_refused(threaded: ThreadedCluster) -> None:
     cluster = threaded.cluster
     config = ProducerConfig(buffer_bytes=8 * 1_024 * KIB)
