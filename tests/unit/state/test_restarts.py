@@ -88,7 +88,7 @@ class Load:
         self._numbers = dict.fromkeys(PRODUCERS, 0)
         self._next: dict[Sender, int] = {}
         self._sent: list[tuple[Sender, int]] = []
-        self.stored = self.refused = 0
+        self.stored = self.refused = self.given_anew = 0
 
     def batches(self) -> list[bytes]:
         """Return some batches: without a producer, of known ones, duplicates, refused ones."""
@@ -129,6 +129,8 @@ class Load:
     def command(self, now_ms: int) -> Command:
         """Return a command; some are refused."""
         random = self._random
+        if self._gone and random.random() < 0.05:
+            self._give_anew(random.choice(self._gone).topic_id)
         topic, queue = random.choice(self._topics), random.randint(1, 3)
         known = self._machine.topic_by_id(topic)
         if known is not None and known.deleted:
@@ -165,6 +167,12 @@ class Load:
         ]
         weights = [weight for weight, _ in drawn]
         return random.choices([each for _, each in drawn], weights)[0]
+
+    def _give_anew(self, topic_id: bytes) -> None:
+        """Let the id of a topic that is forgotten be another one's: callers draw ids."""
+        if self._machine.topic_by_id(topic_id) is None and topic_id not in self._topics:
+            self._topics[self._random.randrange(len(self._topics))] = topic_id
+            self.given_anew += 1
 
     def _late(self, topic: Topic) -> Command:
         """Return a copy of what was sent about a topic that is deleted, or forgotten, by now."""
@@ -229,3 +237,4 @@ def test_restarts_do_not_show(seed: int) -> None:
         assert len({member.machine.digest for member in members}) == 1, f"entry {entry.ref.index}"
     assert load.stored > 50
     assert load.refused
+    assert load.given_anew
