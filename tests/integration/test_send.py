@@ -104,6 +104,19 @@ def test_lines_are_typed_at_a_terminal_until_its_end(name_server: str, consumer:
     os.close(there)
 
 
+def test_nothing_is_drawn_over_what_is_typed(name_server: str) -> None:
+    here, there = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "send", TOPIC, "--name-servers", name_server],
+        stdin=there, stderr=there, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    os.write(here, b"typed\n\x04")
+    assert process.wait(DEADLINE_SECONDS) == 0
+    os.close(there)
+    assert os.read(here, 65_536).decode().splitlines()[-1].startswith("each line becomes")
+    os.close(here)
+
+
 def test_no_input_and_a_closed_one(name_server: str, consumer: Consumer) -> None:
     code, row, errors = Sender(name_server, consumer, subprocess.DEVNULL).end()
     assert (code, row["stored"], row["failed"], errors) == (0, 0, 0, "")

@@ -172,9 +172,11 @@ def send(
             _send_few(topic, bodies, dressing, _producer(name_servers, timeout), as_json=as_json)
         )
     else:
+        make = _producer(name_servers, timeout)
         with _source(file) as read:
+            shows = not (as_json or _is_typed(file))  # a bar would be drawn over what is typed
             code = asyncio.run(
-                send_lines(topic, read, dressing, _producer(name_servers, timeout), as_json=as_json)
+                send_lines(topic, read, dressing, make, as_json=as_json, shows_progress=shows)
             )
     raise typer.Exit(code)
 
@@ -223,6 +225,7 @@ async def send_lines(
     make: MakeProducer,
     *,
     as_json: bool,
+    shows_progress: bool = False,
 ) -> int:
     """Send every line as it comes, many in flight; print a summary, also when interrupted.
 
@@ -234,7 +237,7 @@ async def send_lines(
     started = time.monotonic()
     broken: OSError | None = None
     try:
-        with progress_bar(f"sending to {topic}", None, show=not as_json) as advance:
+        with progress_bar(f"sending to {topic}", None, show=shows_progress) as advance:
             async with _shown(tally, advance), make() as producer:
                 feed.start()
                 try:
@@ -317,6 +320,11 @@ async def _submit(
             return
 
 
+def _is_typed(file: Path | None) -> bool:
+    """Tell whether a person types the lines."""
+    return (file is None or str(file) == "-") and sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+
+
 @contextmanager
 def _source(file: Path | None) -> Generator[Read]:
     """Yield what reads the file, or standard input."""
@@ -325,7 +333,7 @@ def _source(file: Path | None) -> Generator[Read]:
             bad_input(
                 "no messages: standard input is closed", "give them as arguments or by --file"
             )
-        if sys.stdin.isatty():
+        if _is_typed(file):
             note("each line becomes a message; Ctrl-D ends")
         yield reading(sys.stdin.fileno())
         return
