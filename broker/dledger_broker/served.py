@@ -182,7 +182,8 @@ class ServedGroup:
         if status.role is Role.UNFORMED:
             return DledgerError(Code.NOT_FORMED, status.reason)
         return DledgerError(
-            Code.NO_LEADER, status.reason or f"{self.names.group} has no leader in {status.term}"
+            Code.NO_LEADER,
+            status.reason or f"{self.names.group} has no leader in term {status.term}",
         )
 
     async def leadership_change(self, timeout: float) -> None:

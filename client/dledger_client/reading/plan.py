@@ -115,7 +115,7 @@ class Gap:
     def describe(self) -> str:
         """Return one stable line."""
         if self.unreadable is not None:
-            return f"left out: {self.unreadable.describe()}"
+            return self.unreadable.describe()
         return f"{self.topic}/{self.queue} offsets {self.start} to {self.end - 1} are gone"
 
 

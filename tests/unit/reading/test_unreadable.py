@@ -68,7 +68,7 @@ def test_it_is_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture
     assert found == [(1, 3, True), (6, 9, True), (9, 11, True)]
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(told) == 3
-    assert "left out: t/2 of group g: offsets 1 to 2, 2 records, cannot be decoded" in told[0]
+    assert "t/2 of group g: offsets 1 to 2, 2 records, cannot be decoded" in told[0]
 
 
 def test_damage_is_read_from_another_member_whatever_is_accepted() -> None:

@@ -29,7 +29,7 @@ def test_it_is_refused_or_left_out_and_counted(
     assert [row["body"] for row in rows] == [b"a", b"b", b"c"]
     assert [row["queue_offset"] for row in rows] == [0, 1, 5]
     messages = [each.message for each in caplog.records]
-    assert any("left out: orders/0 of group g1: offsets 2 to 4" in each for each in messages)
+    assert any("orders/0 of group g1: offsets 2 to 4" in each for each in messages)
     assert any(
         "3 records in 1 batches of this partition were left out" in each for each in messages
     )
