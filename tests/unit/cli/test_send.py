@@ -167,9 +167,11 @@ def test_a_dead_cluster_fails_each_message_after_its_own_budget(
 ) -> None:
     async def body() -> None:
         async with FakeCluster() as cluster:
-            typed = Typed(cluster, ProducerConfig(timeout_ms=300))
+            typed = Typed(cluster, ProducerConfig(timeout_ms=1_500))
+            typed.lines.put(b"0\n")
+            await typed.stores(b"0")  # connected: what comes now is sent, whatever else is slow
             cluster.leader().script.extend([Does.HANG] * 50)
-            typed.lines.put(b"0\n1\n")
+            typed.lines.put(b"1\n2\n")
             typed.lines.put(b"")
             assert await typed.task == Exit.UNKNOWN_OUTCOME
 
