@@ -32,6 +32,7 @@ from dledger_namesrv.silent import Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET
+from dledger_proto.v1.broker_pb2 import Topic
 from dledger_proto.v1.routes_pb2 import (
     GroupRoute,
     Registration,
@@ -127,11 +128,29 @@ class Registry:
             stream.needs_full = True
             return self._answer(registration, send_full=False)
         for topic in registration.topics:
+            if not self._fits(group, topic):
+                continue
             if self._topics.merge(group.name, registration.applied_index, topic):
                 self._changes.mark((_TOPIC, topic.id))
         for dropped in self._topics.take_dropped():
             self._changes.forget((_TOPIC, dropped))
         return self._answer(registration, send_full=stream.needs_full)
+
+    def _fits(self, group: Group, topic: Topic) -> bool:
+        """Tell whether a topic is of the name that its id has; the control group's word counts.
+
+        Any other topic is passed over: its group may be right, and must not be kept out for it.
+        """
+        known = self._topics.name_of(topic.id)
+        if known is None or known == topic.name:
+            return True
+        names = {"group": group.name, "topic": topic.name, "known": known, "id": topic.id.hex()}
+        self._note("topic of another name", dict(names))
+        if group.name != self._topics.control:
+            return False
+        self._topics.drop(topic.id)
+        self._changes.forget((_TOPIC, topic.id))
+        return True
 
     def _answer(self, registration: Registration, *, send_full: bool) -> RegistrationAnswer:
         return RegistrationAnswer(
@@ -268,13 +287,6 @@ class Registry:
                 f"{registration.group}/{registration.member}",
                 f"one stream registers one member, this one {stream.group}/{stream.member}",
             )
-        for topic in registration.topics:
-            known = self._topics.name_of(topic.id)
-            if known is not None and known != topic.name:
-                raise DledgerError(
-                    Code.INVALID_ARGUMENT,
-                    f"topic.id: {topic.id.hex()} is topic {known!r}, not {topic.name!r}",
-                )
         room = TOPICS_MAX - len(self._topics)
         if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
             raise DledgerError(Code.BUSY, f"the table holds {TOPICS_MAX} topics, its limit")

@@ -110,7 +110,7 @@ class TopicTable:
             self._deleted[topic.id] = None
             if len(self._deleted) > DELETED_ROWS_MAX:
                 oldest = next(iter(self._deleted))
-                self._drop(oldest)
+                self.drop(oldest)
                 self._dropped.append(oldest)
 
     def take_dropped(self) -> list[bytes]:
@@ -118,7 +118,8 @@ class TopicTable:
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def _drop(self, topic_id: bytes) -> None:
+    def drop(self, topic_id: bytes) -> None:
+        """Forget a topic that has a row."""
         name = self._rows.pop(topic_id).topic.name
         self._deleted.pop(topic_id, None)
         ids = self._ids_by_name[name]
@@ -133,7 +134,7 @@ class TopicTable:
             if row is None or group not in row.told:
                 continue
             if len(row.told) == 1:
-                self._drop(topic_id)
+                self.drop(topic_id)
                 yield topic_id, False
             elif row.leave(group, self.control):
                 self._note(row.topic)
