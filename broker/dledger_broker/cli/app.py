@@ -8,7 +8,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated, Final, Protocol, cast
 
 import typer
@@ -23,6 +22,7 @@ from dledger_broker.cli.output import (
     print_line,
 )
 from dledger_broker.config import ConfigError
+from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 
 INTERRUPTED: Final = 130
@@ -90,7 +90,7 @@ def _unwrap_help(app: typer.Typer) -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print_line(f"dledger {version('dledger')}")
+        print_line(f"dledger {__version__}")
         raise typer.Exit
 
 
