@@ -455,6 +455,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "barrier = LogIndex(0)",
             ),
         ],
+        ["unit.raft.test_quarantine_steps.test_a_barrier_is_asked_for_once_a_heartbeat"],
     ),
     Mutant(
         "quarantined-answers-count",
@@ -466,5 +467,6 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
                 "if False:",
             )
         ],
+        ["unit.raft.test_quarantine.test_in_quarantine_nothing_of_it_counts"],
     ),
 )
