@@ -17,6 +17,7 @@ from dledger.raft.api import Role
 from dledger.types import Durability
 from tests.sim import clock_faults, power
 from tests.sim.damage import break_sector, damage_hard_state, damage_log
+from tests.sim.fault_sets import ALONE, AT_ELECTIONS, AT_WRITES, LOSING, POWER, THEME_SHARE, THEMES
 from tests.sim.old_copy import OLD_COPY, old_copy
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class Nemesis:
             kinds = {kind: weight for kind, weight in kinds.items() if kind not in LOSING}
         if world.plan.durability is Durability.ASYNC:
             kinds = {kind: weight for kind, weight in kinds.items() if kind not in POWER}
-        wanted = random.randint(max(4, len(kinds) // 3), len(kinds))
-        chosen = set(random.sample(sorted(kinds), wanted))
+        chosen = _drawn(random, set(kinds))
         if OLD_COPY in chosen:  # one lost disk is what the group bears, and this may become one
             chosen -= {OLD_COPY} if random.random() < 0.6 else LOSING - {OLD_COPY}
         self.kinds = {kind: kinds[kind] for kind in sorted(chosen)}
@@ -392,6 +392,14 @@ def _slow_apply(nemesis: Nemesis, world: "World", random: Random) -> str | None:
     return member.name
 
 
+def _drawn(random: Random, kinds: set[str]) -> set[str]:
+    """Return the kinds of a seed: of all, or of one theme, whose faults are the denser for it."""
+    if random.random() < THEME_SHARE:
+        kinds = kinds & random.choice(THEMES) or kinds
+    least = min(len(kinds), 4)
+    return set(random.sample(sorted(kinds), random.randint(least, len(kinds))))
+
+
 Fault = Callable[[Nemesis, "World", Random], str | None]
 FAULTS: Final[dict[str, Fault]] = {
     "crash": _crash,
@@ -445,37 +453,3 @@ KINDS: Final[dict[str, float]] = dict.fromkeys(FAULTS, 1.0) | {
     "clock-jump": 2.0,
     "damage-log": 2.0,
 }
-LOSING: Final = {"wipe", "damage-log", "damage-hard-state", "bad-sector", OLD_COPY}
-"""Kinds that take a whole disk."""
-POWER: Final = {
-    "power-cut", "power-cut-all", "cut-then-choose", "damage-log", "damage-hard-state",
-    "bad-sector", OLD_COPY,
-}  # fmt: skip
-"""Kinds with which `flush: async` may lose what it acknowledged."""
-AT_WRITES: Final = {"crash", "pause", "stall", "isolate", "one-way", "stop"}
-"""Kinds that find more while a write is on its way; power cuts see to it themselves."""
-AT_ELECTIONS: Final = {
-    "crash", "pause", "stall", "isolate", "one-way", "hang-disk", "power-cut", "client-cut",
-    "fail-disk", "stop",
-}  # fmt: skip
-"""Kinds that may strike a leader which has just been elected."""
-ALONE: Final = {
-    "crash",
-    "power-cut",
-    "pause",
-    "stop",
-    "stall",
-    "slow-disk",
-    "hang-disk",
-    "fail-state",
-    "fail-disk",
-    "full-disk",
-    "clock-jump",
-    "clock-drift",
-    "clocks-jump",
-    "client-cut",
-    "producer-crash",
-    "crash-loop",
-    "slow-apply",
-}
-"""Kinds that make sense in a group of one."""
