@@ -20,11 +20,12 @@ THEMES: Final = (
     LOSING | {"crash", "power-cut", "noise", "break-streams", "isolate", "transfer"},
     {
         "crash", "isolate", "one-way", "bridge", "hold-link", "noise", "break-streams", "pause",
-        "stall", "transfer", "slow-disk", "client-cut",
+        "stall", "transfer", "slow-disk", "client-cut", "producer-crash",
     },
     {
         "power-cut", "power-cut-all", "cut-then-choose", "crash", "crash-all", "crash-loop",
         "fail-state", "fail-disk", "hang-disk", "slow-disk", "full-disk", "rolling-restart", "stop",
+        "producer-crash",
     },
 )  # fmt: skip
 """Lost disks; elections and the network; what is written and how processes end."""

@@ -440,6 +440,7 @@ FAULTS: Final[dict[str, Fault]] = {
 """Every kind, by the name that seeds print."""
 KINDS: Final[dict[str, float]] = dict.fromkeys(FAULTS, 1.0) | {
     "crash": 1.5,
+    "producer-crash": 1.5,
     "isolate": 1.5,
     "one-way": 1.5,
     "break-streams": 1.5,
