@@ -16,6 +16,7 @@ from dledger_broker.cli.output import (
     EXIT_CODES_HELP,
     CommandFailed,
     Exit,
+    end_streams,
     failure_of,
     prepare_streams,
     print_error,
@@ -112,6 +113,13 @@ def dledger(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; see `dledger_broker.cli.main`."""
     prepare_streams()
+    try:
+        return _run(arguments)
+    finally:
+        end_streams()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         result: object = make_app(given)(args=given, prog_name="dledger", standalone_mode=False)

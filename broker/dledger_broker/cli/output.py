@@ -117,6 +117,16 @@ def prepare_streams() -> None:
         reconfigure(errors="backslashreplace")
 
 
+def end_streams() -> None:
+    """Drop what a stream could not take: Python would try again at its end, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError), open(os.devnull, "w") as nothing:
+                os.dup2(nothing.fileno(), stream.fileno())
+
+
 @contextmanager
 def answering() -> Generator[None]:
     """Print an answer in the block. Ends the command as UNKNOWN_OUTCOME when nobody takes it.

@@ -218,6 +218,7 @@ def test_a_control_group_with_another_past_deletes_no_topic(way: str, name: str)
             await until(lambda: told in group.follower.problem, "it says why it does not follow")
             assert group.machine.topics() == before
         async with control_group(port, [first.page]):
+            await until(lambda: not group.follower.problem, "it follows again")
             later = first.create("later")
             await group.follower.pull(later, first.machine.newest_control_index, 20)
             assert not group.follower.problem

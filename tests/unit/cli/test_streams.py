@@ -43,8 +43,8 @@ ANSWERS = ["say", "line", "json", "rows", "raw"]
 
 
 def shell(line: str, program: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a line of the shell, with $PRINT and $DLEDGER."""
-    names = {"PRINT": f"{sys.executable} {program}", "DLEDGER": DLEDGER}
+    """Run a line of the shell, with $PRINT and $DLEDGER, and with buffers as users have them."""
+    names = {"PYTHONUNBUFFERED": "", "PRINT": f"{sys.executable} {program}", "DLEDGER": DLEDGER}
     return subprocess.run(
         ["/bin/bash", "-c", line], capture_output=True, timeout=60, check=False,
         stdin=subprocess.DEVNULL, env=os.environ | names | environment,
