@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock clean
+.PHONY: demo test test-groups test-rest verify fix sim mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock wheel docs clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -89,11 +89,21 @@ bench: $(READY)
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --universal
 # The second is what the container image holds, the third what builds it: of the same versions.
 lock: $(READY)
-	$(LOCK) --extra dev --python-version 3.11 --output-file requirements.lock pyproject.toml
+	$(LOCK) --all-extras --group dev --python-version 3.11 --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra broker --constraint requirements.lock --python-version 3.11 \
 	  --output-file deploy/requirements.lock pyproject.toml
 	$(LOCK) --group build --constraint requirements.lock --python-version 3.11 \
 	  --output-file deploy/build.lock
 
+# `build` holds what an earlier build copied there; the wheel would hold it, too.
+wheel: $(READY)
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build
+
+# The site is complete in itself: whoever reads it needs no network.
+docs: $(READY)
+	$(BIN)/mkdocs --quiet build --strict
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info out
+	rm -rf $(VENV) build dist site *.egg-info out
