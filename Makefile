@@ -1,4 +1,4 @@
-# Every target makes its own virtual environment when it is missing. `verify` never writes; `fix` does.
+# Each target makes the virtual environment when it is missing. `verify` never writes; `fix` does.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench compose-test power-cuts bench proto lock wheel docs clean
+.PHONY: demo test test-groups test-rest verify fix sim mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench proto lock wheel docs clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,11 @@ verify: $(READY)
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python client/generate_sync.py --check
 	$(BIN)/python -m pytest tests/tidy
+
+# Judges the messages of the commits since BASE; run it before a push.
+BASE ?= @{upstream}
+commits: $(READY)
+	$(BIN)/python -m tests.tidy.commits $(BASE)
 
 fix: $(READY)
 	$(BIN)/ruff check --fix .

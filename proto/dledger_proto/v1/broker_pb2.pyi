@@ -838,11 +838,11 @@ class CreateTopicRequest(_message.Message):
     automatic: _builtins.bool
     """a send to an unknown topic; refused when switched off"""
     topic_id: _builtins.bytes
-    """16 random bytes of the caller, the same in each try: a copy that"""
-    known_index: _builtins.int
-    """comes after the topic it made was deleted makes none; empty: drawn
-    with a topic_id; 0: create nothing, tell what to say here
+    """16 random bytes of the caller, the same in each try: a late copy of the call does not create
+    the topic again after it was deleted. Empty: the member draws them.
     """
+    known_index: _builtins.int
+    """with a topic_id; 0: create nothing, tell what to say here"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: every eligible group"""

@@ -89,7 +89,7 @@ Global___GroupRoute: _TypeAlias = GroupRoute  # noqa: Y015
 
 @_typing.final
 class MemberClaim(_message.Message):
-    """What one that registered for the group tells, for people; `leader` and `term` above are what counts."""
+    """What one member that registered for the group tells, for people. `leader` and `term` above count."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
