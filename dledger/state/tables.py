@@ -8,7 +8,7 @@ their 16 bytes, names last or behind their length. Values are little-endian stru
 
 Rows that come with every batch are not rows of their own in the store: they are appended to the
 newest block of their table, up to about a page (`BLOCK_SIZE_TARGET`). A store then saves one value
-for a hundred batches; measured in ARCHITECTURE.md, "State store".
+for a hundred batches; measured in docs/state-store.md.
 
 The digest (D6): after each entry
 

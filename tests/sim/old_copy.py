@@ -1,7 +1,7 @@
 """An older copy of a member's data folder is put back, as from a backup: it has forgotten.
 
 Owns: when that may be done to a group that must bear it. The product notices such a copy as soon as
-somebody hears of it who knows better, and promises nothing before (ARCHITECTURE.md). So the copy
+somebody hears of it who knows better, and promises nothing before (docs/decisions). So the copy
 comes back at a moment when nobody needs what it has forgotten: all its entries are on the disks of
 a majority without it, and no vote of a term that it knows can be asked for again. It is one member
 of a world, always the same, and none of its copies is older than its present life.

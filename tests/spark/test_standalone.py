@@ -1,6 +1,6 @@
 """A Spark cluster reads and exports: a master, two workers, and who submits, each a process.
 
-As ARCHITECTURE and the data source's guide tell it: the executors' Python has the packages that we
+As docs/spark.md and the data source's guide tell it: the executors' Python has the packages that we
 need, and ours goes along as a wheel; or it is installed there as well, and `--master` is enough.
 """
 
