@@ -406,9 +406,9 @@ def test_a_checker_that_raises_is_a_failure_of_the_harness(
     def broken(_: View) -> Judgement:
         raise ZeroDivisionError("oops")
 
-    every = (*CHECKERS, Checker("C99", "broken", "", (), broken))
+    every = (*CHECKERS, Checker("X1", "broken", "", (), broken))
     monkeypatch.setattr(checkers, "CHECKERS", every)
-    with pytest.raises(CheckerCrashed, match="C99 broken: ZeroDivisionError: oops"):
+    with pytest.raises(CheckerCrashed, match="X1 broken: ZeroDivisionError: oops"):
         judge(Story().history())
 
 
