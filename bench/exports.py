@@ -22,10 +22,9 @@ from bench.native import Window, plain_records, pour_bytes, pour_for
 from bench.plan import Plan
 from dledger_client import AsyncProducer
 from dledger_client.reading import Edge, HoldRequest, Planner
+from dledger_proto.exit_codes import Exit
 
 QUEUES: Final = 1_000
-NOTHING_NEW: Final = 7
-"""Exit code of an export that had nothing to do."""
 PER_BATCH: Final = 64
 PACE: Final = 0.3
 """Of the producers' peak."""
@@ -88,7 +87,7 @@ async def measure(plan: Plan) -> list[Figure]:
             start = time.perf_counter()
             code = await _export(here, "exported", folder)
             rounds.add("empty", time.perf_counter() - start)
-            if code != NOTHING_NEW:
+            if code != Exit.NOTHING_NEW:
                 raise NotReady(f"an export of nothing ended with {code}")
         await here.create_topic("large")
         async with AsyncProducer(here.cluster.name_server) as producer:

@@ -32,12 +32,12 @@ from dledger_broker.demo.flights import ROWS, Departure, departures
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig, SendFuture
 from dledger_client.spark import read_export, session
+from dledger_proto.exit_codes import Exit
 
 TOPIC: Final = "departures"
 QUEUES: Final = 8
 EXPORT_SECONDS: Final = 0.5
 """Between two runs of the export until half of the rows are written."""
-NOTHING_NEW: Final = 7
 """Exit code of `dledger export`."""
 FLIGHTS_OF_THE_WORST: Final = 100
 """An aircraft with fewer flights is not called bad."""
@@ -124,10 +124,10 @@ def export_while_written(cluster: LocalCluster, written: Future[None], halfway: 
         was_written = written.done()
         code = dledger(
             "export", "--topic", TOPIC, "--to", str(cluster.folder / "export"),
-            "--name-servers", cluster.name_server, may_end=(0, NOTHING_NEW),
+            "--name-servers", cluster.name_server, may_end=(0, Exit.NOTHING_NEW),
         )  # fmt: skip
         versions += code == 0
-        if was_written and code == NOTHING_NEW:
+        if was_written and code == Exit.NOTHING_NEW:
             break
         if halfway.wait(EXPORT_SECONDS) and not killed:
             killed = leader_of(cluster)

@@ -1,16 +1,8 @@
 """The member process: opens its groups, serves them on one port, ends in order.
 
-Owns the order of starting and stopping, the exit codes, and the once-a-second upkeep of a group
-(disk space, expiry of producers). Not owned: what is served (the services), how a group runs
-(`dledger.raft.host`).
-
-Exit codes (also of `dledger broker`):
-
-     0  drained after SIGTERM or SIGINT
-    65  data is damaged (`dledger repair`)          69  the port is taken
-    70  a bug of ours                               73  the data folder is in use, or another's
-    74  the storage failed: EIO, a failed sync, the disk reserve used up (I16)
-    76  a file, the state or a command in the log is of a newer format
+Owns the order of starting and stopping, and which error ends the process with which exit code
+(`dledger_proto.exit_codes` says what each means). Not owned: what is served (the services), how a
+group runs (`dledger.raft.host`), its upkeep (`group_runtime`).
 """
 
 import asyncio
@@ -50,15 +42,8 @@ from dledger_broker.topics import TopicAuthority
 from dledger_proto import __version__, raw
 from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
-
-EXIT_DRAINED: Final = 0
-EXIT_DAMAGED: Final = 65
-EXIT_PORT_TAKEN: Final = 69
-EXIT_BUG: Final = 70
-EXIT_FOLDER: Final = 73
-EXIT_STORAGE: Final = 74
-EXIT_NEWER_FORMAT: Final = 76
 
 READ_THREADS: Final = 4
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
@@ -93,19 +78,19 @@ def server_options() -> list[tuple[str, int]]:
     ]
 
 
-def exit_code_of(error: BaseException) -> int:
+def exit_code_of(error: BaseException) -> Exit:
     """Return the exit code for what ended the process."""
     if isinstance(error, DamagedFile | DamagedBatch | DamagedStore):
-        return EXIT_DAMAGED
+        return Exit.DAMAGED
     if isinstance(error, FolderInUse | WrongFolder):
-        return EXIT_FOLDER
+        return Exit.FOLDER
     if isinstance(error, UnknownCommand | NewerFormat | NewerStore):
-        return EXIT_NEWER_FORMAT
+        return Exit.NEWER_FORMAT
     if isinstance(error, PortTaken):
-        return EXIT_PORT_TAKEN
+        return Exit.PORT_TAKEN
     if isinstance(error, OSError | LogFailed):
-        return EXIT_STORAGE
-    return EXIT_BUG
+        return Exit.STORAGE
+    return Exit.BUG
 
 
 class Member:
@@ -172,13 +157,13 @@ class Member:
         if self._failure is not None:
             return exit_code_of(self._failure)
         await self._drain()
-        return EXIT_DRAINED if self._failure is None else exit_code_of(self._failure)
+        return Exit.OK if self._failure is None else exit_code_of(self._failure)
 
     def _failed(self, error: BaseException) -> None:
         """A group cannot go on: the process ends at once, so that others notice at once (I16)."""
         if self._failure is None:
             self._failure = error
-            is_bug = exit_code_of(error) == EXIT_BUG  # where in the code matters then alone
+            is_bug = exit_code_of(error) == Exit.BUG  # where in the code matters then alone
             self._log.critical(
                 "member stops",
                 reason=f"{type(error).__name__}: {error}",
@@ -305,11 +290,11 @@ def run_member(config: MemberConfig) -> int:
     """
     set_up_logs(config.log, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    code = EXIT_BUG
+    code: int = Exit.BUG
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(_run(config))
-            if code != EXIT_DRAINED:
+            if code != Exit.OK:
                 _end_now(code)
     except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
         structlog.get_logger().critical("member cannot start", reason=str(error))

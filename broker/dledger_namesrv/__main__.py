@@ -1,7 +1,4 @@
-"""`python -m dledger_namesrv`: run a name server. Also what `dledger namesrv` calls.
-
-Exit codes: 0 ended by a signal, 2 bad arguments, 69 the address is taken.
-"""
+"""`python -m dledger_namesrv`: run a name server. Also what `dledger namesrv` calls."""
 
 import argparse
 import asyncio
@@ -12,14 +9,15 @@ from collections.abc import Sequence
 import structlog
 
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
+from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.names import printable
-
-EXIT_PORT_TAKEN = 69
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, serve, return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dledger_namesrv", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m dledger_namesrv", description=__doc__, epilog=exit_codes_help("namesrv")
+    )
     defaults = NameServerSettings()
     parser.add_argument("--listen", default=defaults.listen, help="host:port (%(default)s)")
     parser.add_argument("--cluster", default="", help="serve only this cluster")
@@ -43,8 +41,8 @@ def run(settings: NameServerSettings) -> int:
         asyncio.run(serve(settings))
     except PortTaken as error:
         print(f"error: {error}; stop who has it or choose another --listen", file=sys.stderr)  # noqa: T201
-        return EXIT_PORT_TAKEN
-    return 0
+        return Exit.PORT_TAKEN
+    return Exit.OK
 
 
 def _printable_values(

@@ -5,14 +5,10 @@ cannot be counted on, and taking another member's data away would lose what was 
 any fault of the product. So who was damaged is remembered, and examined first.
 """
 
-from typing import Final
-
+from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import CannotRepair
 from jepsen_tests.history import EXAMINE, WHOLE, Kind
 from jepsen_tests.nemeses.fault import Scene, Skipped
-
-EXIT_DAMAGED: Final = 65
-"""What a member ends with that found its data damaged: an operator must look."""
 
 
 async def lose_disk(scene: Scene, node: str) -> None:
@@ -43,7 +39,7 @@ async def examine(scene: Scene, node: str) -> None:
     """
     processes = scene.handle("processes", scene.backend.processes)
     folders = scene.handle("folders", scene.backend.folders)
-    if not processes.is_running(node) and processes.exit_code(node) != EXIT_DAMAGED:
+    if not processes.is_running(node) and processes.exit_code(node) != Exit.DAMAGED:
         raise Skipped(f"{node} was damaged, and another fault ended it before it was examined")
     scene.note(EXAMINE, "", Kind.INVOKE)
     told = node

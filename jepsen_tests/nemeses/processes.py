@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import CannotRepair, Processes
 from jepsen_tests.history import EXAMINE, Kind
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
-from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 
 CRASHES: Final = 4
 CRASH_PAUSE_SECONDS: Final = (0.1, 1.5)
@@ -25,7 +25,7 @@ async def bring_back(scene: Scene, node: str) -> None:
     processes = _processes(scene)
     if processes.is_running(node):
         return
-    if processes.exit_code(node) == EXIT_DAMAGED:
+    if processes.exit_code(node) == Exit.DAMAGED:
         try:
             await scene.handle("folders", scene.backend.folders).repair(node)
         except CannotRepair:

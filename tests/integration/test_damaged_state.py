@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from dledger.state.lmdb_rows import PageFile
-from dledger_broker.member import EXIT_DAMAGED
+from dledger_proto.exit_codes import Exit
 from tests.integration.cluster import Cluster, batch_of, eventually, running_cluster
 
 TOPIC = "kept"
@@ -67,13 +67,13 @@ def test_flipped_bits_end_the_member_with_65_or_change_nothing(tmp_path: Path) -
                     assert await member.read_all(TOPIC, 0, len(BODIES)) == BODIES, place
                     assert cluster.local.stop(member.name) == 0
                     continue
-                assert code == EXIT_DAMAGED, place
+                assert code == Exit.DAMAGED, place
                 last = cluster.local.log_text(member.name).splitlines()[-1]
                 assert "member cannot start" in last
                 assert f"state store {data.parent}: " in last
                 assert "`dledger repair` explains the damage and sets the data folder aside" in last
                 data.write_bytes(sound)
-            assert ends[:2] == [EXIT_DAMAGED] * 2, "what is in use"
+            assert ends[:2] == [Exit.DAMAGED] * 2, "what is in use"
             assert await end_or_leader(cluster, member.name) is None
             assert await member.read_all(TOPIC, 0, len(BODIES)) == BODIES
 

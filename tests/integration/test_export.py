@@ -13,11 +13,11 @@ from pathlib import Path
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin
 from dledger_client.export import read_export
+from dledger_proto.exit_codes import Exit
 from tests.integration.test_reading import addresses, cluster_in, fill, leader_of, until
 from tests.unreadable import send_unreadable
 
 TIMEOUT_SECONDS = 120
-NOTHING_NEW, CONFLICT, DATA_LOSS = 7, 5, 6
 
 
 def command(
@@ -59,7 +59,7 @@ def test_exports_of_a_group_whose_members_die(tmp_path: Path) -> None:
         assert (said["version"], said["rows"], said["by"]) == (0, 2_000, "this run")
         check(lake, sent)
         empty = command(local, "--topic", "orders", "--to", str(lake))
-        assert empty.returncode == NOTHING_NEW, empty.stderr
+        assert empty.returncode == Exit.NOTHING_NEW, empty.stderr
 
         leader = leader_of(local)
         follower = next(name for name in local.member_names if name != leader)
@@ -95,7 +95,7 @@ def test_what_is_trimmed_or_made_anew_is_refused(tmp_path: Path) -> None:
         with Admin(where) as admin:
             admin.trim("orders", 0, 60)
         lost = command(local, "--topic", "orders", "--to", str(lake))
-        assert lost.returncode == DATA_LOSS
+        assert lost.returncode == Exit.DATA_LOSS
         assert "queue 0 offsets 40 to 59 were trimmed" in lost.stderr
         assert "--accept-data-loss" in lost.stderr
         said = export(local, lake, "--accept-data-loss", "--jobs", "1")
@@ -104,7 +104,7 @@ def test_what_is_trimmed_or_made_anew_is_refused(tmp_path: Path) -> None:
             admin.delete_topic("orders")
         fill(where, "orders", 4, queues=1)
         other = command(local, "--topic", "orders", "--to", str(lake))
-        assert other.returncode == CONFLICT
+        assert other.returncode == Exit.CONFLICT
         assert "DLEDGER_EXPORT_OTHER_TOPIC" in other.stderr
 
 
@@ -118,7 +118,7 @@ def test_what_nobody_can_decode_is_refused_or_told(tmp_path: Path) -> None:
         sent += fill(where, "orders", 10, queues=1)[0]
         for option in ("--jobs=1", "--accept-data-loss"):
             refused = command(local, "--topic", "orders", "--to", str(lake), option)
-            assert refused.returncode == DATA_LOSS
+            assert refused.returncode == Exit.DATA_LOSS
             assert "DLEDGER_EXPORT_UNREADABLE: orders/0 of group " in refused.stderr
             assert f"offsets {first} to {first + 2}, 3 records" in refused.stderr
             assert "--accept-unreadable" in refused.stderr

@@ -13,9 +13,7 @@ from typing import Annotated, Final, Protocol, cast
 import typer
 
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     CommandFailed,
-    Exit,
     end_streams,
     failure_of,
     prepare_streams,
@@ -25,9 +23,7 @@ from dledger_broker.cli.output import (
 from dledger_broker.config import ConfigError
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
-
-INTERRUPTED: Final = 130
-"""128 + SIGINT."""
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 COMMANDS: Final = {
     "up": "up",
@@ -66,7 +62,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """Return the command with all its groups; or with only the one that the arguments ask for."""
     app = typer.Typer(
         name="dledger",
-        epilog=EXIT_CODES_HELP,
+        epilog=exit_codes_help(),
         context_settings={"help_option_names": ["--help", "-h"]},  # of every command below, too
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -153,5 +149,5 @@ def _run(arguments: Sequence[str] | None) -> int:
         return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
         print_error("interrupted")
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     return result if isinstance(result, int) else Exit.OK

@@ -18,7 +18,6 @@ from dledger_broker.cli.connect import (
     parse_name_servers,
 )
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     Advance,
     JsonFlag,
     bad_input,
@@ -38,6 +37,7 @@ from dledger_client import (
     ProducerConfig,
     StartAt,
 )
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import BODY_SIZE_MAX
 
 SAMPLES_MAX: Final = 1_000_000
@@ -56,7 +56,7 @@ _COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("bench", epilog=EXIT_CODES_HELP)(bench)
+    app.command("bench", epilog=exit_codes_help())(bench)
 
 
 def bench(

@@ -17,9 +17,7 @@ from dledger_broker.cli.connect import (
     unknown_group,
 )
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     CommandFailed,
-    Exit,
     JsonFlag,
     answering,
     console,
@@ -35,6 +33,7 @@ from dledger_broker.cli.status_rows import (
 )
 from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import DledgerError
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 COLUMNS: Final = (
     "member",
@@ -55,8 +54,7 @@ ASKED_AT_ONCE_MAX: Final = 32
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    epilog = f"{EXIT_CODES_HELP} Here 1 means that a group has no leader or a member no answer."
-    app.command("status", epilog=epilog)(status)
+    app.command("status", epilog=exit_codes_help("status"))(status)
 
 
 def status(

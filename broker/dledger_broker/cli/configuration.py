@@ -8,13 +8,14 @@ import typer
 
 from dledger_broker.cli.output import JsonFlag, print_rows
 from dledger_broker.config_load import environment_name, known_keys, load_config, type_name
+from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(help="Check a member's configuration, list its keys.", no_args_is_help=True)
-    group.command("check")(check)
-    group.command("keys")(keys)
+    for command in (check, keys):
+        group.command(epilog=exit_codes_help("config"))(command)
     app.add_typer(group, name="config")
 
 
@@ -27,8 +28,7 @@ def check(
 ) -> None:
     """Print the values a member would run with, each with its source.
 
-    Precedence: environment (DLEDGER_...) over file over default. Exit codes: 0 usable; 2 not
-    usable, one line for each thing that is wrong.
+    Precedence: environment (DLEDGER_...) over file over default.
     """
     rows = [
         {

@@ -17,10 +17,11 @@ from typing import Annotated, Final, NoReturn, Self, TypeVar
 import grpc
 import typer
 
-from dledger_broker.cli.output import CommandFailed, Exit, bad_input
+from dledger_broker.cli.output import CommandFailed, bad_input
 from dledger_broker.config_load import INSIDE_VARIABLE
 from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.status import from_rpc_error

@@ -1,20 +1,17 @@
 """`dledger demo`: the proof on real input. The work is `dledger_broker.demo`'s."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from dledger_broker.cli.output import CommandFailed, console
-
-DEMO_EXIT_CODES: Final = (
-    "Exit codes: 0 nothing lost, doubled or out of order; 1 otherwise; 130 interrupted."
-)
+from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("demo", epilog=DEMO_EXIT_CODES)(demo)
+    app.command("demo", epilog=exit_codes_help("demo"))(demo)
 
 
 def demo(

@@ -33,13 +33,13 @@ from dledger_broker.cli.export_progress import Reporter
 from dledger_broker.cli.offsets import parse_time
 from dledger_broker.cli.output import (
     CommandFailed,
-    Exit,
     JsonFlag,
     bad_input,
     note,
     print_rows,
 )
 from dledger_proto.errors import DledgerError
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,15 +49,9 @@ if TYPE_CHECKING:
     from dledger_client.export.run import Engine, Outcome
     from dledger_client.export.storage import Storage
 
-CONFLICT: Final = 5
-DATA_LOSS: Final = 6
-EXPORT_EXIT_CODES: Final = (
-    "Exit codes: 0 a version was published; 1 failed, nothing is published; 2 bad input; 3 nobody "
-    "could be reached in time; 4 the log may be held for a while, or nobody took the answer: run "
-    "it again; 5 conflict: the folder or a file in it is not this export's; 6 records are missing "
-    "that were not exported: they are trimmed, or nobody can decode them; 7 nothing new; 130 "
-    "interrupted, the next run goes on. What is wrong with an export begins with a stable code, "
-    "DLEDGER_EXPORT_..., what a cluster says with its own, UNAVAILABLE..."
+_EPILOG: Final = exit_codes_help("export") + (
+    " What is wrong with an export begins with a stable code, DLEDGER_EXPORT_..., what a cluster "
+    "says with its own, UNAVAILABLE..."
 )
 EVERY_MS_MIN: Final = 100
 NICENESS: Final = 19
@@ -122,12 +116,12 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(
         help="Write a topic's committed messages to Parquet files, exactly once.",
-        epilog=EXPORT_EXIT_CODES,
+        epilog=_EPILOG,
         invoke_without_command=True,
     )
-    group.callback(epilog=EXPORT_EXIT_CODES)(export)
+    group.callback(epilog=_EPILOG)(export)
     for function in (status, verify, compact, gc):
-        group.command(epilog=EXPORT_EXIT_CODES)(function)
+        group.command(epilog=_EPILOG)(function)
     app.add_typer(group, name="export")
 
 
@@ -474,13 +468,13 @@ def _expected_failures() -> Generator[None]:
         bad_input(f"{error.name} is not installed", "pip install 'dledger[arrow]'")
     codes = {
         ExportCode.BAD_OPTION: Exit.BAD_INPUT,
-        ExportCode.FOREIGN_CLUSTER: CONFLICT,
-        ExportCode.OTHER_TOPIC: CONFLICT,
-        ExportCode.OTHER_LAYOUT: CONFLICT,
-        ExportCode.LOG_SHORTER: CONFLICT,
-        ExportCode.CONFLICT: CONFLICT,
-        ExportCode.DATA_LOSS: DATA_LOSS,
-        ExportCode.UNREADABLE: DATA_LOSS,
+        ExportCode.FOREIGN_CLUSTER: Exit.CONFLICT,
+        ExportCode.OTHER_TOPIC: Exit.CONFLICT,
+        ExportCode.OTHER_LAYOUT: Exit.CONFLICT,
+        ExportCode.LOG_SHORTER: Exit.CONFLICT,
+        ExportCode.CONFLICT: Exit.CONFLICT,
+        ExportCode.DATA_LOSS: Exit.DATA_LOSS,
+        ExportCode.UNREADABLE: Exit.DATA_LOSS,
     }
     try:
         try:

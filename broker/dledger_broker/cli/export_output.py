@@ -2,20 +2,18 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dledger_broker.cli.output import note, print_json, print_rows
+from dledger_proto.exit_codes import Exit
 
 if TYPE_CHECKING:
     from dledger_client.export.checkpoint import Version
     from dledger_client.export.records import Gap, Plan
     from dledger_client.export.run import Outcome
     from dledger_client.export.upkeep import Verification
-
-NOTHING_NEW: Final = 7
-"""Exit code."""
 
 
 def print_plan(outcome: "Outcome", *, as_json: bool) -> None:
@@ -45,7 +43,7 @@ def print_outcome(outcome: "Outcome", *, as_json: bool) -> None:
 
 def _nothing_new() -> typer.Exit:
     note("nothing new")
-    return typer.Exit(NOTHING_NEW)
+    return typer.Exit(Exit.NOTHING_NEW)
 
 
 def print_version(outcome: "Outcome", *, as_json: bool) -> None:

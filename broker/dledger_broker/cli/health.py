@@ -4,14 +4,15 @@ from typing import Annotated
 
 import typer
 
-from dledger_broker.cli.output import CommandFailed, Exit, bad_input, print_line
+from dledger_broker.cli.output import CommandFailed, bad_input, print_line
 from dledger_broker.health import TIMEOUT_SECONDS, Unhealthy, look
 from dledger_proto.addresses import check_address
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("health", epilog="Exit codes: 0 it answers; 1 it does not; 2 bad input.")(health)
+    app.command("health", epilog=exit_codes_help("health"))(health)
 
 
 def health(

@@ -16,7 +16,6 @@ from dledger_broker.cli.connect import (
 )
 from dledger_broker.cli.offsets import QueueOption
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     CommandFailed,
     JsonFlag,
     bad_input,
@@ -25,6 +24,7 @@ from dledger_broker.cli.output import (
 )
 from dledger_broker.cli.topics import TopicName
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.v1.broker_pb2 import (
     HoldAllReply,
@@ -43,8 +43,8 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         help="List and end holds: what keeps queues from being trimmed.", no_args_is_help=True
     )
-    group.command("list", epilog=EXIT_CODES_HELP)(list_holds)
-    group.command("release", epilog=EXIT_CODES_HELP)(release)
+    group.command("list", epilog=exit_codes_help())(list_holds)
+    group.command("release", epilog=exit_codes_help())(release)
     app.add_typer(group, name="hold")
 
 

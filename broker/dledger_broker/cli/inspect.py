@@ -18,7 +18,6 @@ from dledger.state.store import DamagedStore, StoreFailed
 from dledger.state.tables import Table
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
-    Exit,
     JsonFlag,
     bad_input,
     note,
@@ -51,8 +50,8 @@ from dledger_proto.entry import (
     parse_genesis,
 )
 from dledger_proto.errors import DledgerError
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
-DAMAGED_HELP: Final = "Exit codes: 0 all sound; 1 something is damaged or missing; 2 bad input."
 _KINDS: Final = ("no-op", "batches", "commands", "genesis")
 
 
@@ -61,11 +60,11 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Decode the files of a stopped member; nothing is ever written.", no_args_is_help=True
     )
-    group.command("identity", epilog=DAMAGED_HELP)(identity)
-    group.command("hard-state", epilog=DAMAGED_HELP)(hard_state)
-    group.command("checkpoint", epilog=DAMAGED_HELP)(checkpoint)
-    group.command("segments", epilog=DAMAGED_HELP)(segments)
-    group.command("state", epilog=DAMAGED_HELP)(state)
+    group.command("identity", epilog=exit_codes_help("inspect"))(identity)
+    group.command("hard-state", epilog=exit_codes_help("inspect"))(hard_state)
+    group.command("checkpoint", epilog=exit_codes_help("inspect"))(checkpoint)
+    group.command("segments", epilog=exit_codes_help("inspect"))(segments)
+    group.command("state", epilog=exit_codes_help("inspect"))(state)
     app.add_typer(group, name="inspect")
 
 

@@ -15,9 +15,10 @@ from dledger_broker.cli.connect import (
     Timeout,
     queue_owner,
 )
-from dledger_broker.cli.output import EXIT_CODES_HELP, JsonFlag, bad_input, print_rows
+from dledger_broker.cli.output import JsonFlag, bad_input, print_rows
 from dledger_broker.cli.topics import TopicName, queue_rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.v1.broker_pb2 import (
     CommitOffsetsRequest,
@@ -42,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
         ("transfer", transfer),
         ("lift-quarantine", lift_quarantine),
     ):
-        app.command(name, epilog=EXIT_CODES_HELP)(function)
+        app.command(name, epilog=exit_codes_help())(function)
 
 
 def offsets(

@@ -1,6 +1,6 @@
 """What commands print, and how they end: tables for people, JSON for programs, one error line.
 
-Owns the exit codes and the mapping of errors to them. Standard output holds the answer only;
+Owns which error ends a command with which exit code. Standard output holds the answer only;
 progress, notes and errors go to standard error.
 """
 
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
+from dledger_proto.exit_codes import Exit
 from dledger_proto.names import printable
 from dledger_proto.remedies import remedy_of
 
@@ -34,23 +35,6 @@ Advance = Callable[[int], None]
 """Moves a progress bar by a count."""
 JsonValue = object
 """Anything `json.dumps` takes, and bytes, which become hex."""
-
-
-class Exit(enum.IntEnum):
-    """How a command ends."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    UNREACHABLE = 3
-    UNKNOWN_OUTCOME = 4
-
-
-EXIT_CODES_HELP: Final = (
-    "Exit codes: 0 done; 1 it certainly did not happen; 2 bad input; 3 nobody could be reached in "
-    "time, nothing happened; 4 the outcome is unknown, or nobody took the answer: look before "
-    "repeating; 130 interrupted."
-)
 
 _UNREACHABLE: Final = frozenset(
     {

@@ -7,20 +7,14 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
-
-MEMBER_EXIT_CODES = (
-    "Exit codes: 0 drained after SIGTERM; 2 or 64 bad configuration; 65 damaged data (see dledger "
-    "inspect and repair); 69 the port is taken; 70 a bug of ours; 73 the data folder is in use or "
-    "belongs to another member; 74 the storage failed; 76 data of a newer format."
-)
+from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("broker", epilog=MEMBER_EXIT_CODES)(broker)
-    app.command(
-        "namesrv", epilog="Exit codes: 0 ended by a signal; 2 bad input; 69 the port is taken."
-    )(namesrv)
+    for command in (broker, namesrv):
+        name = command.__name__
+        app.command(name, epilog=exit_codes_help(name))(command)
 
 
 def broker(

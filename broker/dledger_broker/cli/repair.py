@@ -27,7 +27,6 @@ from dledger_broker.cli.asking import Yes, ask
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
     CommandFailed,
-    Exit,
     JsonFlag,
     print_json,
     progress_bar,
@@ -48,6 +47,7 @@ from dledger_broker.offline import (
     walk_segments,
 )
 from dledger_broker.offline_state import applied_index, open_state
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 T = TypeVar("T")
 
@@ -59,15 +59,11 @@ MAY_NOT_READ: Final = "that says nothing of damage: let this command look, as th
 UP_RECORD: Final = "cluster.json"
 UP_DEPTH: Final = 3
 """`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
-EPILOG: Final = (
-    "Exit codes: 0 set aside, or --check found it healthy; 1 refused, or --check found damage; "
-    "2 bad input."
-)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("repair", epilog=EPILOG)(repair)
+    app.command("repair", epilog=exit_codes_help("repair"))(repair)
 
 
 def repair(

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 import typer
 
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
-from dledger_broker.cli.output import EXIT_CODES_HELP, JsonFlag, print_rows
+from dledger_broker.cli.output import JsonFlag, print_rows
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.v1.routes_pb2 import GroupRoute
 
 COLUMNS: Final = (
@@ -16,7 +17,7 @@ COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the command of this module."""
-    app.command(epilog=EXIT_CODES_HELP)(routes)
+    app.command(epilog=exit_codes_help())(routes)
 
 
 def routes(

@@ -22,9 +22,7 @@ from dledger_broker.cli.connect import (
 )
 from dledger_broker.cli.lines import Line, LineFeed, Read, TooLong, reading
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     Advance,
-    Exit,
     JsonFlag,
     bad_input,
     failure_of,
@@ -46,6 +44,7 @@ from dledger_client import (
     SendResult,
 )
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.limits import BODY_SIZE_MAX
 
 TURN_MESSAGES: Final = 500
@@ -57,7 +56,7 @@ ERRORS_SHOWN_MAX: Final = 5
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    epilog = f"{EXIT_CODES_HELP} Of several messages the worst outcome counts."
+    epilog = f"{exit_codes_help()} Of several messages the worst outcome counts."
     app.command("send", epilog=epilog)(send)
 
 

@@ -18,7 +18,6 @@ from dledger_broker.cli.connect import (
 )
 from dledger_broker.cli.offsets import QueueOption, parse_time
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     CommandFailed,
     JsonFlag,
     answering,
@@ -37,6 +36,7 @@ from dledger_client import (
     StartAt,
     UnreadableData,
 )
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.names import escaped, printable
 
@@ -57,7 +57,7 @@ Show = Callable[[ConsumedRecord], None]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("tail", epilog=EXIT_CODES_HELP)(tail)
+    app.command("tail", epilog=exit_codes_help())(tail)
 
 
 def tail(

@@ -16,13 +16,13 @@ from dledger_broker.cli.connect import (
     queue_owner,
 )
 from dledger_broker.cli.output import (
-    EXIT_CODES_HELP,
     JsonFlag,
     bad_input,
     print_json,
     print_rows,
     say,
 )
+from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicReply,
@@ -51,8 +51,8 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(help="Create, list, describe, update, delete topics.", no_args_is_help=True)
     for function in (create, describe, update, delete):
-        group.command(epilog=EXIT_CODES_HELP)(function)
-    group.command("list", epilog=EXIT_CODES_HELP)(list_topics)
+        group.command(epilog=exit_codes_help())(function)
+    group.command("list", epilog=exit_codes_help())(list_topics)
     app.add_typer(group, name="topic")
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,6 @@ import typer
 
 from dledger_broker.cli.output import (
     CommandFailed,
-    Exit,
     JsonFlag,
     bad_input,
     note,
@@ -39,6 +38,7 @@ from dledger_broker.local_cluster import (
     PortTaken,
     check_port_free,
 )
+from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
@@ -56,15 +56,14 @@ HEALTHY_SECONDS: Final = 60.0
 SEGMENT_SIZE_BYTES: Final = 256 << 20
 """Segments are reserved on disk when they are made: three times a GiB is much for a trial."""
 
-_FINAL_CODES: Final = {
-    0: "ended by itself",
-    2: "refuses its configuration",
-    64: "refuses its configuration",
-    65: "has damaged data: dledger inspect shows it, dledger repair sets it aside, then start all "
-    "again",
-    69: "finds its port taken",
-    73: "finds its data folder in use, or another member's",
-    76: "has data of a newer format: use that version of dledger",
+_FINAL_CODES: Final[Mapping[int, str]] = {
+    Exit.OK: "ended by itself",
+    Exit.BAD_INPUT: "refuses its configuration",
+    Exit.DAMAGED: "has damaged data: dledger inspect shows it, dledger repair sets it aside, "
+    "then start all again",
+    Exit.PORT_TAKEN: "finds its port taken",
+    Exit.FOLDER: "finds its data folder in use, or another member's",
+    Exit.NEWER_FORMAT: "has data of a newer format: use that version of dledger",
 }
 """Exit codes after which starting again would end the same way."""
 
@@ -73,9 +72,7 @@ EPILOG: Final = (
     "run (damaged data, taken port, bad configuration) is reported and stays down while the "
     "others go on: mend it, then stop this command and start it again. "
     "The command ends when no member is left. "
-    "Exit codes: 0 stopped by Ctrl-C or SIGTERM; 1 no member is left, or the folder is in use; "
-    "2 bad input or a taken port."
-)
+) + exit_codes_help("up")
 
 
 def add_to(app: typer.Typer) -> None:

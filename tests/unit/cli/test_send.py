@@ -9,10 +9,10 @@ import queue
 
 import pytest
 
-from dledger_broker.cli.output import Exit
 from dledger_broker.cli.send import Dressing, send_lines
 from dledger_client import AsyncProducer, ProducerConfig
 from dledger_proto.errors import Code
+from dledger_proto.exit_codes import Exit
 from dledger_proto.limits import BODY_SIZE_MAX
 from tests.unit.client.fake_member import Does, FakeCluster
 from tests.unit.client.helpers import run

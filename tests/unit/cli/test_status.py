@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dledger_broker.cli.output import Exit
 from dledger_broker.cli.status_rows import group_rows, is_led, members_of, others_of
 from dledger_namesrv.registry import Names
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1.routes_pb2 import GroupRoute, MemberRoute, RoutesReply, SilentMember
 from tests.unit.cli.fakes import FakeCluster, fake_cluster

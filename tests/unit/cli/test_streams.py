@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.cli.output import Exit
+from dledger_proto.exit_codes import Exit
 
 DLEDGER = f"{sys.executable} -m dledger_broker.cli"
 PRINT = """
 import sys
+from dledger_proto.exit_codes import Exit
 from dledger_broker.cli import app, output, tail
 from dledger_client.records import RecordBatch
 from dledger_proto.batch import BatchView, Record, encode_batch

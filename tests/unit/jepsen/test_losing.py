@@ -9,13 +9,14 @@ from typing import ClassVar, cast
 import pytest
 
 from dledger_client import AsyncAdmin, MemberStatus
+from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
 from jepsen_tests.history import HistoryWriter, Kind, Row, read_rows
 from jepsen_tests.nemeses import FAULTS, fault
 from jepsen_tests.nemeses.damage import bit_flips
 from jepsen_tests.nemeses.disks import wipe_one
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
-from jepsen_tests.nemeses.losing import EXIT_DAMAGED, lose_disk
+from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.processes import bring_back
 from jepsen_tests.recorder import Recorder
@@ -67,7 +68,7 @@ class Group:
         return node in self.running
 
     def exit_code(self, node: str) -> int | None:
-        return None if node in self.running else EXIT_DAMAGED
+        return None if node in self.running else Exit.DAMAGED
 
     async def restarted(self) -> dict[str, list[str]]:
         return {}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from dledger_client import AsyncAdmin
+from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
 from jepsen_tests.history import (
     BROKEN_OFF,
@@ -21,7 +22,6 @@ from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses import nemesis as nemesis_module
 from jepsen_tests.nemeses.disks import start_empty
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
-from jepsen_tests.nemeses.losing import EXIT_DAMAGED
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
 from jepsen_tests.recorder import Recorder
@@ -51,7 +51,7 @@ class Members:
         return node in self.running
 
     def exit_code(self, node: str) -> int:
-        return EXIT_DAMAGED if node == "n2" else 74
+        return Exit.DAMAGED if node == "n2" else 74
 
     async def repair(self, node: str) -> None:
         raise CannotRepair(node)
@@ -125,7 +125,7 @@ def test_who_cannot_be_repaired_is_said_once(tmp_path: Path) -> None:
             await nemesis.revive()
         assert members.started == []
 
-    assert written(tmp_path, script) == [("died", "n2", f"exit {EXIT_DAMAGED}")]
+    assert written(tmp_path, script) == [("died", "n2", f"exit {Exit.DAMAGED}")]
 
 
 def test_a_death_is_told_when_it_happens_and_once_though_it_is_healed_or_lasts(

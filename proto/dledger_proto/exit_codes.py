@@ -1,0 +1,113 @@
+"""The one table of exit codes: how the processes and the commands of dledger end.
+
+Owns the numbers, and what each of them means to whom. `--help` and `docs/errors.md` say it from
+here. Numbers from 64 on are those of sysexits.h. They never change: operators' scripts compare
+them.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+
+class Exit(enum.IntEnum):
+    """How a process ends."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    UNREACHABLE = 3
+    UNKNOWN_OUTCOME = 4
+    CONFLICT = 5
+    DATA_LOSS = 6
+    NOTHING_NEW = 7
+    DAMAGED = 65
+    PORT_TAKEN = 69
+    BUG = 70
+    FOLDER = 73
+    STORAGE = 74
+    NEWER_FORMAT = 76
+    INTERRUPTED = 130
+    """128 + SIGINT."""
+
+
+_INTERRUPTED: Final = {Exit.INTERRUPTED: "interrupted"}
+_COMMAND: Final = {
+    Exit.OK: "done",
+    Exit.FAILED: "it failed and certainly did not happen",
+    Exit.BAD_INPUT: "bad input",
+    Exit.UNREACHABLE: "no server could be reached in time, nothing happened",
+    Exit.UNKNOWN_OUTCOME: "the outcome is unknown, or the answer could not be printed: "
+    "look before you repeat it",
+    **_INTERRUPTED,
+}
+
+EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
+    "": _COMMAND,
+    "status": {**_COMMAND, Exit.FAILED: "a group has no leader, or a member does not answer"},
+    "health": {
+        Exit.OK: "the process answers",
+        Exit.FAILED: "it does not",
+        Exit.BAD_INPUT: "bad input",
+    },
+    "broker": {
+        Exit.OK: "stopped in order by SIGTERM or SIGINT",
+        Exit.BAD_INPUT: "the configuration cannot be used",
+        Exit.DAMAGED: "the data is damaged: see dledger inspect and dledger repair",
+        Exit.PORT_TAKEN: "another process has the port",
+        Exit.BUG: "a bug of dledger: the log holds the traceback",
+        Exit.FOLDER: "the data folder is in use, or belongs to another member",
+        Exit.STORAGE: "the storage failed: an I/O error, a failed sync, or a used-up reserve",
+        Exit.NEWER_FORMAT: "the data has a newer format: run that version of dledger",
+    },
+    "namesrv": {
+        Exit.OK: "stopped by a signal",
+        Exit.BAD_INPUT: "bad input",
+        Exit.PORT_TAKEN: "another process has the port",
+    },
+    "up": {
+        Exit.OK: "stopped by Ctrl-C or SIGTERM",
+        Exit.FAILED: "no member is left, or the folder is in use",
+        Exit.BAD_INPUT: "bad input, or another process has a port",
+    },
+    "demo": {
+        Exit.OK: "no row is lost, doubled or out of order",
+        Exit.FAILED: "otherwise",
+        **_INTERRUPTED,
+    },
+    "export": {
+        Exit.OK: "a version was published",
+        Exit.FAILED: "it failed, nothing is published",
+        Exit.BAD_INPUT: "bad input",
+        Exit.UNREACHABLE: "no server could be reached in time",
+        Exit.UNKNOWN_OUTCOME: "a hold may keep the log for a while, or the answer could not be "
+        "printed: run it again",
+        Exit.CONFLICT: "the folder, or a file in it, belongs to another export",
+        Exit.DATA_LOSS: "records were trimmed before they were exported, or cannot be decoded",
+        Exit.NOTHING_NEW: "there is nothing new",
+        Exit.INTERRUPTED: "interrupted, the next run continues",
+    },
+    "inspect": {
+        Exit.OK: "all is sound",
+        Exit.FAILED: "something is damaged or missing",
+        Exit.BAD_INPUT: "bad input",
+    },
+    "repair": {
+        Exit.OK: "the folder was set aside, or --check found no damage",
+        Exit.FAILED: "refused, or --check found damage",
+        Exit.BAD_INPUT: "bad input",
+    },
+    "config": {
+        Exit.OK: "the configuration can be used",
+        Exit.BAD_INPUT: "it cannot; one line says each thing that is wrong",
+    },
+}
+"""What each code means: of the named command, and under "" of all others."""
+
+assert set().union(*EXIT_CODES.values()) == set(Exit), "every code means something to somebody"
+
+
+def exit_codes_help(command: str = "") -> str:
+    """Return what `--help` says of the exit codes of a command."""
+    rows = [f"{code.value} {meaning}" for code, meaning in EXIT_CODES[command].items()]
+    return f"Exit codes: {'; '.join(rows)}."
