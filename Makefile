@@ -57,8 +57,8 @@ sim: $(READY)
 	$(BIN)/python -m tests.sim.run sim --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 export-kills: $(READY)
-	$(BIN)/python -m tests.unit.export.killed --kills 150 $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m tests.unit.export.killed --kills 50 --engine spark $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.programs.killed_exporters --kills 150 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.programs.killed_exporters --kills 50 --engine spark $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants

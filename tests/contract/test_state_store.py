@@ -17,8 +17,8 @@ from dledger.files import File, OsFileSystem
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.sealed import FORMAT_KEY, seal
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
-from tests.contract.store_child import STEPS
 from tests.contract.store_suite import MakeStore, StoreSuite, save
+from tests.programs.store_child import STEPS
 from tests.sim.memory_store import MemoryDisk, MemoryStore
 
 MAP_SIZE = 1 << 26
@@ -63,7 +63,7 @@ def test_lmdb_killed_at_each_step(tmp_path: Path, step: str, last: int) -> None:
     """What is found after SIGKILL is exactly one commit: all its rows, none of the next."""
     folder = str(tmp_path / "state")
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.contract.store_child", folder, str(last), step],
+        [sys.executable, "-m", "tests.programs.store_child", folder, str(last), step],
         check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL

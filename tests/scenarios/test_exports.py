@@ -32,8 +32,8 @@ from dledger_client.export.records import Gap, Identity, manifest_name
 from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Disk, Storage
 from dledger_client.export.task import Made, Work
+from tests.scenarios.rivals import race, race_of
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
-from tests.unit.export.rivals import race, race_of
 
 OPTIONS = Options("orders", file_bytes=MIB)
 NOW_MS = 1_700_000_000_000

@@ -19,8 +19,8 @@ from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
 from dledger_client.spark import read_export as read_export_spark
 from dledger_client.spark import session
+from tests.programs.killed_exporters import SPARK, check, kill_some
 from tests.unit.export.fakes import IDENTITY, FakeLog, HereEngine, QuickDisk
-from tests.unit.export.killed import SPARK, check, kill_some
 
 OPTIONS = Options("orders", file_bytes=MIB)
 KILLS = 2

@@ -1,8 +1,9 @@
-"""An exporter to be killed: a process of its own with its workers, on a log in memory.
+"""Exporters that are killed: processes of their own with their workers, on a log in memory.
 
-`python -m tests.unit.export.killed FOLDER END` runs once. `--kills N --seed S` is the long run:
-that many moments, each with an exporter killed or two at once, then a finishing run and a check.
-With `--engine spark` the exporter is a driver, its JVM and its tasks' Python.
+`python -m tests.programs.killed_exporters FOLDER END` runs one export. With `--kills N --seed S`
+the program kills N times: each time it starts one or two exporters and kills them at a random
+moment. Then it finishes the export and checks it. With `--engine spark` an exporter is a driver,
+its JVM and its tasks' Python.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def spark_engine() -> Engine:
 
 def start(root: Path, end: int, jobs: int, engine: str) -> subprocess.Popen[bytes]:
     """Start an exporter as the head of a session, so that all it starts can be killed, too."""
-    command = [sys.executable, "-m", "tests.unit.export.killed", str(root), str(end)]
+    command = [sys.executable, "-m", "tests.programs.killed_exporters", str(root), str(end)]
     return subprocess.Popen(
         [*command, "--jobs", str(jobs), "--engine", engine], start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

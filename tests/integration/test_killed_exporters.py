@@ -6,7 +6,7 @@ export-kills` does it 150 times.
 
 from pathlib import Path
 
-from tests.unit.export.killed import check, kill_some
+from tests.programs.killed_exporters import check, kill_some
 
 KILLS = 12
 

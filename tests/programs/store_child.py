@@ -1,6 +1,6 @@
 """A process that writes a state store and dies by SIGKILL at a given step.
 
-    python -m tests.contract.store_child FOLDER ROUND STEP
+    python -m tests.programs.store_child FOLDER ROUND STEP
 
 Round n sets row "round" to n, row "new-n", and extends row "sum"; rounds before ROUND are saved. In
 ROUND it dies: at "put" with rows in memory, "frozen" before the save, "inside" in the transaction

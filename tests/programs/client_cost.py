@@ -1,6 +1,6 @@
 """What a message costs the client, without network and without cluster: run it, it prints a table.
 
-    python -m tests.unit.client.measure [--messages 200000]
+    python -m tests.programs.client_cost [--messages 200000]
 
 `core`: records, futures, batches, frames and answers through `ProducerCore` on a fake transport.
 `engine`: the same through `AsyncProducer.submit` with an event loop whose streams are fakes.
@@ -287,7 +287,7 @@ def main() -> None:
             f"send_async from {threads} threads:         {measure_threads(messages, threads):6.2f}"
         )
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.client.measure", "--serve"],
+        [sys.executable, "-m", "tests.programs.client_cost", "--serve"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stdout is not None
