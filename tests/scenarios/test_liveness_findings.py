@@ -1,4 +1,4 @@
-"""The liveness findings L1-L12 of the Raft audit as scripts against our group, default timeouts.
+"""The liveness findings L1-L12 of docs/raft-findings.md as scripts, with default timeouts.
 
 Bounds are virtual seconds; what the unmodified library needed stands in each docstring.
 """

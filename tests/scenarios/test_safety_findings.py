@@ -1,4 +1,4 @@
-"""The safety findings F1-F12 of the Raft audit as scripts against our group.
+"""The safety findings F1-F12 of docs/raft-findings.md as scripts against our group.
 
 Each docstring says what the unmodified library does in this interleaving. The stage checks every
 invariant after every step; `finish` demands convergence and every acknowledged put on all members.

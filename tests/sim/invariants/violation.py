@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 class Property(enum.Enum):
-    """Invariants of the design page (I-numbers), and what the end of a run demands."""
+    """The invariants of docs/invariants.md, and what the end of a run demands."""
 
     ELECTION_SAFETY = "I1 at most one leader per term"
     VOTES_OF_MAJORITY = "I1 who leads has the votes of a majority"
