@@ -75,7 +75,7 @@ ALWAYS: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """A named rule: `number` as in the README's table, `kinds` what it may find."""
+    """A named rule: `number` is its heading in docs/chaos.md, `kinds` what it may find."""
 
     number: str
     name: str
