@@ -1,8 +1,8 @@
-"""Send in strict order by one key, for ever or COUNT times, and print every acknowledgement.
+"""Send messages with one ordering key, until Ctrl-C or COUNT times; print each acknowledgement.
 
     python deploy/strict_order_producer.py [NAME_SERVERS [COUNT]]
 
-Kill the leader's container meanwhile: one line takes longer, and the next has the next offset.
+Kill the leader's container meanwhile: one line takes longer, and the offsets go on without a hole.
 """
 
 import itertools
@@ -15,8 +15,8 @@ TOPIC = "strict-order"
 
 
 def main(name_servers: str = "localhost:9876,localhost:9877", count: str = "") -> None:
-    """Send, and stop with Ctrl-C or after `count`."""
-    config = ProducerConfig(timeout_ms=60_000)  # for each send, whatever happens meanwhile
+    """Send until Ctrl-C, or `count` messages."""
+    config = ProducerConfig(timeout_ms=60_000)  # budget of each send, elections included
     with Producer(name_servers, config) as producer:
         for number in range(int(count)) if count else itertools.count():
             start = time.monotonic()

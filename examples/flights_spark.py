@@ -2,13 +2,14 @@
 
     python examples/flights_spark.py [--folder data/flights] [--picture flights.png]
 
-1  a group of three members takes the departures of 2013, in order of time, keyed by tail number;
-2  meanwhile `dledger export` runs again and again, and the leader is killed halfway;
-3  `dledger export verify` compares the export with the log, Spark SQL answers three questions, and
-   all counts are compared with the source file.
+1  A producer writes the departures of 2013 to a group of three members, in order of time, with the
+   tail number as ordering key.
+2  Meanwhile `dledger export` runs again and again. Halfway the example kills the leader.
+3  `dledger export verify` compares the export with the log. Spark SQL answers three questions. The
+   example compares all counts with the source file.
 
-Needs `dledger[broker,demo,spark]`, and Java 17 or 21 or else the extra `java`.
-Exit codes: 0 all counts agree, 1 otherwise.
+Needs the extras `broker`, `demo` and `spark`, and Java 17 or 21; the extra `java` brings one.
+Exit codes: 0 all counts agree, 1 they do not, or a command failed.
 """
 
 import json
@@ -37,12 +38,12 @@ from dledger_proto.exit_codes import Exit
 TOPIC: Final = "departures"
 QUEUES: Final = 8
 EXPORT_SECONDS: Final = 0.5
-"""Between two runs of the export until half of the rows are written."""
+"""Pause between two exports until half of the rows are written."""
 """Exit code of `dledger export`."""
 FLIGHTS_OF_THE_WORST: Final = 100
-"""An aircraft with fewer flights is not called bad."""
+"""An aircraft with fewer flights is left out of the list of the worst."""
 NONE: Final = float("nan")
-"""Of a carrier in a month without flights."""
+"""Delay of a carrier in a month without flights."""
 COLUMNS: Final = (
     "row INT, month INT, hour INT, carrier STRING, tailnum STRING, dep_delay INT, arr_delay INT"
 )
@@ -70,7 +71,7 @@ class Answers(NamedTuple):
 
 
 class Writer:
-    """Writes all rows in a thread; an error of any row is raised by `ended`."""
+    """Writes all rows; `run` is for a thread of its own and raises the error of any row."""
 
     def __init__(self, cluster: LocalCluster, rows: Sequence[Departure]) -> None:
         self._cluster = cluster
@@ -79,7 +80,7 @@ class Writer:
         self.halfway = Event()
 
     def run(self) -> None:
-        """Return when every row is acknowledged, whoever leads."""
+        """Send every row; return when all of them are acknowledged."""
         config = ProducerConfig(name="flights", timeout_ms=120_000)
         with Producer(self._cluster.name_server, config) as producer:
             futures = [
@@ -99,7 +100,7 @@ class Writer:
 
 
 def dledger(*arguments: str, may_end: Sequence[int] = (0,)) -> int:
-    """Run the `dledger` command as anybody would, and return its exit code."""
+    """Run the `dledger` command in a process; return its exit code, end on one not expected."""
     command = [sys.executable, "-m", "dledger_broker.cli", *arguments]
     code = subprocess.run(command, check=False).returncode
     if code not in may_end:
@@ -108,7 +109,7 @@ def dledger(*arguments: str, may_end: Sequence[int] = (0,)) -> int:
 
 
 def leader_of(cluster: LocalCluster) -> str:
-    """Return the member that leads; empty while none is known to."""
+    """Return the name of the leading member; empty while nobody knows a leader."""
     with Admin(cluster.name_server) as admin:
         return next(each.leader for each in admin.groups() if each.name == cluster.group)
 
@@ -140,7 +141,7 @@ def export_while_written(cluster: LocalCluster, written: Future[None], halfway: 
 
 
 def asked(spark: SparkSession, folder: Path) -> Answers:
-    """Ask Spark about the newest version of the export."""
+    """Ask Spark the questions about the newest version of the export."""
     bodies = read_export(spark, str(folder)).selectExpr(
         f"from_json(CAST(body AS STRING), '{COLUMNS}') AS flight"
     )
@@ -158,7 +159,7 @@ def asked(spark: SparkSession, folder: Path) -> Answers:
 
 
 def differences(answers: Answers, rows: Sequence[Departure]) -> list[str]:
-    """Return in which counts the answers differ from the source; empty when in none."""
+    """Return one line for each count in which the answers differ from the source."""
     source = [json.loads(row.body) for row in rows]
     counts: list[tuple[str, object, object]] = [
         ("rows", answers.whole["rows"], len(source)),
@@ -230,11 +231,13 @@ def draw(answers: Answers, picture: Path) -> None:
 
 
 def main(
-    folder: Annotated[Path, typer.Option(help="Of the cluster and the export; emptied first.")] = (
-        Path("data/flights")
-    ),
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("flights.png"),
-    rows: Annotated[int, typer.Option(min=1, max=ROWS, help="So many, the first.")] = ROWS,
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the cluster and the export; it is emptied first.")
+    ] = (Path("data/flights")),
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path("flights.png"),
+    rows: Annotated[
+        int, typer.Option(min=1, max=ROWS, help="Number of rows, from the first one on.")
+    ] = ROWS,
 ) -> None:
     """Write, export, kill the leader, ask, compare, draw."""
     console = Console()
@@ -265,7 +268,7 @@ def main(
     wrong = differences(answers, wanted)
     for each in wrong:
         console.print(each, style="red", markup=False)
-    console.print("all counts are those of the source" if not wrong else f"{len(wrong)} differ")
+    console.print("all counts agree with the source" if not wrong else f"{len(wrong)} differ")
     raise typer.Exit(1 if wrong else 0)
 
 

@@ -191,7 +191,7 @@ async def read_inside(stack: Stack) -> list[Found]:
 
 
 async def run_the_example(stack: Stack) -> None:
-    """Run what deploy/README.md begins with."""
+    """Run the producer of the first example in deploy/README.md."""
     example = ROOT / "deploy" / "strict_order_producer.py"
     lines = await stack.run(sys.executable, str(example), stack.name_servers, "5")
     steps = re.findall(r"^step (\d+): queue \d+, offset (\d+),", lines, re.MULTILINE)
@@ -199,7 +199,7 @@ async def run_the_example(stack: Stack) -> None:
 
 
 async def lose_the_data_of_a_member(stack: Stack) -> None:
-    """Do what deploy/README.md says to do about a damaged member."""
+    """Do what docs/operating.md says about a damaged member."""
     await stack.compose("stop", "n3")
     await stack.compose("run", "--rm", "n3", "repair", DATA, "--even-if-healthy", "--yes")
     await stack.compose("start", "n3")

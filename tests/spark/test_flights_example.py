@@ -1,4 +1,4 @@
-"""The example that README names, on the first rows: a real group, real exports, a real Spark."""
+"""The flights example that README names, on the first rows: real group, exports and Spark."""
 
 import subprocess
 import sys
@@ -19,6 +19,6 @@ def test_the_flights_are_exported_and_counted(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "all counts are those of the source" in ended.stdout
+    assert "all counts agree with the source" in ended.stdout
     assert f"{ROWS:,} rows written and exported" in ended.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")

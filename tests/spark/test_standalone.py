@@ -1,7 +1,7 @@
 """A Spark cluster reads and exports: a master, two workers, and who submits, each a process.
 
-As docs/spark.md and the data source's guide tell it: the executors' Python has the packages that we
-need, and ours goes along as a wheel; or it is installed there as well, and `--master` is enough.
+As docs/spark.md tells it: the Python of the executors has the packages that we need, and ours goes
+along as a wheel. Or ours is installed there as well, and `--master` is enough.
 """
 
 import json
