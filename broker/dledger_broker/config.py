@@ -1,7 +1,9 @@
-"""The configuration of a member process: its values, their limits, the relations between them.
+"""The configuration of a member process: its values, their meaning and their limits.
 
-Owns the shape and the checks. `config_load` reads files and the environment into it. Every value
-carries its unit in its name; every refusal names the key, the value and the limit.
+Owns the shape. `config_checks` has the relations between values; `config_load` reads files and the
+environment into it. Every value carries its unit in its name; every refusal names the key, the
+value and the limit. What a key means is said in the docstring of its section; `docs/generate.py`
+makes a page of it.
 
 One process may be a member of several groups (`[[groups]]`) or of one (`[group]`); all of them
 are served on one port. Minimal file:
@@ -23,8 +25,7 @@ told to go is from there, and nothing that members do among themselves is.
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -32,11 +33,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dledger.raft.api import GroupSettings
 from dledger.types import Durability, MemberId
-from dledger_proto.addresses import check_address, split_address
-from dledger_proto.errors import Code, DledgerError
+from dledger_broker.config_checks import ConfigError, broken_relations
+from dledger_proto.addresses import check_address
 from dledger_proto.limits import (
-    ENTRY_SIZE_MAX,
-    FRAME_SIZE_MAX,
     GIB,
     GROUP_NAME_LENGTH_MAX,
     KIB,
@@ -48,40 +47,8 @@ from dledger_proto.limits import (
 MEMBERS_PER_GROUP_MAX: Final = 7
 GROUPS_PER_PROCESS_MAX: Final = 16
 NAME_SERVERS_MAX: Final = 16
-LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
-KEY_SHOWN_LENGTH_MAX: Final = 200
-"""Above the longest sound key, `group.members.NAME`."""
-HEARTBEATS_PER_ELECTION_TIMEOUT_MIN: Final = 3
-"""An election timeout must outlast this many heartbeats, or a healthy leader is deposed."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: the key, its value, what the limit is, where the value came from."""
-
-    key: str
-    value: str
-    limit: str
-    source: str = ""
-
-    def describe(self) -> str:
-        """Return the problem as one line."""
-        key = self.key[:KEY_SHOWN_LENGTH_MAX] + "..." * (len(self.key) > KEY_SHOWN_LENGTH_MAX)
-        shown = f" = {self.value}" if self.value else ""
-        where = f" ({self.source})" if self.source else ""
-        return f"{key}{shown}{where}: {self.limit}"
-
-
-class ConfigError(DledgerError):
-    """The configuration cannot be used; `problems` has a line for each thing that is wrong."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__(
-            Code.INVALID_ARGUMENT, "; ".join(problem.describe() for problem in problems)
-        )
-        self.problems = tuple(problems)
 
 
 def check_name(name: str) -> str:
@@ -130,50 +97,92 @@ class Section(BaseModel):
 
 
 class GroupConfig(Section):
-    """One Raft group this process is a member of."""
+    """One Raft group this process is a member of.
+
+    Attributes:
+        name: The group's name, unique in its cluster.
+        members: Every voter by its id, this process included, and the address where the other
+            members reach it. It cannot change later.
+        clients: The address where clients reach each member. Default: `members`.
+        member: This process's id in the group. Default: the top-level `member`.
+        folder: The folder of the group's data. Default: the group's name within the top-level
+            `folder`.
+    """
 
     name: Name
     members: Annotated[
         Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
     ]
-    """Every voter by its id, this process included, and where its peers reach it."""
     clients: Annotated[
         Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
     ] = {}
-    """Where clients reach each of them; default: `members`."""
     member: Name = ""
-    """This process's id in the group; default: the top-level `member`."""
     folder: FolderPath = Path()
-    """The group's data; default: `<folder>/<group name>`."""
 
 
 class StorageConfig(Section):
-    """The log on disk."""
+    """The log on disk.
+
+    Attributes:
+        flush: When a send may be acknowledged: `sync`, after a majority synced it to disk; `async`,
+            as soon as a majority wrote it.
+        flush_interval_ms: With `flush = "async"`: how long written data may stay unsynced.
+        segment_size_bytes: Largest size of a segment file. Not below the largest entry.
+        tail_cache_bytes: The newest entries that stay in memory. Not below the largest entry.
+        checkpoint_bytes: The member writes a checkpoint after this many bytes of log. A restart
+            reads about as much.
+        disk_low_water_bytes: With less free space than this, the member refuses writes with
+            DISK_FULL, except those that free space; below half of it, these too. Reads go on. 0
+            switches this off. Not below `disk_reserve_bytes`; it must leave room for the bytes that
+            may be in flight when the disk is found to be full.
+        disk_reserve_bytes: Space that each group holds back for hard state, saves of the state and
+            the tail of the log (I16).
+    """
 
     flush: Annotated[FlushMode, Field(strict=False)] = FlushMode.SYNC
     flush_interval_ms: Milliseconds = 500
-    """With `flush: async`: how long what was written and acknowledged may stay unsynced."""
     segment_size_bytes: Annotated[int, Field(le=64 * GIB)] = GIB
     tail_cache_bytes: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
     checkpoint_bytes: Annotated[int, Field(ge=256 * KIB, le=GIB)] = 16 * MIB
     disk_low_water_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """Below this much free space (0: never) writes are refused DISK_FULL but those that free space,
-    below half of it these, too; reads go on."""
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
-    """Held back for hard state, state commits and the tail (I16)."""
 
 
 class StateConfig(Section):
-    """The derived state in LMDB."""
+    """The derived state in LMDB.
+
+    Attributes:
+        map_size_bytes: Largest size of the state. It takes address space, not disk space. It cannot
+            grow while the member runs.
+        save_interval_ms: How long changes of the state may stay unsaved. A restart applies the log
+            again from the last save.
+    """
 
     map_size_bytes: Annotated[int, Field(ge=64 * MIB, le=1024 * GIB)] = 64 * GIB
-    """Address space, not disk space. It cannot grow while the member runs."""
     save_interval_ms: Milliseconds = 500
-    """So long a change of the state stays unsaved; what a crash takes of it the log gives back."""
 
 
 class RaftConfig(Section):
-    """Elections and replication."""
+    """Elections and replication.
+
+    Attributes:
+        heartbeat_ms: The leader sends a heartbeat to each follower this often.
+        election_timeout_min_ms: A follower asks for an election after a time without its leader
+            that is drawn between this and `election_timeout_max_ms`. Above three heartbeats.
+        election_timeout_max_ms: The end of that range. Above `election_timeout_min_ms`.
+        link_loss_redial_ms: A follower whose link to the leader breaks gives it this time to come
+            back, then asks for an election without waiting for the timeout.
+        campaign_jitter_ms: A member repeats an election that it cannot win after a random time up
+            to this.
+        disk_hang_limit_ms: When a write to the disk takes longer than this, a leader hands its
+            leadership over, and a follower asks for no election.
+        inflight_bytes_max: Bytes of log that may be on their way to one follower. Not below the
+            largest entry.
+        uncommitted_bytes_max: Bytes of log that the leader holds uncommitted. Beyond them it
+            refuses writes with BUSY. Not below the largest entry.
+        waiting_bytes_max: Bytes of writes that wait for a place in the log. Beyond them the leader
+            refuses writes with BUSY. Not below the largest entry.
+    """
 
     heartbeat_ms: Milliseconds = 100
     election_timeout_min_ms: Milliseconds = 600
@@ -187,68 +196,117 @@ class RaftConfig(Section):
 
 
 class TopicsConfig(Section):
-    """Topics and producers."""
+    """Topics and producers.
+
+    Attributes:
+        auto_create: A send to an unknown topic creates it, on every group that may have it (S20,
+            S21).
+        default_queues_per_group: Queues that a topic gets in each group when its creator names no
+            number.
+        producer_expiry_ms: The leader forgets a producer that sent nothing for this time.
+    """
 
     auto_create: bool = True
-    """A send to an unknown topic creates it, on every eligible group (S20, S21)."""
     default_queues_per_group: Annotated[int, Field(ge=1, le=QUEUES_PER_TOPIC_MAX)] = 4
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
 
 
 class AdmissionConfig(Section):
-    """What may wait or run at once, by class of call; beyond it: BUSY."""
+    """What may wait or run in the process at once. The member refuses what is beyond with BUSY.
+
+    Attributes:
+        append_bytes_max: Bytes of append frames with a batch that is not answered yet, over all
+            append streams. Not below the largest frame.
+        append_batches_max: Batches that are not answered yet, over all append streams.
+        stream_bytes_max: As `append_bytes_max`, for one append stream.
+        append_streams_max: Append streams.
+        fetch_streams_max: Fetch streams.
+        fetch_bytes_max: Bytes of frames that are read from the log and not yet taken by gRPC, over
+            all fetch streams. Not below the largest frame.
+        queries_max: Calls that ask for offsets, topics and routes.
+        lookups_max: Look-ups of single records. A few run at once, the others wait.
+        admin_calls_max: Calls that change topics, offsets and holds.
+        log_streams_max: Streams of `LogEntries`, by which tools compare members.
+        route_watchers_max: Streams of route changes.
+    """
 
     append_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
-    """Of frames of which a batch is not answered, over all append streams."""
     append_batches_max: Annotated[int, Field(ge=1, le=1_000_000)] = 32_768
     stream_bytes_max: Annotated[int, Field(le=GIB)] = 32 * MIB
-    """The same for one append stream."""
     append_streams_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
     fetch_streams_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
     fetch_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
-    """Of frames read and not yet taken by gRPC, over all fetch streams."""
     queries_max: Annotated[int, Field(ge=1, le=100_000)] = 1_024
     lookups_max: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Of single records; few read at once, the others wait."""
     admin_calls_max: Annotated[int, Field(ge=1, le=10_000)] = 64
     log_streams_max: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """Of the log's entries, as `LogEntries` sends them for comparing members."""
     route_watchers_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
 
 
 class RegistrationConfig(Section):
-    """How this process keeps its place at the name servers."""
+    """How this process keeps its place at the name servers.
+
+    Attributes:
+        heartbeat_ms: The process renews its registration this often.
+    """
 
     heartbeat_ms: Milliseconds = 2_000
 
 
 class ShutdownConfig(Section):
-    """How SIGTERM ends the process."""
+    """How SIGTERM ends the process.
+
+    Attributes:
+        drain_ms: Time for calls in flight and for handing the leadership over. Then the process
+            ends anyway.
+    """
 
     drain_ms: Milliseconds = 3_000
-    """For calls in flight and for handing leadership over; then the process ends anyway."""
 
 
 class LogConfig(Section):
-    """The process's own log lines, on standard error."""
+    """The process's own log lines, on standard error.
+
+    Attributes:
+        level: The least severe lines that are written.
+        format: `console`, coloured lines for people; `json`, one object a line.
+    """
 
     level: Annotated[LogLevel, Field(strict=False)] = LogLevel.INFO
     format: Annotated[LogFormat, Field(strict=False)] = LogFormat.CONSOLE
 
 
 class MemberConfig(Section):
-    """Everything a member process is told. Made by `config_load.load_config`, or by a test."""
+    """Everything a member process is told. Made by `config_load.load_config`, or by a test.
+
+    Attributes:
+        cluster: The cluster's name. Members and name servers refuse other clusters.
+        member: This process's id. It is the same in each group unless the group says otherwise.
+        listen: The address to serve on.
+        folder: Folder of all data. A relative one is relative to the configuration file.
+        name_servers: The addresses of all name servers. Without any, the process registers nowhere
+            and knows only the groups of this configuration.
+        control_group: The group that decides topics for the cluster (D1). Default: the first group
+            here.
+        groups: The groups of this process.
+        storage: The log on disk.
+        state: The derived state.
+        raft: Elections and replication.
+        topics: Topics and producers.
+        admission: What may wait or run at once.
+        registration: The place at the name servers.
+        shutdown: How SIGTERM ends the process.
+        log: The process's own log lines.
+    """
 
     cluster: Name
     member: Name
-    """This process's id; equal in each group unless the group says otherwise."""
     listen: Address
     folder: FolderPath
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)
     ] = ()
     control_group: Name = ""
-    """The group that decides topics for the cluster (D1); default: the first group here."""
     groups: Annotated[
         tuple[GroupConfig, ...],
         Field(strict=False, min_length=1, max_length=GROUPS_PER_PROCESS_MAX),
@@ -264,7 +322,7 @@ class MemberConfig(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        problems = list(_relations(self))
+        problems = list(broken_relations(self))
         if problems:
             raise ConfigError(problems)
         _fill_derived(self)
@@ -315,103 +373,3 @@ def _fill_derived(config: MemberConfig) -> None:
     for name, value in values.items():
         # A frozen model has no other way to complete itself in its own validator.
         object.__setattr__(config, name, value)
-
-
-def _relations(config: MemberConfig) -> Iterator[Problem]:
-    yield from _group_relations(config)
-    yield from _raft_relations(config.raft)
-    storage = config.storage
-    yield from _at_least("storage.segment_size_bytes", storage.segment_size_bytes, ENTRY_SIZE_MAX)
-    yield from _at_least("storage.tail_cache_bytes", storage.tail_cache_bytes, ENTRY_SIZE_MAX)
-    if storage.disk_low_water_bytes < storage.disk_reserve_bytes:
-        yield Problem(
-            "storage.disk_low_water_bytes",
-            str(storage.disk_low_water_bytes),
-            f"must be at least storage.disk_reserve_bytes = {storage.disk_reserve_bytes}",
-        )
-    yield from _room_relations(config)
-    admission = config.admission
-    for key in ("append_bytes_max", "stream_bytes_max", "fetch_bytes_max"):
-        yield from _at_least(f"admission.{key}", getattr(admission, key), FRAME_SIZE_MAX)
-
-
-def _room_relations(config: MemberConfig) -> Iterator[Problem]:
-    """What may still come after the disk was found low or full must find room on it (I16)."""
-    storage, groups = config.storage, len(config.groups)
-    reserves = storage.disk_reserve_bytes * groups
-    if storage.disk_low_water_bytes + reserves == 0:
-        return
-    for share, divisor, key in (
-        ("it", 1, "uncommitted_bytes_max"),
-        ("half of it", 2, "inflight_bytes_max"),
-    ):
-        room = storage.disk_low_water_bytes // divisor + reserves
-        coming = (getattr(config.raft, key) + ENTRY_SIZE_MAX) * groups
-        if room < coming:
-            yield Problem(
-                "storage.disk_low_water_bytes",
-                str(storage.disk_low_water_bytes),
-                f"{share} and storage.disk_reserve_bytes = {storage.disk_reserve_bytes} of each "
-                f"group must hold {coming}: raft.{key} and an entry of each group, which may still "
-                "come when the disk is found to be that full",
-            )
-
-
-def _at_least(key: str, value: int, minimum: int) -> Iterator[Problem]:
-    if value < minimum:
-        yield Problem(key, str(value), f"must be at least {minimum}, the largest thing it holds")
-
-
-def _raft_relations(raft: RaftConfig) -> Iterator[Problem]:
-    needed_ms = HEARTBEATS_PER_ELECTION_TIMEOUT_MIN * raft.heartbeat_ms
-    if needed_ms >= raft.election_timeout_min_ms:
-        yield Problem(
-            "raft.election_timeout_min_ms",
-            str(raft.election_timeout_min_ms),
-            f"must be above {needed_ms}, {HEARTBEATS_PER_ELECTION_TIMEOUT_MIN} times "
-            f"raft.heartbeat_ms = {raft.heartbeat_ms}",
-        )
-    if raft.election_timeout_min_ms >= raft.election_timeout_max_ms:
-        yield Problem(
-            "raft.election_timeout_max_ms",
-            str(raft.election_timeout_max_ms),
-            f"must be above raft.election_timeout_min_ms = {raft.election_timeout_min_ms}",
-        )
-    for key in ("inflight_bytes_max", "uncommitted_bytes_max", "waiting_bytes_max"):
-        yield from _at_least(f"raft.{key}", getattr(raft, key), ENTRY_SIZE_MAX)
-
-
-def _group_relations(config: MemberConfig) -> Iterator[Problem]:
-    names: set[str] = set()
-    folders: dict[Path, str] = {}
-    for group in config.groups:
-        key = f"group {group.name}" if len(config.groups) > 1 else "group"
-        if group.name in names:
-            yield Problem(f"{key}.name", group.name, "two groups of one process have this name")
-        names.add(group.name)
-        folder = group.folder if group.folder != Path() else config.folder / group.name
-        if folder in folders and folders[folder] != group.name:
-            yield Problem(f"{key}.folder", str(folder), f"is also the folder of {folders[folder]}")
-        folders[folder] = group.name
-        member = group.member or config.member
-        if member not in group.members:
-            listed = ", ".join(group.members)
-            yield Problem(f"{key}.members", listed, f"must contain this member, {member!r}")
-        yield from _address_relations(f"{key}.members", group.members)
-        yield from _address_relations(f"{key}.clients", group.clients)
-        if group.clients and set(group.clients) != set(group.members):
-            listed, wanted = ", ".join(group.clients), ", ".join(group.members)
-            yield Problem(f"{key}.clients", listed, f"must name exactly the members: {wanted}")
-
-
-def _address_relations(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:
-    seen: dict[tuple[str, int], str] = {}
-    for member, address in addresses.items():
-        host, port = split_address(address)
-        if host in LISTEN_ONLY_HOSTS:
-            limit = "is an address to listen on; say at which one others reach this member"
-            yield Problem(f"{key}.{member}", address, limit)
-        place = host.lower(), port
-        if place in seen:
-            yield Problem(f"{key}.{member}", address, f"is also the address of {seen[place]}")
-        seen[place] = member

@@ -22,7 +22,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from dledger_broker.config import ConfigError, GroupConfig, MemberConfig, Problem, Section
+from dledger_broker.config import GroupConfig, MemberConfig, Section
+from dledger_broker.config_checks import ConfigError, Problem
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80

@@ -49,11 +49,16 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger("namesrv")
 
 @dataclass(frozen=True, slots=True)
 class NameServerSettings:
-    """What a name server is told."""
+    """What a name server is told.
+
+    Attributes:
+        listen: The address to serve on.
+        cluster: The one cluster to serve. Empty: the cluster of the first member that registers.
+        lease_seconds: The name server drops a member that is silent for longer. From 0.1 to 3600.
+    """
 
     listen: str = "0.0.0.0:9876"
     cluster: str = ""
-    """The one cluster it serves; empty: that of whoever registers first."""
     lease_seconds: float = LEASE_SECONDS
 
 

@@ -1,11 +1,13 @@
 """Settings of producers, consumers and connections: frozen, checked, each with its unit.
 
-Owns: the values and their limits. Not: bounds both ends agree on (`dledger_proto.limits`).
+Owns: the values and their limits. Not: bounds both ends agree on (`dledger_proto.limits`). What a
+field means is said in the docstring of its class, where `help()` finds it; `docs/generate.py` makes
+a page of it.
 """
 
 import enum
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dledger_client.latency import TABLE_5X, LatencyTable
 from dledger_proto.batch import Compression
@@ -19,107 +21,119 @@ from dledger_proto.limits import (
     PRODUCER_BATCHES_IN_FLIGHT_MAX,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 TIMEOUT_MS_MAX: Final = 86_400_000
 """Of any one call: a day."""
 
-
-def _check(field_name: str, value: object, minimum: int, maximum: int) -> None:
-    """Raise ValueError unless `value` is an integer within limits."""
-    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        raise ValueError(f"{field_name}: {value!r}, must be an integer from {minimum} to {maximum}")
+Number = TypeVar("Number", int, float)
 
 
-def _check_type(field_name: str, value: object, kind: type[object]) -> None:
-    if not isinstance(value, kind):
-        # A ValueError as for every other wrong setting: one thing to catch.
-        raise ValueError(f"{field_name}: {value!r}, must be a {kind.__name__}")  # noqa: TRY004
+def _limited(default: Number, least: Number, most: Number) -> Number:
+    """Return a field that holds a number within limits; a whole number unless they are floats."""
+    return field(default=default, metadata={"limits": (least, most)})
+
+
+def _check_fields(config: "DataclassInstance") -> None:
+    """Raise ValueError unless each number is within its limits, each other value of its type."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if "limits" in each.metadata:
+            _check(each.name, value, *each.metadata["limits"])
+        elif not isinstance(value, type(each.default)):
+            kind = type(each.default).__name__
+            raise ValueError(f"{each.name}: {value!r}, must be a {kind}")
+
+
+def _check(name: str, value: object, least: float, most: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    words = "an integer" if isinstance(least, int) else "a number"
+    if not is_number or not isinstance(value, int | type(least)) or not least <= value <= most:
+        raise ValueError(f"{name}: {value!r}, must be {words} from {least:.0f} to {most:.0f}")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """How a client reaches the cluster. Times in milliseconds."""
+    """How a client reaches the cluster.
 
-    try_timeout_ms: int = 1_500
-    """A try that is not answered after this long is given up; the whole call has its own budget."""
-    call_timeout_ms: int = 10_000
-    """Budget for all tries of one call of a consumer or of administration."""
-    connect_timeout_ms: int = 1_000
-    """How long one connection attempt may take."""
-    keepalive_ms: int = 10_000
-    """A silent connection is probed after this long."""
-    keepalive_timeout_ms: int = 3_000
-    """A probe that is not answered after this long closes the connection."""
+    Attributes:
+        try_timeout_ms: The client gives up one try of a call after this time. The whole call has
+            its own budget.
+        call_timeout_ms: Budget for all tries of one call of a consumer or of administration.
+        connect_timeout_ms: Budget of one attempt to connect.
+        keepalive_ms: The client probes a connection that was silent for this time.
+        keepalive_timeout_ms: The client closes a connection whose probe is not answered in this
+            time.
+        inside: Use the addresses by which members reach each other, not the published ones. For
+            clients within the members' container network.
+    """
+
+    try_timeout_ms: int = _limited(1_500, 10, 600_000)
+    call_timeout_ms: int = _limited(10_000, 10, CALL_TIMEOUT_MS_MAX)
+    connect_timeout_ms: int = _limited(1_000, 10, 60_000)
+    keepalive_ms: int = _limited(10_000, 1_000, 3_600_000)
+    keepalive_timeout_ms: int = _limited(3_000, 100, 600_000)
     inside: bool = False
-    """Use the members' own addresses, as their peers do, instead of the published ones: for clients
-    within the same container network."""
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("try_timeout_ms", 10, 600_000),
-            ("call_timeout_ms", 10, CALL_TIMEOUT_MS_MAX),
-            ("connect_timeout_ms", 10, 60_000),
-            ("keepalive_ms", 1_000, 3_600_000),
-            ("keepalive_timeout_ms", 100, 600_000),
-        ):
-            _check(name, getattr(self, name), least, most)
-        _check_type("inside", self.inside, bool)
+        _check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """How a producer batches, repeats and bounds its sends. Milliseconds and bytes."""
+    """How a producer batches, repeats and bounds its sends.
+
+    Attributes:
+        name: A producer with a name keeps its id when it is made again, and the newest producer of
+            a name fences those before it (D11). Empty: a new id each time. At most 1024 bytes.
+        idempotent: Register with each group and number the batches, so that a repeated batch is
+            stored once. When this is off, the producer does not repeat a send of unknown outcome,
+            and keeps one batch of a queue in flight.
+        timeout_ms: Budget of one send: waiting, all tries, elections. A batch ends when the budget
+            of its first record ends.
+        tries_max: Tries of one batch within its budget. 0: as many as fit. RocketMQ's default is 3.
+        linger_ms: How long a batch waits for more records while another batch of its queue is in
+            flight. A lone send never waits.
+        batch_bytes: The producer closes a batch at this size. A message that is larger gets a batch
+            of its own.
+        batch_records: The producer closes a batch at this many records.
+        batches_in_flight: Batches of one queue that may be in flight at once.
+        in_flight_bytes: Bytes that may be in flight to one broker group. Records that come
+            meanwhile gather in larger batches.
+        buffer_bytes: Bytes of all records that are not settled yet. Beyond them `submit` raises
+            BufferFull, and `send` waits.
+        compression: How the producer compresses the bodies of a batch.
+        create_topics: Ask for topics that do not exist to be created. The cluster may have this
+            switched off.
+        avoid_slow_groups: Avoid groups that answered slowly, for messages that are bound to no
+            queue (S36, latency fault tolerance).
+        latency_table: After which latency to avoid a group, and for how long.
+        connection: How the producer reaches the cluster.
+    """
 
     name: str = ""
-    """A named producer has the same id in every life; a new one fences the one before (D11)."""
     idempotent: bool = True
-    """Register with each group and number the batches, so that a repeat is stored once. Switched
-    off, a send of unknown outcome is not repeated and one batch per queue is in flight."""
-    timeout_ms: int = 10_000
-    """Budget of one send: waiting, all tries, elections. A batch shares its first record's end."""
-    tries_max: int = 0
-    """Tries of one batch within its budget; 0: as many as fit. RocketMQ's default would be 3."""
-    linger_ms: float = 5.0
-    """How long a batch gathers while another of its queue is in flight. A lone send never waits."""
-    batch_bytes: int = 256 * KIB
-    """A batch is closed at this size; a single larger message is a batch of its own."""
-    batch_records: int = 4_096
-    """A batch is closed at this many records."""
-    batches_in_flight: int = PRODUCER_BATCHES_IN_FLIGHT_MAX
-    """Per queue."""
-    in_flight_bytes: int = 8 * MIB
-    """Per broker group; what gathers beyond goes into larger batches."""
-    buffer_bytes: int = 64 * MIB
-    """Of everything not yet settled; beyond it `submit` raises BufferFull and `send` waits."""
+    timeout_ms: int = _limited(10_000, 1, TIMEOUT_MS_MAX)
+    tries_max: int = _limited(0, 0, 1_000_000)
+    linger_ms: float = _limited(5.0, 0.0, 60_000.0)
+    batch_bytes: int = _limited(256 * KIB, 1, BODY_SIZE_MAX)
+    batch_records: int = _limited(4_096, 1, BATCH_RECORDS_MAX)
+    batches_in_flight: int = _limited(
+        PRODUCER_BATCHES_IN_FLIGHT_MAX, 1, PRODUCER_BATCHES_IN_FLIGHT_MAX
+    )
+    in_flight_bytes: int = _limited(8 * MIB, FRAME_SIZE_TARGET, 1_024 * MIB)
+    buffer_bytes: int = _limited(64 * MIB, 2 * BODY_SIZE_MAX, 64 * 1_024 * MIB)
     compression: Compression = Compression.NONE
     create_topics: bool = True
-    """Ask for a topic that does not exist to be created; the cluster may have this switched off."""
     avoid_slow_groups: bool = False
-    """Latency fault tolerance (S36), for messages that are bound to no queue."""
     latency_table: LatencyTable = TABLE_5X
-    connection: ConnectionConfig = field(default_factory=ConnectionConfig)
+    connection: ConnectionConfig = ConnectionConfig()
 
     def __post_init__(self) -> None:
-        for field_name, kind in (
-            ("name", str),
-            ("compression", Compression),
-            ("latency_table", LatencyTable),
-            ("connection", ConnectionConfig),
-        ):
-            _check_type(field_name, getattr(self, field_name), kind)
+        _check_fields(self)
         if len(self.name.encode()) > 1_024:
             raise ValueError(f"name: {len(self.name.encode())} bytes, at most 1024")
-        for name, least, most in (
-            ("timeout_ms", 1, TIMEOUT_MS_MAX),
-            ("tries_max", 0, 1_000_000),
-            ("batch_bytes", 1, BODY_SIZE_MAX),
-            ("batch_records", 1, BATCH_RECORDS_MAX),
-            ("batches_in_flight", 1, PRODUCER_BATCHES_IN_FLIGHT_MAX),
-            ("in_flight_bytes", FRAME_SIZE_TARGET, 1_024 * MIB),
-            ("buffer_bytes", 2 * BODY_SIZE_MAX, 64 * 1_024 * MIB),
-        ):
-            _check(name, getattr(self, name), least, most)
-        if not isinstance(self.linger_ms, int | float) or not 0 <= self.linger_ms <= 60_000:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"linger_ms: {self.linger_ms!r}, must be a number from 0 to 60000")
         if self.name and not self.idempotent:
             raise ValueError(
                 f"name: {self.name!r} given with idempotent=False; only ids have names"
@@ -127,12 +141,15 @@ class ProducerConfig:
 
 
 class StartAt(enum.Enum):
-    """Where a queue begins for a consumer group without a stored offset (S103), or past its end."""
+    """Where a queue begins for a consumer group without a stored offset (S103), or past its end.
+
+    FIRST: at the oldest record. LAST: behind the newest record. ERROR: nowhere; the consumer raises
+    OffsetOutOfRange.
+    """
 
     FIRST = "first"
     LAST = "last"
     ERROR = "error"
-    """Raise OffsetOutOfRange instead of choosing."""
 
 
 PREFERENCES = ("leader", "follower")
@@ -141,42 +158,38 @@ PREFERENCES = ("leader", "follower")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """How a consumer reads and buffers. Times in milliseconds, sizes in bytes."""
+    """How a consumer reads and buffers.
+
+    Attributes:
+        group: Consumer group whose offsets `commit` and `committed` use. Empty: neither can be
+            called.
+        start_at: Where to begin without a stored offset, and where to go when an offset is out of
+            range.
+        prefer: Read from the "leader", from any "follower", or from the member of this name. While
+            no such member serves, read from any that does. `assign` refuses a name that no group
+            has.
+        buffer_bytes: Bytes of records that are fetched and not yet polled. Beyond them the consumer
+            does not read its streams. Compressed bodies count with their decompressed size. One
+            poll returns at most this much, but at least one run of records.
+        frame_bytes: Bytes that one frame of a fetch may hold. At least one batch always comes.
+        wait_ms: A member sends an empty frame after this time without data. The consumer takes a
+            stream that stays silent for broken.
+        fail_on_unreadable: Raise UnreadableData for a batch that cannot be decoded as its producer
+            sent it. When this is off, the consumer leaves such batches out, warns of each in the
+            log, and counts their records (`passed_over`); it decodes each batch once more for that.
+        connection: How the consumer reaches the cluster.
+    """
 
     group: str = ""
-    """Consumer group whose offsets `commit` and `committed` use; empty: neither is possible."""
     start_at: StartAt = StartAt.LAST
-    """Where to begin without a stored offset, and where to go when an offset is out of range."""
     prefer: str = "leader"
-    """Read from the "leader", from any "follower", or from the member of this name; while there is
-    none such, from whoever serves. A name that no group has is refused by `assign`."""
-    buffer_bytes: int = 32 * MIB
-    """Fetched and not yet polled; beyond it the streams are not read. Compressed bodies count as
-    large as they are decompressed. One poll hands out no more than this, but at least one run."""
-    frame_bytes: int = FRAME_SIZE_TARGET
-    """What one fetch frame may hold; at least one batch always comes."""
-    wait_ms: int = 1_000
-    """A member sends an empty frame after this long without data; a silent stream is broken."""
+    buffer_bytes: int = _limited(32 * MIB, FRAME_SIZE_TARGET, 64 * 1_024 * MIB)
+    frame_bytes: int = _limited(FRAME_SIZE_TARGET, 1 * KIB, 4 * FRAME_SIZE_TARGET)
+    wait_ms: int = _limited(1_000, 10, 30_000)
     fail_on_unreadable: bool = True
-    """Raise UnreadableData where a batch is read that cannot be decoded as its producer sent it.
-    False: leave such batches out, warn of each in the log, and count their records
-    (`passed_over`); each batch is decoded once more for that."""
-    connection: ConnectionConfig = field(default_factory=ConnectionConfig)
+    connection: ConnectionConfig = ConnectionConfig()
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("buffer_bytes", FRAME_SIZE_TARGET, 64 * 1_024 * MIB),
-            ("frame_bytes", 1 * KIB, 4 * FRAME_SIZE_TARGET),
-            ("wait_ms", 10, 30_000),
-        ):
-            _check(name, getattr(self, name), least, most)
-        for field_name, kind in (
-            ("group", str),
-            ("start_at", StartAt),
-            ("prefer", str),
-            ("fail_on_unreadable", bool),
-            ("connection", ConnectionConfig),
-        ):
-            _check_type(field_name, getattr(self, field_name), kind)
+        _check_fields(self)
         if not self.prefer:
             raise ValueError('prefer: empty, must be "leader", "follower" or a member id')

@@ -16,7 +16,14 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True, slots=True)
 class LatencyTable:
-    """Limits and bans, both in milliseconds and of equal length, limits growing."""
+    """How long a group is avoided after which latency. `TABLE_5X` and `TABLE_4X` are RocketMQ's.
+
+    Attributes:
+        limits_ms: Latencies in growing order. The last one that is not above the measured latency
+            counts.
+        bans_ms: For each limit, how long the group is avoided.
+        failure_ms: The latency that a failed send counts as.
+    """
 
     limits_ms: tuple[int, ...]
     bans_ms: tuple[int, ...]

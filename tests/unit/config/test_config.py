@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dledger.types import Durability
-from dledger_broker.config import ConfigError, FlushMode, MemberConfig, RaftConfig
+from dledger_broker.config import FlushMode, MemberConfig, RaftConfig
+from dledger_broker.config_checks import ConfigError
 from dledger_broker.config_load import (
     environment_name,
     known_keys,
@@ -357,18 +358,18 @@ def test_relations_between_values(file: Path) -> None:
         "raft.election_timeout_min_ms = 600: must be above 600, 3 times raft.heartbeat_ms = 200",
         "raft.election_timeout_max_ms = 500 (file member.toml): must be above "
         "raft.election_timeout_min_ms = 600",
-        "raft.inflight_bytes_max = 1000 (file member.toml): must be at least 8388608, the largest "
-        "thing it holds",
         "storage.segment_size_bytes = 1000 (file member.toml): must be at least 8388608, the "
         "largest thing it holds",
+        "raft.inflight_bytes_max = 1000 (file member.toml): must be at least 8388608, the largest "
+        "thing it holds",
+        "admission.fetch_bytes_max = 5 (file member.toml): must be at least 16777216, the largest "
+        "thing it holds",
         "storage.disk_low_water_bytes = 1 (file member.toml): must be at least "
         "storage.disk_reserve_bytes = 67108864",
         "storage.disk_low_water_bytes = 1 (file member.toml): it and "
         "storage.disk_reserve_bytes = 67108864 of each group must hold 75497472: "
         "raft.uncommitted_bytes_max and an entry of each group, which may still come when the disk "
         "is found to be that full",
-        "admission.fetch_bytes_max = 5 (file member.toml): must be at least 16777216, the largest "
-        "thing it holds",
     ]
 
 

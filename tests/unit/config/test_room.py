@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.config import ConfigError
+from dledger_broker.config_checks import ConfigError
 from dledger_broker.config_load import load_config
 
 MIB = 1 << 20
