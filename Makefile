@@ -38,6 +38,7 @@ verify: $(READY)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python client/generate_sync.py --check
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m pytest tests/tidy
 
 # Judges the messages of the commits since BASE; run it before a push.
@@ -49,6 +50,7 @@ fix: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python client/generate_sync.py
+	$(BIN)/python docs/generate.py
 
 proto: $(READY)
 	$(BIN)/python proto/generate.py

@@ -47,7 +47,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
     "status": {**_COMMAND, Exit.FAILED: "a group has no leader, or a member does not answer"},
     "health": {
         Exit.OK: "the process answers",
-        Exit.FAILED: "it does not",
+        Exit.FAILED: "the process does not answer",
         Exit.BAD_INPUT: "bad input",
     },
     "broker": {
@@ -72,7 +72,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
     },
     "demo": {
         Exit.OK: "no row is lost, doubled or out of order",
-        Exit.FAILED: "otherwise",
+        Exit.FAILED: "a row is lost, doubled or out of order",
         **_INTERRUPTED,
     },
     "export": {
@@ -99,7 +99,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
     },
     "config": {
         Exit.OK: "the configuration can be used",
-        Exit.BAD_INPUT: "it cannot; one line says each thing that is wrong",
+        Exit.BAD_INPUT: "it cannot be used; each line names one thing that is wrong",
     },
 }
 """What each code means: of the named command, and under "" of all others."""
