@@ -1,9 +1,8 @@
 """Proof of strength: the known bugs that are put into the members, and what should show each.
 
-Owns the closed list: a bug of `tests/mutants`, the workload and the faults that should show it, and
-the anomalies that may be its doing: another one, beside it or alone, does not count as its catch. A
-bug that no black box can be expected to show says why; the simulation's script or seed that does
-is in `tests/mutants/caught.json`. Running them: `trials`; the table: `strength_report`.
+Owns the closed list: a bug of `tests/mutants`, the workload and the faults that should show the
+bug, and the anomalies that the bug may cause. Another anomaly does not count as a catch. A bug that
+a black box may miss says why. `trials` runs the list, `strength_report` makes the table.
 """
 
 from dataclasses import dataclass
@@ -18,28 +17,28 @@ class Trial:
     workload: str
     faults: str
     shows: tuple[str, ...]
-    """Classes of anomalies, as the checkers name them, of which one at least must be found."""
+    """Anomalies, as the checkers name them. At least one of them must be found."""
     seconds: int = 25
     hidden: str = ""
-    """Why a black box need not find it; the simulation does, by the script or seed that
+    """Why a black box may miss the bug. The simulation catches it by the script or seed that
     `tests/mutants/caught.json` names."""
 
 
 LOST: Final = ("lost", "lost-on-node", "lost-write", "unseen", "un-read")
-"""What was acknowledged or read is gone."""
+"""Something that was acknowledged or read is gone."""
 REPLACED: Final = (
     *LOST, "inconsistent-offset", "wrong-reply", "real-time", "bounds-back", "stale-bounds",
     "different-entry", "different-digest", "missing-entry",
 )  # fmt: skip
 """Something else stands in its place, or only some members have it."""
 REELECTED: Final = (*REPLACED, "two-leaders", "other-leader")
-"""Two lead in one term, with what comes of it."""
+"""Two members lead in one term, with the consequences."""
 ENDED: Final = ("died", "not-converged")
-"""A member ends rather than do what the bug asks of it (I7: what is committed is never cut off)."""
+"""A member ends because the bug asks it to cut off committed entries (I7)."""
 SHUT: Final = ("not-live", "shut-out")
-"""Whoever has data refuses a member that forgot its own: the group never gets a leader again."""
+"""Members with data refuse a member that forgot its data: the group never gets a leader again."""
 ABSENT: Final = ("lost", "lost-write", "unseen", "un-read", "gap")
-"""Anomalies that name what is missing, not the read which should have had it."""
+"""Anomalies about something that is missing."""
 TRIALS: Final = (
     Trial("ack-before-fsync", "log", "power-cut-before-sync", REPLACED, 60),
     Trial("entries-not-synced", "log", "power-cut-before-sync", REPLACED, 60),
@@ -52,7 +51,8 @@ TRIALS: Final = (
         "flap,isolate-leader,delay",
         REPLACED,
         60,
-        "one message must carry a commit index above what it proves, and a new leader differ there",
+        "the bug shows only when one message carries a commit index above what it proves and a "
+        "new leader has other entries there",
     ),
     Trial(
         "stale-acknowledgement",
@@ -60,7 +60,7 @@ TRIALS: Final = (
         "heal-at-timeout,flap,slow-sync",
         REPLACED,
         60,
-        "an answer must outlive the connection and the reign that it belongs to",
+        "the bug shows only when an answer outlives its connection and the reign it belongs to",
     ),
     Trial(
         "acknowledged-more-than-stored",
@@ -68,7 +68,8 @@ TRIALS: Final = (
         "isolate,kill,slow-sync",
         REPLACED,
         40,
-        "a follower must lose its connection and its leader between two messages",
+        "the bug shows only when a follower loses its connection and its leader between two "
+        "messages",
     ),
     Trial(
         "apply-before-commit",
@@ -83,8 +84,8 @@ TRIALS: Final = (
         "power-cut-before-sync",
         REPLACED,
         60,
-        "it answers when it has applied, which waits for its disk: all that could be seen is a "
-        "read at the one follower that has the entry, before both are gone",
+        "the leader answers after apply, which waits for its disk. The bug shows only in a read"
+        " at the one follower that has the entry, before both members are gone",
     ),
     Trial(
         "stale-leader-read", "offsets", "isolate-leader,pause-leaders", ("not-linearizable",), 40
@@ -95,7 +96,8 @@ TRIALS: Final = (
         "kill-leader,isolate-leader",
         ("not-linearizable",),
         40,
-        "a commit, its leader's death and a read must fall into some milliseconds",
+        "the bug shows only when a commit, its leader's death and a read fall into the same "
+        "milliseconds",
     ),
     Trial("dedup-off", "retry", "kill-leader", ("duplicate",)),
     Trial("dedup-lost-at-restart", "retry", "restart,kill-all", ("duplicate",), 40),
@@ -106,7 +108,8 @@ TRIALS: Final = (
         "transfer",
         ("fenced-write",),
         25,
-        "who has a successor is out of sequence, too: only who never wrote to the queue gets by",
+        "a producer with a successor is also out of sequence. Only a producer that never wrote "
+        "to the queue gets by",
     ),
     Trial("lives-are-one", "fifo", "transfer", ("fenced-write",), 60),
     Trial(
@@ -124,8 +127,8 @@ TRIALS: Final = (
         "cut-while-slow-itself",
         ("aborted-read",),
         60,
-        "a member tells it two seconds after it lost the others: who asked has repeated it "
-        "elsewhere by then, with its sequence, and knows",
+        "a member gives the wrong answer two seconds after it lost the others. By then the "
+        "client has repeated the send elsewhere, with its sequence, and knows the outcome",
     ),
     Trial("append-forgets-the-frozen-rows", "log", "kill", (*REPLACED, "gap"), 20),
     Trial("incomplete-candidate-elected", "log", "late-first", (*REPLACED, *ENDED), 60),
@@ -135,7 +138,7 @@ TRIALS: Final = (
         "isolate-leader,kill-while-cut",
         ("too-slow", "not-live"),
         40,
-        "clients give up waiting by themselves, with the same outcome",
+        "clients stop waiting by themselves, with the same outcome",
     ),
     Trial(
         "refill-sends-unchecked-bytes",
@@ -143,7 +146,7 @@ TRIALS: Final = (
         "bit-flips,kill",
         (*REPLACED, "corrupt", "not-converged"),
         60,
-        "whoever is sent them checks them, too: the damage only stays with the leader",
+        "the receiver checks the bytes, too, so the damage stays with the leader",
     ),
     Trial("no-quarantine", "log", "next-quorum-wiped", (*REPLACED, *SHUT), 40),
     Trial(
@@ -152,8 +155,9 @@ TRIALS: Final = (
         "next-quorum-wiped",
         REPLACED,
         40,
-        "a leader confirms by two others that its log is whole: the one of them that has not heard "
-        "of the new life must lead next, and count an answer of the old one",
+        "a leader confirms with two others that its log is whole. The bug shows only when the "
+        "one of them that has not heard of the new life leads next and counts an answer of the "
+        "old life",
     ),
     Trial(
         "double-vote",
@@ -161,7 +165,7 @@ TRIALS: Final = (
         "split-vote,slow-sync",
         REELECTED,
         60,
-        "two must ask within the milliseconds in which neither has heard of the other",
+        "two members must ask within the milliseconds in which neither has heard of the other",
     ),
     Trial(
         "vote-forgotten-at-restart",
@@ -177,6 +181,6 @@ TRIALS: Final = (
         "pause,isolate",
         (*REPLACED, "not-converged"),
         60,
-        "a head goes by whole segments, and a late member is back before one is full",
+        "the head goes by whole segments, and a late member is back before one is full",
     ),
 )
