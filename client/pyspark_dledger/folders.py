@@ -13,7 +13,7 @@ except ImportError as error:
     raise FolderError(
         FolderProblem.UNSUPPORTED,
         f"path: to read a member's folder needs the package {error.name}, here and wherever tasks "
-        "run: pip install 'dledger[broker,spark]'",
+        "run: install dledger with the extras broker,spark",
     ) from error
 
 __all__ = ["FolderPlanner", "FolderRangeReader"]

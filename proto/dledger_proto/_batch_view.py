@@ -232,7 +232,7 @@ class BatchView:
         except ImportError as error:
             raise DledgerError(
                 Code.UNSUPPORTED_FORMAT,
-                "columns: the package numpy is not installed (pip install 'dledger[speed]')",
+                "columns: the package numpy is not installed; it comes with the extra speed",
             ) from error
         header = self.header
         count = header.record_count

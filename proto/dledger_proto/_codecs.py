@@ -62,7 +62,7 @@ def _load(module: str, package: str) -> ModuleType:
     except ImportError as error:
         raise DledgerError(
             Code.UNSUPPORTED_FORMAT,
-            f"compression: the package {package} is not installed (pip install 'dledger[speed]')",
+            f"compression: the package {package} is not installed; it comes with the extra speed",
         ) from error
 
 

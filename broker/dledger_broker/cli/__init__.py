@@ -4,8 +4,9 @@ Owns the command line: one module per group of commands, `output` for what they 
 for how they reach a cluster. Modules are imported when their command runs, so that `--help` and
 `dledger broker` do not pay for what they do not use.
 
-The command needs packages that a client does not: `pip install 'dledger[broker]'`. Without them it
-ends with one line that says so, and exit code 1. So nothing here may import them at the top.
+The command needs packages that a client does not need: those of the extra `broker`. Without them
+the command prints one line that says so and ends with exit code 1. So nothing here may import these
+packages at the top.
 """
 
 import sys
@@ -26,6 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a bug of ours
         sys.stderr.write(
             f"error: the dledger command needs {package}, which is not installed; "
-            "pip install 'dledger[broker]'\n"
+            "install dledger with the extra broker, from a checkout or a wheel\n"
         )
         return 1

@@ -28,6 +28,7 @@ def demo(
         from dledger_broker.demo.run import run
     except ModuleNotFoundError as error:
         raise CommandFailed(
-            f"the demo needs {error.name}", "pip install 'dledger[broker,demo]'"
+            f"the demo needs {error.name}",
+            "install dledger with the extras broker,demo, from a checkout or a wheel",
         ) from None
     raise typer.Exit(run(folder, report, console()))

