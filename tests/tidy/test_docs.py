@@ -1,12 +1,17 @@
-"""Pages tell what there is: links lead somewhere, no format, fault or checker is left out."""
+"""Pages tell what there is: links and commands work, no format, fault or checker is left out."""
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from dledger_broker.cli.app import make_app
+from jepsen_tests import cli as harness
 from jepsen_tests.backends import BACKENDS
 from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.nemeses import FAULTS
@@ -16,6 +21,12 @@ from tests.tidy.sources import ROOT, Rule, check, our_files
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+COMMANDS: dict[str, Any] = {
+    "dledger": typer.main.get_command(make_app()),
+    "jepsen_tests": typer.main.get_command(harness.app),
+}
+"""By the last word of how they are called."""
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 MAGIC = re.compile(r'\bb"(DL[A-Z0-9]{2})"')
 
 
@@ -54,6 +65,48 @@ def left_out(page: str) -> Rule:
     return rule
 
 
+def shell_lines(text: str) -> Iterator[str]:
+    """Yield the commands of a page's shell blocks, and those that stand alone in backquotes."""
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+        yield from block.replace("\\\n", " ").splitlines()
+    for quoted in re.findall(r"`((?:dledger|make) [^`]+)`", text):
+        yield " ".join(quoted.split())
+
+
+def wrong_commands(text: str) -> Iterator[str]:
+    """Find commands of ours that do not exist, and options that they do not take."""
+    for line in shell_lines(text):
+        for part in re.split(r"&&|\|", line.partition(" #")[0].replace("...", "")):
+            words = shlex.split(part)
+            called = re.match(
+                r"(.*exec \w+ |.*bin/|)(dledger|.*-m jepsen_tests) ", f"{part.strip()} "
+            )
+            if called:
+                name = called[2].split()[-1]
+                at = next(n for n, word in enumerate(words) if word.split("/")[-1] == name)
+                unknown = _unknown(words[at + 1 :], COMMANDS[name])
+            else:
+                unknown = iter(word for word in words[1:] if words[0] == "make")
+                unknown = (word for word in unknown if "=" not in word and word not in TARGETS)
+            yield from (f"{line.strip()}: there is no {word}" for word in unknown)
+
+
+def _unknown(words: list[str], command: Any) -> Iterator[str]:
+    """Name a command that a group has not, or an option that a command does not take."""
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if words and getattr(command, "commands", {}) and not words[0].startswith("-"):
+        yield words[0]
+    known = {"--help", *(name for each in command.params for name in each.opts)}
+    for word in words:
+        if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known:
+            yield word
+
+
+def test_commands_exist() -> None:
+    check(wrong_commands, our_files("*.md"))
+
+
 def test_links_lead_somewhere() -> None:
     for page in our_files("*.md"):
         check(broken_links(page), [page])
@@ -84,6 +137,11 @@ SAMPLES: list[tuple[Callable[[Path], Rule], str]] = [
     (broken_links, "see [there](nowhere.md)"),
     (broken_links, "# Here\nsee [there](#there)"),
     (lambda _: left_out("`DLA1`"), 'MAGIC = b"DLA2"'),
+    (lambda _: wrong_commands, "```sh\n.venv/bin/dledger topic make orders  # not so\n```"),
+    (lambda _: wrong_commands, "```sh\ndocker compose exec n1 dledger status --wach\n```"),
+    (lambda _: wrong_commands, "say `dledger offsets orders --grup g`, or `make fix`"),
+    (lambda _: wrong_commands, "```sh\npython -m jepsen_tests run --seeed 1 && make fix\n```"),
+    (lambda _: wrong_commands, "`make SEEDS=1 similar`"),
 ]
 
 
