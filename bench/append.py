@@ -9,7 +9,7 @@ from bench.floors import three_writers
 from bench.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
 from bench.peer import prototype_rates
 from bench.plan import Plan
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 
 WINDOWS = {64: Window(64), 1000: Window(8)}
 """Batches in flight, the same as the prototype's."""

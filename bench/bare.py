@@ -21,8 +21,8 @@ import grpc.aio
 import uvloop
 
 from bench import echo
-from dledger_proto import raw
-from dledger_proto.aio import make_server, open_channel
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import make_server, open_channel
 
 FILE_SIZE = 256 << 20
 NAMES = ("bare-leader", "bare-follower-1", "bare-follower-2")

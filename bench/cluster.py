@@ -19,8 +19,8 @@ import grpc
 import grpc.aio
 
 from dledger_broker.local_cluster import LocalCluster, Setting
-from dledger_proto import raw
-from dledger_proto.aio import open_channel
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

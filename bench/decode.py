@@ -15,7 +15,7 @@ from bench.figures import Figure, Rounds, compared
 from bench.plan import Plan
 from dledger_client.arrow.decode import Decoder, Source, Span
 from dledger_client.arrow.schema import DEFAULT_COLUMNS, PROPERTIES, schema_of
-from dledger_proto.batch import BatchView, ProducerStamp, Record, check_envelope, encode_batch
+from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, check_envelope, encode_batch
 
 COLUMNS: Final = (*DEFAULT_COLUMNS, PROPERTIES)
 TOPIC_ID: Final = b"t" * 16

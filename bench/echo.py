@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import uvloop
 
-from dledger_proto import raw
-from dledger_proto.aio import make_server
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import make_server
 
 SERVICE = "floor.Echo"
 UNARY = f"/{SERVICE}/Unary"

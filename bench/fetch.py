@@ -12,10 +12,10 @@ from bench.figures import Figure, Rounds, compared, stated
 from bench.native import BODY_SIZE, pour_bytes
 from bench.plan import Plan
 from dledger_client import AsyncConsumer, ConsumerConfig, StartAt
-from dledger_proto import raw
-from dledger_proto.batch import check_envelope
-from dledger_proto.frames import parse_fetch
+from dledger_proto.batch.codec import check_envelope
 from dledger_proto.limits import FRAME_SIZE_TARGET
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import parse_fetch
 from dledger_proto.v1 import broker_pb2 as pb
 
 TOPIC = "fetch"

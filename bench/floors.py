@@ -21,8 +21,8 @@ import grpc.aio
 
 from bench import echo, writer
 from bench.callers import call_rate
-from dledger_proto import raw
-from dledger_proto.aio import open_channel
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
 
 WRITE_SIZE = 256 << 10
 

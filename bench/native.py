@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from bench.cluster import Running
-from dledger_proto import raw
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
-from dledger_proto.frames import encode_append, parse_answers
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.limits import FRAME_SIZE_TARGET
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import encode_append, parse_answers
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

@@ -11,8 +11,8 @@ from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared
 from bench.native import TRY_MS, Batches, Window, plain_records, pour_for, register
 from bench.plan import Plan
-from dledger_proto import raw
-from dledger_proto.frames import encode_append, parse_answers
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import encode_append, parse_answers
 
 WINDOW = 256
 CALLERS = 64

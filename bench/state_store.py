@@ -36,7 +36,7 @@ from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.store import OverlayFlush, Row, StateStore
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 
 INTERVAL_SECONDS = 0.1
 TICK_SECONDS = 0.001

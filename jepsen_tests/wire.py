@@ -11,12 +11,18 @@ from typing import Final, Self
 import grpc
 import grpc.aio
 
-from dledger_proto import raw
-from dledger_proto.aio import open_channel
-from dledger_proto.batch import BatchView, ProducerStamp, Record, check_batch, encode_batch
+from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, check_batch, encode_batch
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetch
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.frames import (
+    AnswerRow,
+    FetchFrame,
+    encode_append,
+    parse_answers,
+    parse_fetch,
+)
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

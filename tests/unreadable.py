@@ -11,7 +11,7 @@ import zstandard
 from crc32c import crc32c
 
 from dledger_client import Producer, ProducerConfig
-from dledger_proto.batch import BatchView, Compression, Record, encode_batch, parse_header
+from dledger_proto.batch.codec import BatchView, Compression, Record, encode_batch, parse_header
 
 
 def sealed(batch: bytes | bytearray) -> bytes:

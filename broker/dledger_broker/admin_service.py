@@ -22,9 +22,9 @@ from dledger_broker.status_reply import status_reply
 from dledger_broker.topic_follower import TopicFollower
 from dledger_broker.topic_pages import topics_page
 from dledger_broker.topics import TopicAuthority
-from dledger_proto import status
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.stall import within_stall_limit
+from dledger_proto.rpc import status
+from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

@@ -22,8 +22,8 @@ from dledger.state.machine import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.served import GroupNames
 from dledger_proto.errors import Code, Outcome
-from dledger_proto.frames import AnswerRow
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
+from dledger_proto.rpc.frames import AnswerRow
 
 PROPOSAL_SIZE_TARGET: Final = ENTRY_SIZE_TARGET // 4
 """Batches are proposed in portions of this size, of which the group packs its entries."""

@@ -14,9 +14,9 @@ from dledger.clock import Clock
 from dledger_broker.admission import Admission
 from dledger_broker.append import Answerable, AppendRouter, Item
 from dledger_broker.served import ANSWER_BY
-from dledger_proto.batch import BatchHeader, check_batch
+from dledger_proto.batch.codec import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import parse_append
+from dledger_proto.rpc.frames import parse_append
 
 APPEND_WAIT_SECONDS: Final = 0.2
 """A frame waits this long for room before it is refused BUSY; RocketMQ's queued sends too (S142).

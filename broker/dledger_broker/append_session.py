@@ -15,8 +15,8 @@ from typing import Final
 from dledger_broker.admission import Admission
 from dledger_broker.append import Item
 from dledger_broker.append_intake import AppendIntake
-from dledger_proto.frames import AnswerRow, encode_answers
 from dledger_proto.limits import FRAME_ROWS_MAX
+from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
 END_SECONDS: Final = 1.0
 """How long a stream's end waits for its tasks; gRPC may swallow a cancellation."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dledger_broker.append import Item
 from dledger_broker.append_intake import AppendIntake
-from dledger_proto.frames import AnswerRow, encode_answers
+from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
 
 class _Call:

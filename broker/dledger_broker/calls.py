@@ -19,8 +19,8 @@ from dledger_broker.admission import Admission, Bound
 from dledger_broker.forward import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.messaging import Messaging
 from dledger_broker.served import ANSWER_BY
-from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc import raw, status
 
 DEADLINE_DEFAULT_SECONDS: Final = 10.0
 DEADLINE_MAX_SECONDS: Final = 300.0

@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError
 from dledger.raft.tasks import end_task
 from dledger_broker.forward import Channels
 from dledger_broker.tasks import keep_running
-from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC
+from dledger_proto.rpc import raw
 from dledger_proto.v1 import routes_pb2
 
 WATCH_METHOD: Final = "/dledger.v1.Routes/Watch"

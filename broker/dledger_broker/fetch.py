@@ -23,11 +23,11 @@ from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, QueueOffset, Span
 from dledger_broker.admission import Admission, Bound
 from dledger_broker.long_poll import LongPoll
-from dledger_proto.batch import BATCH_MAGIC
+from dledger_proto.batch.codec import BATCH_MAGIC
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import FetchRow, encode_fetch
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, KIB, MIB
-from dledger_proto.stall import within_stall_limit
+from dledger_proto.rpc.frames import FetchRow, encode_fetch
+from dledger_proto.rpc.stall import within_stall_limit
 
 WAIT_DEFAULT_MS: Final = 15_000
 WAIT_MIN_MS: Final = 10

@@ -18,16 +18,16 @@ import structlog
 
 from dledger.clock import Clock
 from dledger_broker.append import Item
-from dledger_proto import raw
-from dledger_proto.aio import open_channel
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import encode_append, parse_answers
 from dledger_proto.limits import (
     FRAME_ROWS_MAX,
     FRAME_SIZE_TARGET,
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.frames import encode_append, parse_answers
 
 GROUP_KEY: Final = "dledger-group"
 """Call metadata: which group of the process is meant."""

@@ -22,8 +22,8 @@ from google.protobuf.message import DecodeError
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import NO_SUCH_TOPIC, printable
-from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import StatusReply, StatusRequest
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 

@@ -23,7 +23,7 @@ from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
 from dledger_broker.fetch import STORAGE_ERRORS, SpanReader, read_batches
 from dledger_broker.served import ServedGroup
-from dledger_proto.batch import BatchView, cut_record, parse_message_id
+from dledger_proto.batch.codec import BatchView, cut_record, parse_message_id
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import (

@@ -39,8 +39,9 @@ from dledger_broker.registration import Registrar
 from dledger_broker.routes_service import RoutesService
 from dledger_broker.topic_follower import TopicFollower
 from dledger_broker.topics import TopicAuthority
-from dledger_proto import __version__, raw
-from dledger_proto.aio import make_server
+from dledger_proto import __version__
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import make_server
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc

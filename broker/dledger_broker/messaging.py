@@ -14,7 +14,7 @@ from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Tri
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
 from dledger_broker.lookups import Found, Lookups
 from dledger_broker.served import CONFIRM_SECONDS, ServedGroup
-from dledger_proto.batch import FLAG_KEYED, BatchHeader
+from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.names import check_client_id, check_group_name

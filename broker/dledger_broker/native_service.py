@@ -24,10 +24,10 @@ from dledger_broker.logs import Quiet
 from dledger_broker.lookups import Found, KeyQuestion
 from dledger_broker.many_queues import plan_reads
 from dledger_broker.messaging import Messaging, Queue
-from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DETAIL_SIZE_MAX, FETCH_ASSIGNMENTS_MAX, QUEUES_PER_CALL_MAX
-from dledger_proto.stall import within_stall_limit
+from dledger_proto.rpc import raw, status
+from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

@@ -19,9 +19,9 @@ from dledger_broker.forward import Channels
 from dledger_broker.served import ServedGroup
 from dledger_broker.tasks import keep_running
 from dledger_namesrv.chunks import chunks_of
-from dledger_proto import raw
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
 
 REGISTER_METHOD: Final = "/dledger.v1.Registry/Register"

@@ -15,9 +15,9 @@ from dledger_broker.calls import Calls
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.served import ServedGroup
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
-from dledger_proto import status
 from dledger_proto.errors import DledgerError
-from dledger_proto.stall import within_stall_limit
+from dledger_proto.rpc import status
+from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import routes_pb2 as pb
 from dledger_proto.v1 import routes_pb2_grpc
 

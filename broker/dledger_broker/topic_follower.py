@@ -26,8 +26,8 @@ from dledger_broker.logs import Quiet
 from dledger_broker.messaging import Messaging, check_id
 from dledger_broker.tasks import keep_running
 from dledger_broker.topic_pages import BadPage, check_history, check_page, knows
-from dledger_proto import raw, status
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc import raw, status
 from dledger_proto.v1 import broker_pb2 as pb
 
 LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"

@@ -25,9 +25,9 @@ from dledger_broker.forward import GROUP_KEY, Channels
 from dledger_broker.messaging import ID_SIZE, Messaging, check_id
 from dledger_broker.served import ANSWER_BY
 from dledger_broker.topic_follower import import_topics
-from dledger_proto import raw
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import check_topic_name
+from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 
 PULL_METHOD: Final = "/dledger.v1.Admin/PullTopics"

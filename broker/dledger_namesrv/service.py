@@ -17,9 +17,9 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
-from dledger_proto.aio import make_server
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.raw import (
+from dledger_proto.rpc.aio import make_server
+from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawContext,
     RawService,
@@ -28,8 +28,8 @@ from dledger_proto.raw import (
     UnaryMethod,
     raw_handlers,
 )
-from dledger_proto.stall import within_stall_limit
-from dledger_proto.status import abort
+from dledger_proto.rpc.stall import within_stall_limit
+from dledger_proto.rpc.status import abort
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesRequest
 
 WATCHERS_MAX: Final = 10_000

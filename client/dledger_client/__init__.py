@@ -60,7 +60,7 @@ from dledger_client.producer_async import AsyncProducer
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_client.selectors import QueueSelector, TopicQueue, by_groups, by_hash, by_random
 from dledger_proto import __version__
-from dledger_proto.batch import Compression
+from dledger_proto.batch.codec import Compression
 
 __all__ = [
     "TABLE_4X",

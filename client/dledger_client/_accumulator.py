@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dledger_client._batch import Batch
 from dledger_client._lane import GatherLimits, Lane
 from dledger_client.errors import ClientError
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.limits import FRAME_ROWS_MAX
 
 LaneKey = tuple[bytes, int, str, bool]

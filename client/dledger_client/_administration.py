@@ -21,10 +21,10 @@ from dledger_client._wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, code_of, error_of
 from dledger_client.model import EntryMark, FoundRecord, MemberProgress, MemberStatus, QueueHold
-from dledger_proto.batch import BatchView, Record, check_envelope
+from dledger_proto.batch.codec import BatchView, Record, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX
-from dledger_proto.raw import raw_read
+from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
 
 ENTRIES_MAX = 10_000_000

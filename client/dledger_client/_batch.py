@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from dledger_client.errors import ClientError
 from dledger_client.model import Acknowledgement, SendResult
-from dledger_proto.batch import (
+from dledger_proto.batch.codec import (
     Compression,
     ProducerStamp,
     Record,

@@ -28,7 +28,7 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientClosed, ClientError, DeadlineExpired, error_of
 from dledger_proto.errors import Code
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.raw import raw_read
+from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2, routes_pb2
 
 REFRESH_SOURCES: Final = 3

@@ -27,9 +27,9 @@ from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
 from dledger_client.errors import ClientClosed, ClientError, error_of
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import parse_fetches
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
-from dledger_proto.raw import FETCH, raw_read, read_frame
+from dledger_proto.rpc.frames import parse_fetches
+from dledger_proto.rpc.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 
 SILENCE_WAITS = 3

@@ -35,9 +35,9 @@ from dledger_client._routes import GroupRoute, RouteChange, RouteTable
 from dledger_client.errors import ClientError, client_error, error_of
 from dledger_client.records import RecordBatch
 from dledger_client.unreadable import may_pass_over
-from dledger_proto.batch import BatchView, check_envelope
+from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import FetchFrame, FetchRow
+from dledger_proto.rpc.frames import FetchFrame, FetchRow
 
 BAD_FRAMES_MAX: Final = 3
 """Damaged or impossible answers for one offset, from members in turn, before the queue fails."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dledger_client.errors import ClientError
 from dledger_client.records import RecordBatch
 from dledger_client.unreadable import Unreadable
-from dledger_proto.views import kept_bytes
+from dledger_proto.rpc.views import kept_bytes
 
 Place = tuple[str, int]
 """Topic and queue."""

@@ -34,10 +34,10 @@ from dledger_client._retry import (
 )
 from dledger_client._routes import GroupRoute
 from dledger_client.errors import ClientError, client_error, error_of
-from dledger_proto.batch import ProducerStamp
+from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import AnswerRow, encode_append
 from dledger_proto.limits import FRAME_SIZE_TARGET
+from dledger_proto.rpc.frames import AnswerRow, encode_append
 
 REGISTER_GRACE = 1.0
 """Seconds beyond the time of one try after which a registration counts as unanswered."""

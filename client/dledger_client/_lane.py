@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dledger_client._batch import BATCH_OVERHEAD_BYTES, Batch
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 
 GATHER_SPAN = 0.1
 """Seconds between the budgets of the first and the last record of one batch, at most."""

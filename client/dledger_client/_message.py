@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from dledger_client.errors import InvalidRequest, MessageIllegal, MessageTooLarge, client_error
-from dledger_proto.batch import BATCH_HEADER_SIZE, Record, encode_batch
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     BODY_SIZE_MAX,

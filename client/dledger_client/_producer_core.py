@@ -26,9 +26,9 @@ from dledger_client._topics import Parked, Pin, QueueChoice, TopicState
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ClientError, error_of
 from dledger_client.latency import FaultTable
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import AnswerRow
+from dledger_proto.rpc.frames import AnswerRow
 
 
 class ProducerCore:

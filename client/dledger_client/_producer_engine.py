@@ -40,10 +40,10 @@ from dledger_client.errors import (
     error_of,
 )
 from dledger_client.model import ProducerStatus
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import parse_answers
-from dledger_proto.raw import APPEND, RawStreamCall, raw_stream, read_frame
+from dledger_proto.rpc.frames import parse_answers
+from dledger_proto.rpc.raw import APPEND, RawStreamCall, raw_stream, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 
 _LOG = logging.getLogger("dledger_client")

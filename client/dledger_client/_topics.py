@@ -16,7 +16,7 @@ from dledger_client._routes import TopicRoute
 from dledger_client.errors import ClientError, error_of
 from dledger_client.latency import pick
 from dledger_client.selectors import QueueSelector, TopicQueue
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code
 from dledger_proto.keyhash import queue_of_key
 

@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error
-from dledger_proto.aio import open_channel
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.raw import CHANNEL_OPTIONS, Metadata, raw_unary
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, raw_unary
+from dledger_proto.rpc.status import from_rpc_error
 
 GROUP_KEY: Final = "dledger-group"
 CLOSE_TIMEOUT: Final = 0.05

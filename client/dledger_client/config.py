@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dledger_client.latency import TABLE_5X, LatencyTable
-from dledger_proto.batch import Compression
+from dledger_proto.batch.codec import Compression
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
     BODY_SIZE_MAX,

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from dledger_client.errors import ClientError
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 
 Message = Record
 """One message to send: body, tag, keys, properties, time_ms (0: when it was handed over)."""

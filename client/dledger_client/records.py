@@ -10,7 +10,7 @@ from functools import cached_property
 
 from dledger_client.errors import ClientError, error_of
 from dledger_client.unreadable import CONSUMER_REMEDY, Unreadable
-from dledger_proto.batch import BatchView, Record
+from dledger_proto.batch.codec import BatchView, Record
 from dledger_proto.errors import Code, DledgerError
 
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.keyhash import queue_of_key
 
 

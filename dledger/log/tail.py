@@ -16,7 +16,7 @@ from typing import Final
 
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position
 from dledger_proto.entry import ENTRY_HEADER_SIZE
-from dledger_proto.views import compacted, kept_bytes
+from dledger_proto.rpc.views import compacted, kept_bytes
 
 ENTRY_COST_BYTES: Final = 700
 """What an entry holds in memory besides its bytes, about; counted against the bound."""

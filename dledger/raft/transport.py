@@ -42,8 +42,6 @@ from dledger.raft.ports import RaftLog
 from dledger.raft.tasks import end_task
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
-from dledger_proto import raw, status
-from dledger_proto.aio import open_channel
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     FRAME_SIZE_MAX,
@@ -52,6 +50,8 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
+from dledger_proto.rpc import raw, status
+from dledger_proto.rpc.aio import open_channel
 
 MAGIC: Final = b"DLK1"
 VERSION: Final = 1

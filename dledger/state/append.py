@@ -16,7 +16,7 @@ from dledger.state.results import Appended, Refused
 from dledger.state.topics import TopicTable
 from dledger.state.values import PERMISSION_WRITE, Topic
 from dledger.types import Entry
-from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.batch.codec import BatchHeader, parse_header
 from dledger_proto.errors import Code, DledgerError
 
 CACHED_TOPICS_MAX: Final = 4_096

@@ -53,7 +53,7 @@ from dledger.state._runs import (
 from dledger.state.queues import QueueTable
 from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, after
 from dledger.state.trim import Garbage
-from dledger_proto.batch import BatchHeader
+from dledger_proto.batch.codec import BatchHeader
 
 __all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]
 """The rows' forms are for those who look into a stopped member's state, too."""

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from dledger.state.queues import QueueTable
 from dledger.state.tables import PREFIX, U64, Table, Writer, after
 from dledger.state.topics import TopicTable
-from dledger_proto.batch import BatchHeader
+from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.limits import BATCH_RECORDS_MAX
 
 BUCKET_NUMBERS: Final = 64

@@ -77,7 +77,7 @@ from dledger.state.results import (
 )
 from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
 from dledger.state.values import ProducerInfo
-from dledger_proto.batch import NO_ID, BatchHeader
+from dledger_proto.batch.codec import NO_ID, BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, PRODUCER_BATCHES_IN_FLIGHT_MAX
 

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
-from dledger_proto.batch import ProducerStamp
+from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import DledgerError
-from dledger_proto.frames import AnswerRow
+from dledger_proto.rpc.frames import AnswerRow
 from jepsen_tests.recorder import Process
 from jepsen_tests.wire import Wire, batch_of
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored

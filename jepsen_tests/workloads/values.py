@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 
 DAMAGED: Final = "!"
 """How what is shown of a message begins that is not as it was sent."""

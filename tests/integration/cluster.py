@@ -17,11 +17,17 @@ import grpc
 import grpc.aio
 
 from dledger_broker.local_cluster import LocalCluster, Setting
-from dledger_proto import raw
-from dledger_proto.batch import BatchView, ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import DledgerError
-from dledger_proto.frames import AnswerRow, FetchFrame, encode_append, parse_answers, parse_fetches
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import (
+    AnswerRow,
+    FetchFrame,
+    encode_append,
+    parse_answers,
+    parse_fetches,
+)
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

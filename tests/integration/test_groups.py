@@ -20,7 +20,7 @@ from dledger_broker.local_cluster import free_ports
 from dledger_broker.member import Member as Process
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import Member, batch_of, eventually
 

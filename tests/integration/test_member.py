@@ -9,11 +9,11 @@ import pytest
 
 from dledger_broker.local_cluster import free_port
 from dledger_client import AsyncAdmin
-from dledger_proto import raw
-from dledger_proto.batch import BatchView, Compression, ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Compression, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from dledger_proto.frames import AnswerRow
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import AnswerRow
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import (
     AppendClient,

@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger_proto import raw
 from dledger_proto.errors import Code
+from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import AppendClient, Member, batch_of, running_cluster
 

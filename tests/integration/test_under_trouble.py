@@ -16,9 +16,9 @@ from dledger_client import (
     ProducerConfig,
     StartAt,
 )
-from dledger_proto import raw
 from dledger_proto.errors import Code
-from dledger_proto.frames import AnswerRow
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.frames import AnswerRow
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.integration.cluster import (

@@ -26,9 +26,9 @@ from dledger_client import AsyncProducer, Producer, ProducerConfig
 from dledger_client._futures import AsyncSendFuture
 from dledger_client._message import make_record
 from dledger_client._producer_engine import ProducerEngine
-from dledger_proto.batch import Record, encode_batch, parse_header
-from dledger_proto.frames import AnswerRow, encode_answers, encode_append, parse_append
-from dledger_proto.raw import APPEND, MESSAGE_SIZE_OPTIONS, sync_stream
+from dledger_proto.batch.codec import Record, encode_batch, parse_header
+from dledger_proto.rpc.frames import AnswerRow, encode_answers, encode_append, parse_append
+from dledger_proto.rpc.raw import APPEND, MESSAGE_SIZE_OPTIONS, sync_stream
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelCluster, ModelGroup, topic_message
 

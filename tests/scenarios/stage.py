@@ -21,7 +21,7 @@ from dledger.raft import message as messages
 from dledger.raft.api import Role
 from dledger.raft.following import parse_run
 from dledger.types import Durability, EntryKind, Position, Settled, Span
-from dledger_proto.batch import BatchView, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
 from tests.sim.damage import FOLDER
 from tests.sim.disk import _Folder

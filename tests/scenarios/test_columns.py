@@ -1,7 +1,7 @@
 """What decoding by columns must never hand out. Small enough to catch known bugs with."""
 
 from dledger_client.arrow import Decoder, Source, Span
-from dledger_proto.batch import BATCH_HEADER_SIZE, Record, encode_batch
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code
 from tests.unit.proto.samples import TOPIC_ID, refused, sealed
 

@@ -134,7 +134,7 @@ def test_l5_a_refused_batch_does_not_stop_the_group() -> None:
     """L5: one raising command: 2,044 exceptions, no later write succeeded."""
     stage = Stage("abc").formed()
     from dledger.types import EntryKind
-    from dledger_proto.batch import Record, encode_batch
+    from dledger_proto.batch.codec import Record, encode_batch
 
     poison = encode_batch(
         [Record(b"x")], topic_id=b"\x01" * 16, queue=1, stamp=None, base_number=1, base_time_ms=1

@@ -385,7 +385,7 @@ def test_f17_content_that_apply_refuses_is_void_and_stops_nobody() -> None:
     assert process is not None
     outcomes: list[object] = []
     from dledger.types import EntryKind
-    from dledger_proto.batch import Record, encode_batch
+    from dledger_proto.batch.codec import Record, encode_batch
 
     bad = encode_batch(
         [Record(b"x")], topic_id=b"\x09" * 16, queue=7, stamp=None, base_number=1, base_time_ms=1

@@ -25,9 +25,9 @@ from dledger_client.export.records import UNREADABLE, Gap
 from dledger_client.export.run import Outcome
 from dledger_client.export.storage import Storage
 from dledger_client.unreadable import Unreadable
-from dledger_proto.batch import Record, check_batch, encode_batch
+from dledger_proto.batch.codec import Record, check_batch, encode_batch
 from dledger_proto.errors import Code
-from dledger_proto.frames import FetchFrame, FetchRow
+from dledger_proto.rpc.frames import FetchFrame, FetchRow
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelGroup, topic_message
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk, body_of

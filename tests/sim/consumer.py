@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from dledger.state.results import Trimmed
-from dledger_proto.batch import check_batch
+from dledger_proto.batch.codec import check_batch
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler

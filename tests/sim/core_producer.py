@@ -19,9 +19,9 @@ from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
-from dledger_proto.batch import parse_header, parse_message_id
+from dledger_proto.batch.codec import parse_header, parse_message_id
 from dledger_proto.errors import Code
-from dledger_proto.frames import parse_answers, parse_append
+from dledger_proto.rpc.frames import parse_answers, parse_append
 from dledger_proto.v1 import broker_pb2, routes_pb2
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler, Timer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from dledger.raft.api import Role
 from dledger.state.machine import QueueSpan
 from dledger.types import LogIndex, Position, Span
-from dledger_proto.batch import BatchView
+from dledger_proto.batch.codec import BatchView
 from dledger_proto.errors import Code
 from tests.sim import probes
 from tests.sim.calls import Answer

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from dledger_proto.batch import ProducerStamp, Record, encode_batch, parse_header, restamp
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch, parse_header, restamp
 from dledger_proto.errors import MEANINGS, Code
 from tests.sim.calls import Answer, Calls
 from tests.sim.clock import Scheduler

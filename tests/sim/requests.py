@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dledger_proto.frames import AnswerRow
+from dledger_proto.rpc.frames import AnswerRow
 from tests.sim.invariants.queue_contents import QueueKey
 
 

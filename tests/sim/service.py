@@ -18,7 +18,7 @@ from dledger_broker.expiry import ProducerExpiry
 from dledger_broker.fetch import DamagedBatch, read_batches
 from dledger_broker.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError, Outcome
-from dledger_proto.frames import AnswerRow, parse_append
+from dledger_proto.rpc.frames import AnswerRow, parse_append
 from tests.sim.calls import Answer, Respond
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.lookups import LookupId, LookupKey, LookupOffset, LookupTime, look_up

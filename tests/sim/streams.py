@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from dledger_proto.frames import AnswerRow, encode_answers, parse_append
+from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
 from tests.sim.calls import Calls, Server
 from tests.sim.clock import Scheduler
 from tests.sim.requests import AppendFrame

@@ -40,7 +40,7 @@ from dledger_broker.offline import (
     walk_segments,
 )
 from dledger_broker.offline_state import StateRow, open_state
-from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.batch.codec import BatchHeader, parse_header
 from dledger_proto.entry import (
     KIND_BATCHES,
     KIND_COMMANDS,

@@ -40,7 +40,7 @@ from dledger_broker.local_cluster import (
 )
 from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.names import NO_SUCH_TOPIC
-from dledger_proto.raw import CHANNEL_OPTIONS, sync_unary
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 
 DEFAULT_PORT: Final = 9876

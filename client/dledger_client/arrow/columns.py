@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dledger_proto.batch import BatchHeader, BatchView
+from dledger_proto.batch.codec import BatchHeader, BatchView
 from dledger_proto.errors import unreadable
 
 Int64s = NDArray[np.int64]

@@ -20,7 +20,7 @@ from dledger_client.arrow.columns import Int64s, Joined, Run
 from dledger_client.arrow.properties import Properties
 from dledger_client.arrow.schema import schema_of
 from dledger_client.unreadable import Unreadable, may_pass_over
-from dledger_proto.batch import BatchView, check_envelope
+from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
 

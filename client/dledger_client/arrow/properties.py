@@ -2,7 +2,7 @@
 
 Owns: walking `(name_size u16, value_size u16, name, value)*` of all records together: round k looks
 at the k-th property of every record that has one, so a round is a handful of numpy calls whatever
-the number of records. Not: the form itself (`dledger_proto/_properties.py` describes it).
+the number of records. Not: the form itself (`dledger_proto/batch/properties.py` describes it).
 
 As there: of equal names within a record the last wins; UNREADABLE_BATCH when sizes do not add up or
 text is not UTF-8.

@@ -34,9 +34,9 @@ from dledger_client.reading.plan import Gap, Range
 from dledger_client.reading.watchdog import Watchdog
 from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import FetchFrame, parse_fetch
 from dledger_proto.limits import MIB
-from dledger_proto.raw import FETCH, SyncCall, sync_read, sync_unary
+from dledger_proto.rpc.frames import FetchFrame, parse_fetch
+from dledger_proto.rpc.raw import FETCH, SyncCall, sync_read, sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 

@@ -11,7 +11,7 @@ from threading import Condition, Thread
 
 import grpc
 
-from dledger_proto.raw import SyncCall
+from dledger_proto.rpc.raw import SyncCall
 
 
 class Watchdog:

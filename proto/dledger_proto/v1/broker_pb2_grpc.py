@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class BrokerStub:
-    """Raw methods of the same service, registered by hand (dledger_proto/raw.py):
+    """Raw methods of the same service, registered by hand (dledger_proto/rpc/raw.py):
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
@@ -87,7 +87,7 @@ class BrokerStub:
 
 
 class BrokerServicer:
-    """Raw methods of the same service, registered by hand (dledger_proto/raw.py):
+    """Raw methods of the same service, registered by hand (dledger_proto/rpc/raw.py):
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
@@ -205,7 +205,7 @@ def add_BrokerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Broker:
-    """Raw methods of the same service, registered by hand (dledger_proto/raw.py):
+    """Raw methods of the same service, registered by hand (dledger_proto/rpc/raw.py):
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames

@@ -15,7 +15,7 @@ from dledger.state import command, producers
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.results import Appended, Refused, Registered, Taken
 from dledger.types import Entry, EntryKind
-from dledger_proto.batch import BatchHeader, parse_header
+from dledger_proto.batch.codec import BatchHeader, parse_header
 from dledger_proto.errors import Code
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.queue_contents import QueueKey

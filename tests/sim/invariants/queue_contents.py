@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dledger.state.results import Appended
 from dledger.types import Entry, EntryKind
-from dledger_proto.batch import BatchHeader, BatchView, parse_header
+from dledger_proto.batch.codec import BatchHeader, BatchView, parse_header
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property, Violation
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dledger_client.arrow import Source, Span
-from dledger_proto.batch import NO_ID, BatchView, Record, check_batch, encode_batch
+from dledger_proto.batch.codec import NO_ID, BatchView, Record, check_batch, encode_batch
 from dledger_proto.limits import BATCH_RECORDS_MAX
 from tests.unit.proto.samples import TOPIC_ID
 

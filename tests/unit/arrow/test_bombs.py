@@ -9,7 +9,7 @@ import pytest
 
 from dledger_client.arrow import Decoder, Span
 from dledger_client.arrow.decode import PORTION_BYTES
-from dledger_proto.batch import Compression, Record, encode_batch
+from dledger_proto.batch.codec import Compression, Record, encode_batch
 from dledger_proto.limits import BODIES_SIZE_MAX, BODY_SIZE_MAX
 from tests.unit.arrow.oracle import SOURCE
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dledger_client.arrow import COLUMNS, Decoder, Span, choose_columns, schema_of
 from dledger_client.arrow import decode as decode_module
-from dledger_proto.batch import BATCH_HEADER_SIZE, Compression, ProducerStamp, Record
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Compression, ProducerStamp, Record
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.arrow.oracle import SOURCE, plain_batch, rows_of, spans_of
 from tests.unit.proto.samples import (

@@ -8,7 +8,7 @@ from bench.cluster import NotReady, Running
 from bench.native import Batches, rich_records
 from bench.steady import needless_terms
 from dledger_broker.local_cluster import LocalCluster
-from dledger_proto.batch import BatchView
+from dledger_proto.batch.codec import BatchView
 
 
 def _campaign(second: int, term: int) -> str:

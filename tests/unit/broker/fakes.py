@@ -9,10 +9,10 @@ from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.append import Item
 from dledger_broker.served import GroupNames
-from dledger_proto.batch import BatchHeader, Record, encode_batch
+from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
-from dledger_proto.frames import AnswerRow
 from dledger_proto.limits import MIB
+from dledger_proto.rpc.frames import AnswerRow
 
 ME, OTHER = MemberId("n1"), MemberId("n2")
 TOPIC = b"t" * 16

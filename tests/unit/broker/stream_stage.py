@@ -7,7 +7,7 @@ from dledger_broker.append import AppendRouter, Item
 from dledger_broker.append_intake import AppendIntake
 from dledger_broker.append_session import AppendSession
 from dledger_broker.append_unary import append_unary
-from dledger_proto.frames import AnswerRow, encode_append, parse_answers
+from dledger_proto.rpc.frames import AnswerRow, encode_append, parse_answers
 from tests.unit.broker.fakes import (
     NAMES,
     FakeForwarder,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import encode_append
 from dledger_proto.limits import MIB
-from dledger_proto.views import kept_bytes
+from dledger_proto.rpc.frames import encode_append
+from dledger_proto.rpc.views import kept_bytes
 from tests.unit.broker.fakes import TOPIC, batch
 from tests.unit.broker.stream_stage import END, Stage, answer, run
 

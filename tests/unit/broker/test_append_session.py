@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger_broker.append import Item
-from dledger_proto.batch import BatchHeader
+from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import encode_append, parse_answers
 from dledger_proto.limits import MIB
+from dledger_proto.rpc.frames import encode_append, parse_answers
 from tests.unit.broker.fakes import (
     TOPIC,
     batch,

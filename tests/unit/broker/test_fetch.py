@@ -20,7 +20,7 @@ from dledger_broker.fetch import (
 )
 from dledger_broker.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
+from dledger_proto.rpc.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
 from tests.unit.broker.fakes import TOPIC, admission, batch
 from tests.waiting import until
 

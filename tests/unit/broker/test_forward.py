@@ -12,7 +12,7 @@ from dledger_broker import forward
 from dledger_broker.append import Item
 from dledger_broker.forward import AppendForwarder, Channels
 from dledger_proto.errors import Code
-from dledger_proto.frames import AnswerRow, encode_answers, parse_append
+from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
 from tests.unit.broker.fakes import ManualClock, Owner, batch
 from tests.waiting import until
 

@@ -15,8 +15,8 @@ from dledger.state.values import KeyHit, KeyHits, QueueSpan
 from dledger.types import Span
 from dledger_broker import lookups
 from dledger_broker.lookups import LOOKUPS_AT_ONCE, Found, KeyQuestion, Lookups
-from dledger_proto import _codecs
-from dledger_proto.batch import (
+from dledger_proto.batch import compression as codecs
+from dledger_proto.batch.codec import (
     BatchView,
     Compression,
     Record,
@@ -239,14 +239,14 @@ def test_bodies_are_decompressed_in_the_pool_and_few_at_once(
     threads: list[str] = []
     running: list[int] = []
     lock = threading.Lock()
-    real = _codecs.decompress
+    real = codecs.decompress
 
     def noted(compression: int, stored: memoryview, size: int) -> bytes:
         with lock:
             threads.append(threading.current_thread().name)
         return bytes(real(compression, stored, size))
 
-    monkeypatch.setattr("dledger_proto._batch_view.decompress", noted)
+    monkeypatch.setattr("dledger_proto.batch.view.decompress", noted)
 
     class Counting(Stored):
         at_once = 0

@@ -17,7 +17,7 @@ from dledger_broker.long_poll import LongPoll
 from dledger_broker.messaging import Messaging, Queue
 from dledger_broker.served import Commands, ServedGroup
 from dledger_broker.topic_watch import TopicWatch
-from dledger_proto.batch import Record, encode_batch, parse_header
+from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, ManualClock, batch
 

@@ -30,8 +30,8 @@ from dledger_broker.tasks import keep_running
 from dledger_broker.topic_watch import TopicWatch
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
-from dledger_proto.status import abort
+from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
+from dledger_proto.rpc.status import abort
 from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock, admission
 from tests.waiting import until
 

@@ -23,7 +23,7 @@ from dledger_broker.routes_service import RoutesService
 from dledger_namesrv.registry import Registry
 from dledger_namesrv.service import NameServerService
 from dledger_proto import limits
-from dledger_proto.raw import RawContext
+from dledger_proto.rpc.raw import RawContext
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.unit.broker.fakes import ManualClock, admission

@@ -21,7 +21,7 @@ from dledger_broker.served import ServedGroup
 from dledger_broker.topic_follower import TopicFollower
 from dledger_broker.topic_pages import CURSOR
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.raw import RawContext, UnaryMethod, raw_handlers
+from dledger_proto.rpc.raw import RawContext, UnaryMethod, raw_handlers
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock

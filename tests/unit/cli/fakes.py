@@ -15,7 +15,7 @@ from dledger_broker.cli import main
 from dledger_broker.local_cluster import free_port
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import DledgerError
-from dledger_proto.status import STATUS, trailing_metadata
+from dledger_proto.rpc.status import STATUS, trailing_metadata
 from dledger_proto.v1.routes_pb2 import Registration
 
 SERVICES = {

@@ -15,7 +15,7 @@ from dledger_broker.local_cluster import free_port
 from dledger_client import Admin
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
-from dledger_proto.raw import sync_unary
+from dledger_proto.rpc.raw import sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 

@@ -32,7 +32,7 @@ from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
 from dledger_broker.offline import Damage, EntryFound, walk_segments
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from tests.contract.store_suite import save
 from tests.unit.log.support import Member
 

@@ -11,7 +11,7 @@ from dledger_broker.cli import tail
 from dledger_broker.cli.output import print_error, print_json, print_line, print_rows, say
 from dledger_client import ConsumedRecord
 from dledger_client.records import RecordBatch
-from dledger_proto.batch import BatchView, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.names import escaped, printable
 
 NASTY = "a\x1b]0;owned\x07b\nc\td\re\x9bf\u202eg\u2028h"

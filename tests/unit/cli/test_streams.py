@@ -20,7 +20,7 @@ import sys
 from dledger_proto.exit_codes import Exit
 from dledger_broker.cli import app, output, tail
 from dledger_client.records import RecordBatch
-from dledger_proto.batch import BatchView, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Record, encode_batch
 
 def add_to(app):
     app.command("say")(lambda: output.say(TEXT))

@@ -16,16 +16,16 @@ from typing import Self, TypeVar
 import grpc.aio
 from google.protobuf.message import Message
 
-from dledger_proto.batch import Record, encode_batch
+from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import (
+from dledger_proto.rpc.frames import (
     AnswerRow,
     FetchRow,
     encode_answers,
     encode_fetch,
     parse_append,
 )
-from dledger_proto.raw import (
+from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawContext,
     ReadMethod,
@@ -34,7 +34,7 @@ from dledger_proto.raw import (
     raw_handlers,
     read_frame,
 )
-from dledger_proto.status import abort
+from dledger_proto.rpc.status import abort
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelGroup, topic_id, topic_message

@@ -17,9 +17,9 @@ from dledger_client._routes import RouteTable
 from dledger_client._topics import Pin
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import error_of
-from dledger_proto.batch import BatchView, Record, check_batch
+from dledger_proto.batch.codec import BatchView, Record, check_batch
 from dledger_proto.errors import Code
-from dledger_proto.frames import AnswerRow, parse_append
+from dledger_proto.rpc.frames import AnswerRow, parse_append
 from dledger_proto.v1 import broker_pb2, routes_pb2
 
 WINDOW = 256

@@ -9,9 +9,9 @@ from dledger_client._fetch import BAD_FRAMES_MAX, FetchCore
 from dledger_client._links import MemberChoice
 from dledger_client._routes import RouteTable
 from dledger_client.errors import CorruptData, NoPermission, error_of
-from dledger_proto.batch import Record, encode_batch
+from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code
-from dledger_proto.frames import FetchFrame, FetchRow
+from dledger_proto.rpc.frames import FetchFrame, FetchRow
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelGroup, topic_id, topic_message
 

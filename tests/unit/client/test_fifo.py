@@ -6,7 +6,7 @@ import pytest
 
 from dledger_client import AsyncProducer, ProducerConfig, by_hash
 from dledger_client.errors import MessageIllegal
-from dledger_proto.batch import FLAG_KEYED, parse_header
+from dledger_proto.batch.codec import FLAG_KEYED, parse_header
 from dledger_proto.keyhash import queue_of_key
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import run

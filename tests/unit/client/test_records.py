@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from dledger_client import RecordBatch, UnreadableData
-from dledger_proto.batch import BatchView, Compression, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Compression, Record, encode_batch
 
 
 @pytest.mark.parametrize(

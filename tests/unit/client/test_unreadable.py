@@ -17,10 +17,10 @@ from dledger_client._fetch import BAD_FRAMES_MAX, FetchCore
 from dledger_client._links import MemberChoice
 from dledger_client._routes import RouteTable
 from dledger_client.unreadable import Unreadable
-from dledger_proto.batch import Compression, Record, encode_batch, parse_header
+from dledger_proto.batch.codec import Compression, Record, encode_batch, parse_header
 from dledger_proto.errors import Code
-from dledger_proto.frames import FetchFrame, FetchRow
 from dledger_proto.limits import BODY_SIZE_MAX, MIB
+from dledger_proto.rpc.frames import FetchFrame, FetchRow
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import run

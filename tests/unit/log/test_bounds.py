@@ -8,7 +8,7 @@ import pytest
 from dledger.log import CommitLog, SpanGone
 from dledger.log.file_pool import FilePool
 from dledger.types import EntryKind, LogIndex, Position, Span, Term
-from dledger_proto.views import kept_bytes
+from dledger_proto.rpc.views import kept_bytes
 from tests.sim.disk import SimFileSystem
 from tests.unit.log.support import (
     SMALL,

@@ -9,7 +9,7 @@ from dledger.files import OsFileSystem
 from dledger.log import CommitLog, HardState, LogSettings, SpanGone
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_proto import segments
-from dledger_proto.batch import Record, encode_batch
+from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.entry import CorruptEntry
 from tests.unit.log.support import (
     GENESIS,

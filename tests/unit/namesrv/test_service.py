@@ -16,7 +16,7 @@ import pytest
 from dledger_namesrv.registry import Registry
 from dledger_namesrv.service import NameServer, NameServerService, NameServerSettings, PortTaken
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.raw import (
+from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawReadCall,
     RawStreamCall,
@@ -24,7 +24,7 @@ from dledger_proto.raw import (
     raw_stream,
     raw_unary,
 )
-from dledger_proto.status import from_rpc_error
+from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import Topic
 from dledger_proto.v1.routes_pb2 import (
     Registration,

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import settings
 
-from dledger_proto.batch import BATCH_HEADER_SIZE, ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 
 untimed = settings(deadline=None, database=None)

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import grpc.aio
 
-from dledger_proto.aio import make_server, open_channel, poller_sockets
-from dledger_proto.raw import raw_unary
+from dledger_proto.rpc.aio import make_server, open_channel, poller_sockets
+from dledger_proto.rpc.raw import raw_unary
 
 METHOD = "/test.Echo/Echo"
 TURNS_MAX = 60
@@ -99,5 +99,5 @@ def test_this_version_of_grpc_has_the_poller_that_is_mended() -> None:
 
 def test_without_grpc_aio_there_is_nothing_to_mend() -> None:
     """A process that never used grpc.aio has no poller."""
-    code = "from dledger_proto.aio import poller_sockets; assert poller_sockets() == []"
+    code = "from dledger_proto.rpc.aio import poller_sockets; assert poller_sockets() == []"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_proto.batch import (
+from dledger_proto.batch.codec import (
     BATCH_HEADER_SIZE,
     FLAG_STAGED,
     NO_ID,

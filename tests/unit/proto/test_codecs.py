@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from dledger_proto import _codecs
-from dledger_proto.batch import BatchView, Compression, Record, check_batch
+from dledger_proto.batch import compression as codecs
+from dledger_proto.batch.codec import BatchView, Compression, Record, check_batch
 from dledger_proto.errors import Code
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
 from tests.unit.proto.samples import BASE_TIME_MS, RICH, make_batch, refused, with_fields
@@ -150,7 +150,7 @@ def test_a_missing_package_is_named(
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    monkeypatch.setattr(_codecs, "_contexts", _codecs._Contexts())
+    monkeypatch.setattr(codecs, "_contexts", codecs._Contexts())
     check_batch(batch)
     error = refused(lambda: BatchView(batch).record(0), Code.UNSUPPORTED_FORMAT)
     assert package in error.detail
@@ -180,7 +180,7 @@ def test_the_columns_without_numpy_name_the_package(monkeypatch: pytest.MonkeyPa
 
 def test_the_optional_packages_are_not_imported_by_the_codec() -> None:
     program = (
-        "import sys; import dledger_proto.batch, dledger_proto.segments;"
+        "import sys; import dledger_proto.batch.codec, dledger_proto.segments;"
         "print([m for m in ('numpy', 'zstandard', 'lz4', 'dledger') if m in sys.modules])"
     )
     found = subprocess.run(

@@ -12,11 +12,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_proto import _property_check
-from dledger_proto._codecs import compress
-from dledger_proto._properties import decode_properties
-from dledger_proto._property_check import MANY, check_properties
-from dledger_proto.batch import BatchView, Compression, Record, check_batch, check_envelope
+from dledger_proto.batch import property_check
+from dledger_proto.batch.codec import BatchView, Compression, Record, check_batch, check_envelope
+from dledger_proto.batch.compression import compress
+from dledger_proto.batch.properties import decode_properties
+from dledger_proto.batch.property_check import MANY, check_properties
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     BODIES_SIZE_MAX,
@@ -93,7 +93,7 @@ def test_a_producer_is_told_the_number_at_once() -> None:
 def test_without_numpy_the_same_is_refused(
     monkeypatch: pytest.MonkeyPatch, has_numpy: bool
 ) -> None:
-    monkeypatch.setattr(_property_check, "_HAS_NUMPY", has_numpy)
+    monkeypatch.setattr(property_check, "_HAS_NUMPY", has_numpy)
     rows = [SOUND] * MANY
     check_batch(framed(rows))
     for broken in BROKEN.values():

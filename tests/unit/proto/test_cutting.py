@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_proto.batch import (
+from dledger_proto.batch.codec import (
     BatchView,
     Compression,
     ProducerStamp,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger_proto.batch import BatchView, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 
 

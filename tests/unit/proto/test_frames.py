@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_proto.batch import Record
+from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.frames import (
+from dledger_proto.limits import DETAIL_SIZE_MAX, FRAME_ROWS_MAX, FRAME_SIZE_MAX, MIB
+from dledger_proto.rpc.frames import (
     AnswerRow,
     AppendHeader,
     FetchFrame,
@@ -23,7 +24,6 @@ from dledger_proto.frames import (
     parse_fetch,
     parse_fetches,
 )
-from dledger_proto.limits import DETAIL_SIZE_MAX, FRAME_ROWS_MAX, FRAME_SIZE_MAX, MIB
 from tests.unit.proto.samples import make_batch, refused, untimed
 
 SMALL = make_batch([Record(b"x")], stamp=None)

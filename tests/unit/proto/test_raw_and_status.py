@@ -9,7 +9,7 @@ import pytest
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
-from dledger_proto.raw import (
+from dledger_proto.rpc.raw import (
     APPEND,
     APPEND_ONE,
     BROKER_SERVICE,
@@ -29,7 +29,7 @@ from dledger_proto.raw import (
     sync_stream,
     sync_unary,
 )
-from dledger_proto.status import CODE_KEY, STATUS, abort, from_rpc_error, trailing_metadata
+from dledger_proto.rpc.status import CODE_KEY, STATUS, abort, from_rpc_error, trailing_metadata
 from dledger_proto.v1 import broker_pb2, broker_pb2_grpc
 
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_proto.views import SHOWN_SHARE_MIN, compacted, kept_bytes
+from dledger_proto.rpc.views import SHOWN_SHARE_MIN, compacted, kept_bytes
 
 
 @given(st.data())

@@ -27,8 +27,8 @@ from dledger.raft.transport import (
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_broker.local_cluster import free_port
-from dledger_proto import raw
 from dledger_proto.entry import frame_entry
+from dledger_proto.rpc import raw
 from tests.waiting import until
 
 A, B = MemberId("a"), MemberId("b")

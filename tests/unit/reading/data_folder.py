@@ -16,7 +16,7 @@ from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, MemberId, Term
-from dledger_proto.batch import Compression, Record, encode_batch
+from dledger_proto.batch.codec import Compression, Record, encode_batch
 from dledger_proto.entry import encode_genesis
 from tests.unit.log.support import SMALL
 

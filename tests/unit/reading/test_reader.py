@@ -20,8 +20,8 @@ from dledger_client.errors import OffsetOutOfRange
 from dledger_client.reading import Hold, Origin, Range, RangeReader, reader
 from dledger_client.reading.left import SECONDS, SECONDS_MAX, LeftMembers
 from dledger_proto.errors import Code
-from dledger_proto.frames import FetchRow, encode_fetch
-from dledger_proto.raw import FETCH
+from dledger_proto.rpc.frames import FetchRow, encode_fetch
+from dledger_proto.rpc.raw import FETCH
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.proto.samples import TOPIC_ID, make_batch
 

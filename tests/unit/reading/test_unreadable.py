@@ -17,7 +17,7 @@ from dledger_client.export.source import RangeUnreadable
 from dledger_client.reading import Hold, Origin, Range, RangeReader
 from dledger_client.reading.left import LeftMembers
 from dledger_client.reading.reader import BAD_ANSWERS_MAX
-from dledger_proto.frames import FetchRow, encode_fetch
+from dledger_proto.rpc.frames import FetchRow, encode_fetch
 from tests.unit.proto.samples import TOPIC_ID
 from tests.unit.reading.test_reader import members
 from tests.unreadable import compressed, with_bad_bodies

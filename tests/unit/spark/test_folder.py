@@ -13,7 +13,7 @@ from dledger.state.command import CommitOffset, CommitOffsets, DeleteTopic, Trim
 from dledger_broker.offline import EntryFound, walk_segments
 from dledger_client.spark.batch import LogReader, PushingReader
 from dledger_client.spark.source import DledgerSource
-from dledger_proto.batch import Compression
+from dledger_proto.batch.codec import Compression
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, parse_segment_name
 from tests.unit.reading.data_folder import WrittenFolder, topic_id
 from tests.unit.spark.folders import (

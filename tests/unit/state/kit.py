@@ -23,7 +23,7 @@ from dledger.state.results import (
 from dledger.state.store import StateStore
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
 from tests.sim.memory_store import MemoryStore
 

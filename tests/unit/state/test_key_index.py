@@ -13,7 +13,7 @@ from dledger.state._runs import Directory, Merge, Run, decode_directory, encode_
 from dledger.state.command import DeleteTopic, Trim
 from dledger.state.tables import PREFIX, Table
 from dledger.state.values import KeyHit
-from dledger_proto.batch import Record, encode_batch
+from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
 from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, create, offset_of, started

@@ -28,7 +28,7 @@ from dledger.state.results import FormatLevelSet
 from dledger.state.store import StateStore
 from dledger.state.tables import NO_DIGEST
 from dledger.types import EntryKind
-from dledger_proto.batch import ProducerStamp, Record, encode_batch
+from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
 from tests.sim.memory_store import MemoryStore
 from tests.unit.state.kit import (

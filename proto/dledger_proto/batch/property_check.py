@@ -1,7 +1,7 @@
-"""Are the properties of a batch what `_properties.py` decodes? Looked at before a batch is stored.
+"""Are the properties of a batch what `properties.py` decodes? Looked at before a batch is stored.
 
 Owns: the structure of all records' properties, the limits of names, the check that texts are UTF-8.
-Not: the columns' sums and limits (`batch.py`), and decoding.
+Not: the columns' sums and limits (`codec.py`), and decoding.
 
 A member's loop pays for this with each batch. So there are two quick looks that say no more than
 whether all is well, and a thorough one, at what they do not pass, that names what is wrong. The
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from dledger_proto._properties import PROPERTY_SIZES
+from dledger_proto.batch.properties import PROPERTY_SIZES
 from dledger_proto.errors import Code, DledgerError, unreadable
 from dledger_proto.limits import (
     PROPERTIES_PER_RECORD_MAX,

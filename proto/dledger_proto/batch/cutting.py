@@ -9,9 +9,9 @@ from typing import Final
 
 from crc32c import crc32c
 
-from dledger_proto._batch_header import BATCH_HEADER_SIZE, HEADER
-from dledger_proto._batch_view import BatchView
-from dledger_proto._codecs import Compression
+from dledger_proto.batch.compression import Compression
+from dledger_proto.batch.header import BATCH_HEADER_SIZE, HEADER
+from dledger_proto.batch.view import BatchView
 from dledger_proto.errors import unreadable
 from dledger_proto.limits import BATCH_SIZE_MAX
 

@@ -1,4 +1,4 @@
-"""Reading a batch: columns, records, bodies. The layout is drawn in `batch.py`.
+"""Reading a batch: columns, records, bodies. The layout is drawn in `codec.py`.
 
 Owns: decoding. Not: the CRC; whoever serves or hands out bytes runs `check_envelope` first (I15).
 Whatever the bytes are, nothing but `DledgerError` is raised. UNREADABLE_BATCH says that the bytes
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dledger_proto._batch_header import (
+from dledger_proto.batch.compression import Compression, decompress
+from dledger_proto.batch.header import (
     BatchHeader,
     Buffer,
     Record,
     corrupt,
     parse_header,
 )
-from dledger_proto._codecs import Compression, decompress
-from dledger_proto._properties import KEY_SEPARATOR, KEYS_NAME, TAG_NAME, decode_properties
+from dledger_proto.batch.properties import KEY_SEPARATOR, KEYS_NAME, TAG_NAME, decode_properties
 from dledger_proto.errors import Code, DledgerError, unreadable
 
 if TYPE_CHECKING:

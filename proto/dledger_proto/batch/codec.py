@@ -51,7 +51,10 @@ from typing import Final
 
 from crc32c import crc32c
 
-from dledger_proto._batch_header import (
+from dledger_proto.batch.compression import Compression, check_stored, compress
+from dledger_proto.batch.cutting import cut_record
+from dledger_proto.batch.describing import describe
+from dledger_proto.batch.header import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
     BATCH_VERSION,
@@ -65,11 +68,8 @@ from dledger_proto._batch_header import (
     corrupt,
     parse_header,
 )
-from dledger_proto._batch_view import BatchColumns, BatchView
-from dledger_proto._codecs import Compression, check_stored, compress
-from dledger_proto._cutting import cut_record
-from dledger_proto._describing import describe
-from dledger_proto._property_check import check_properties
+from dledger_proto.batch.property_check import check_properties
+from dledger_proto.batch.view import BatchColumns, BatchView
 from dledger_proto.errors import Code, DledgerError, unreadable
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,

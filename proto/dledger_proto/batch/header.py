@@ -1,4 +1,4 @@
-"""Records, and the fixed part of a batch header. The layout is drawn in `batch.py`.
+"""Records, and the fixed part of a batch header. The layout is drawn in `codec.py`.
 
 Owns: the value types of a batch and the structural check of a header. Not: the CRC and the columns.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from dledger_proto._codecs import Compression
+from dledger_proto.batch.compression import Compression
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     BATCH_HEADER_SIZE_MAX,

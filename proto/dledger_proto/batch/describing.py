@@ -1,7 +1,7 @@
-"""Encoding what describes records: tag, keys, properties, times. The layout is drawn in `batch.py`.
+"""Encoding what describes records: tag, keys, properties, times. The layout is drawn in `codec.py`.
 
 Owns: the rules for tags, keys and names, and the one loop over the records of a batch. Not:
-decoding, and the form of a property (`_properties.py`).
+decoding, and the form of a property (`properties.py`).
 
 The loop costs a producer more than anything else it does for a message, so it makes one call per
 field and no object that does not go into the batch. Tags, names and the starts of properties (sizes
@@ -13,8 +13,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
-from dledger_proto._batch_header import Record
-from dledger_proto._properties import KEY_SEPARATOR, KEYS_NAME, PROPERTY_SIZES, TAG_NAME
+from dledger_proto.batch.header import Record
+from dledger_proto.batch.properties import KEY_SEPARATOR, KEYS_NAME, PROPERTY_SIZES, TAG_NAME
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash_column, tag_hash
 from dledger_proto.limits import (

@@ -1,0 +1,11 @@
+"""The record batch `DLB1`: the unit of work, from producer to reader (D5).
+
+codec           The record batch `DLB1`: layout, encode, check
+compression     Compression of batch bodies
+cutting         Cutting one record out of a batch: a batch of one, in the same format
+describing      Encoding what describes records: tag, keys, properties, times
+header          Records, and the fixed part of a batch header
+properties      The properties of one record
+property_check  Are the properties of a batch what `properties.py` decodes? Looked at before
+view            Reading a batch: columns, records, bodies
+"""
