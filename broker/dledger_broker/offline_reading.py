@@ -23,8 +23,8 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from dledger.log.atomic_file import CorruptFile, NewerFile
 from dledger.log.folder import IDENTITY_FILE
-from dledger.log.framed import CorruptFile, NewerFile
 from dledger.log.identity import Identity, parse_identity
 from dledger.state.offsets import check_consumer_group
 from dledger.state.queues import NO_POSITION

@@ -15,7 +15,7 @@ from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
 from dledger.log.identity import Identity
 from dledger.log.settings import LogSettings
-from dledger.log.write_round import Round
+from dledger.log.writing.write_round import Round
 
 __all__ = [
     "CommitLog",

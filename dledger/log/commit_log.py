@@ -17,19 +17,19 @@ from random import Random
 
 from dledger.files import FileSystem
 from dledger.log.errors import SpanGone
-from dledger.log.file_pool import FilePool
 from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
-from dledger.log.log_state import LogState
-from dledger.log.lookup import Lookup
-from dledger.log.planning import Planner
-from dledger.log.recovery import recover
-from dledger.log.scan import NO_INDEX, NO_TERM, Chain
+from dledger.log.reading.file_pool import FilePool
+from dledger.log.reading.lookup import Lookup
+from dledger.log.reading.span_reader import SpanReader
+from dledger.log.recovery.recover import recover
+from dledger.log.recovery.scan import NO_INDEX, NO_TERM, Chain
 from dledger.log.settings import LogSettings
 from dledger.log.space import DiskSpace, is_full
-from dledger.log.span_reader import SpanReader
-from dledger.log.tail import Tail, TailEntry
-from dledger.log.write_round import LogDisk, Round
+from dledger.log.writing.log_state import LogState
+from dledger.log.writing.planning import Planner
+from dledger.log.writing.tail import Tail, TailEntry
+from dledger.log.writing.write_round import LogDisk, Round
 from dledger.raft.api import AppendPayload
 from dledger.types import (
     Buffer,

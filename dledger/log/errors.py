@@ -6,7 +6,7 @@ bytes that we could read, and for calls that come after a failure.
 
 from typing import Final
 
-from dledger.log.framed import CorruptFile, NewerFile
+from dledger.log.atomic_file import CorruptFile, NewerFile
 from dledger.types import Position
 from dledger_proto.errors import Code, DledgerError
 

@@ -13,9 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.files import FileSystem
+from dledger.log.atomic_file import (
+    CorruptFile,
+    Reader,
+    Writer,
+    frame,
+    read_file,
+    replace_file,
+    unframe,
+)
 from dledger.log.errors import DamagedHardState, refusal_of
-from dledger.log.framed import CorruptFile, Reader, Writer, frame, read_file, replace_file, unframe
-from dledger.log.scan import NO_TERM
+from dledger.log.recovery.scan import NO_TERM
 from dledger.types import MemberId, Term
 
 HARD_STATE_FILE: Final = "hard_state"

@@ -8,7 +8,7 @@ group's genesis entry is durable here).
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.log.framed import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
 from dledger.types import MemberId
 
 INCARNATION_SIZE: Final = 16

@@ -13,8 +13,8 @@ convenience: one that is missing, damaged or of another life of the file is made
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.log.framed import CorruptFile, Reader, Writer, frame, unframe
-from dledger.log.samples import Samples
+from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.reading.samples import Samples
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, SegmentHeader, segment_name
 

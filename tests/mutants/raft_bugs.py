@@ -58,12 +58,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "hard-state-not-synced",
         "the hard state file is renamed into place without fsync",
-        [Edit("dledger.log.framed:publish", "file.fdatasync()", "pass")],
+        [Edit("dledger.log.atomic_file:publish", "file.fdatasync()", "pass")],
     ),
     Mutant(
         "hard-state-name-not-synced",
         "the folder is not synced after the rename",
-        [Edit("dledger.log.framed:publish", "if sync_name:", "if False:")],
+        [Edit("dledger.log.atomic_file:publish", "if sync_name:", "if False:")],
     ),
     Mutant(
         "apply-before-commit",

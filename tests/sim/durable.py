@@ -7,8 +7,8 @@ watermark is what the invariants must catch.
 
 import copy
 
+from dledger.log.atomic_file import CorruptFile
 from dledger.log.commit_log import CommitLog
-from dledger.log.framed import CorruptFile
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
 from dledger.types import Durability, EntryRef
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, CorruptEntry, decode_entry, parse_entry_header

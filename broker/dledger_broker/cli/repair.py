@@ -14,10 +14,10 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 import typer
 
 from dledger.log.errors import DamagedFile, DamagedLog, NewerFormat
-from dledger.log.file_pool import FilePool
 from dledger.log.folder import DataFolder
 from dledger.log.identity import INCARNATION_SIZE, Identity
-from dledger.log.recovery import examine
+from dledger.log.reading.file_pool import FilePool
+from dledger.log.recovery.recover import examine
 from dledger.raft.applying import check_state
 from dledger.state.lmdb_check import check_store
 from dledger.state.sealed import reason_of

@@ -3,7 +3,7 @@
 isort:skip_file
 The native API of a member. Append and fetch move raw frames (dledger_proto/rpc/frames.py) because
 gRPC's cost in Python is per message; everything else is protobuf. Errors of unary calls are gRPC
-status codes with trailing metadata "dledger-code", "dledger-hint" (dledger_proto/status.py).
+status codes with trailing metadata "dledger-code", "dledger-hint" (dledger_proto/rpc/status.py).
 """
 
 from collections import abc as _abc

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dledger.log import CommitLog, SpanGone
-from dledger.log.file_pool import FilePool
+from dledger.log.reading.file_pool import FilePool
 from dledger.types import EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.rpc.views import kept_bytes
 from tests.sim.disk import SimFileSystem

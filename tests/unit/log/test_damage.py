@@ -15,8 +15,8 @@ from dledger.log import (
     HardState,
     LogSettings,
 )
+from dledger.log.atomic_file import frame
 from dledger.log.errors import REFILL, NewerFormat
-from dledger.log.framed import frame
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from tests.sim.disk import SimFileSystem

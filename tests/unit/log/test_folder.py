@@ -15,7 +15,15 @@ from dledger.log import (
     Identity,
     WrongFolder,
 )
-from dledger.log.framed import BODY_SIZE_MAX, CorruptFile, Reader, Writer, frame, read_file, unframe
+from dledger.log.atomic_file import (
+    BODY_SIZE_MAX,
+    CorruptFile,
+    Reader,
+    Writer,
+    frame,
+    read_file,
+    unframe,
+)
 from dledger.log.hard_state import parse_hard_state
 from dledger.log.identity import parse_identity
 from dledger.types import MemberId, Term

@@ -9,7 +9,7 @@ from typing import cast, get_type_hints
 
 import pytest
 
-from dledger.log.recovery_table import (
+from dledger.log.recovery.table import (
     FILE_ROWS,
     FOLDER_ROWS,
     TAIL_ROWS,

@@ -13,7 +13,7 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.log import FolderInUse, LogSettings, SpanGone
-from dledger.log.file_pool import OPEN_FILES_MAX, FilePool
+from dledger.log.reading.file_pool import OPEN_FILES_MAX, FilePool
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.entry import decode_entry
 from tests.sim.disk import SimFile, SimFileSystem

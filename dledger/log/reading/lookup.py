@@ -9,12 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
+from dledger.log.atomic_file import CorruptFile, read_file
 from dledger.log.errors import DamagedLog
-from dledger.log.file_pool import FilePool
-from dledger.log.framed import CorruptFile, read_file
-from dledger.log.log_state import LogState
-from dledger.log.samples import Samples, TermStarts
-from dledger.log.scan import (
+from dledger.log.reading.file_pool import FilePool
+from dledger.log.reading.samples import Samples, TermStarts
+from dledger.log.recovery.scan import (
     ENTRIES_CHUNK,
     HEADERS_CHUNK,
     BadFrame,
@@ -31,6 +30,7 @@ from dledger.log.segment import (
     index_name,
     parse_segment_index,
 )
+from dledger.log.writing.log_state import LogState
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.entry import DecodedEntry, EntryHeader, segment_name
 

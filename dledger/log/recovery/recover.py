@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.log.checkpoint import Checkpoint, parse_checkpoint
+from dledger.log.atomic_file import TEMPORARY_SUFFIX, CorruptFile, NewerFile, read_file
 from dledger.log.errors import DamagedLog, NewerFormat
-from dledger.log.file_pool import FilePool
 from dledger.log.folder import DataFolder
-from dledger.log.framed import TEMPORARY_SUFFIX, CorruptFile, NewerFile, read_file
-from dledger.log.recovery_table import (
+from dledger.log.reading.file_pool import FilePool
+from dledger.log.reading.samples import Samples, TermStarts
+from dledger.log.recovery.checkpoint import Checkpoint, parse_checkpoint
+from dledger.log.recovery.scan import START, BadFrame, Chain, ReadAt, walk_entries
+from dledger.log.recovery.table import (
     FILE_ROWS,
     FOLDER_ROWS,
     TAIL_ROWS,
@@ -33,8 +35,6 @@ from dledger.log.recovery_table import (
     TailFacts,
     decide,
 )
-from dledger.log.samples import Samples, TermStarts
-from dledger.log.scan import START, BadFrame, Chain, ReadAt, walk_entries
 from dledger.log.segment import INDEX_SUFFIX, Segment, file_offset, index_name
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import (

@@ -21,11 +21,11 @@ Owns: the order of the steps, on which recovery's tables lean:
 from dataclasses import replace
 
 from dledger.log.folder import DataFolder
-from dledger.log.log_state import LogState
-from dledger.log.lookup import Lookup
-from dledger.log.scan import Chain
+from dledger.log.reading.lookup import Lookup
+from dledger.log.recovery.scan import Chain
 from dledger.log.segment import Segment, SegmentIndex, index_name
-from dledger.log.write_round import (
+from dledger.log.writing.log_state import LogState
+from dledger.log.writing.write_round import (
     CreateSegment,
     CutSuffix,
     LogDisk,

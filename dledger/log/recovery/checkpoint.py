@@ -14,8 +14,8 @@ means that files were lost, and how much was synced is not known any more; then 
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.log.framed import CorruptFile, Reader, Writer, frame, unframe
-from dledger.log.scan import NO_TERM, START, Chain
+from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.recovery.scan import NO_TERM, START, Chain
 from dledger.types import LogIndex, Position, Term
 
 CHECKPOINT_FILE: Final = "checkpoint"
