@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from dledger.clock import Clock
 from dledger.raft.api import Role
-from dledger.raft.host import GroupHost, Leadership
+from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.state.machine import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.served import GroupNames

@@ -15,7 +15,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from dledger.raft.tasks import end_task
+from dledger.raft.driver.tasks import end_task
 from dledger_broker.forward import Channels
 from dledger_broker.tasks import keep_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS

@@ -2,7 +2,7 @@
 
 Owns the connections this process opens as a caller of other members, and the rule of D10 that a
 forwarded batch is sent once: when its stream breaks behind it, its outcome is unknown. Peer links
-of the Raft groups are not here (`dledger.raft.transport`).
+of the Raft groups are not here (`dledger.raft.driver.transport`).
 """
 
 import asyncio

@@ -18,10 +18,9 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
-from dledger.raft.applying import check_state
-from dledger.raft.group import Group
-from dledger.raft.host import GroupHost, HostSettings
-from dledger.raft.transport import (
+from dledger.raft.commit.applying import check_state
+from dledger.raft.driver.host import GroupHost, HostSettings
+from dledger.raft.driver.transport import (
     LINK_QUEUE_BYTES_SLACK,
     LinkIdentity,
     LinkSettings,
@@ -29,6 +28,7 @@ from dledger.raft.transport import (
     PeerLink,
     PeerListener,
 )
+from dledger.raft.group import Group
 from dledger.state.command import ExpireProducers, ForgetTopics
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings

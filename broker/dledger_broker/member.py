@@ -2,7 +2,7 @@
 
 Owns the order of starting and stopping, and which error ends the process with which exit code
 (`dledger_proto.exit_codes` says what each means). Not owned: what is served (the services), how a
-group runs (`dledger.raft.host`), its upkeep (`group_runtime`).
+group runs (`dledger.raft.driver.host`), its upkeep (`group_runtime`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import uvloop
 
 from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
-from dledger.raft.transport import PeerListener
+from dledger.raft.driver.transport import PeerListener
 from dledger.state.command import UnknownCommand
 from dledger.state.store import DamagedStore, NewerStore
 from dledger_broker.admin_service import AdminService

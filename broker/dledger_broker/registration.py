@@ -13,7 +13,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from dledger.raft.tasks import end_task
+from dledger.raft.driver.tasks import end_task
 from dledger_broker.convert import topic_to_proto
 from dledger_broker.forward import Channels
 from dledger_broker.served import ServedGroup

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
-from dledger.raft.host import GroupHost, Leadership
+from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.state import command as commands
 from dledger.state.machine import Refused, StateMachine
 from dledger.types import EntryKind, MemberId, Settled

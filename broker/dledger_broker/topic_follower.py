@@ -15,8 +15,8 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from dledger.raft.host import Leadership
-from dledger.raft.tasks import end_task
+from dledger.raft.driver.host import Leadership
+from dledger.raft.driver.tasks import end_task
 from dledger.state import command as commands
 from dledger.state.values import Topic
 from dledger_broker.cluster_view import ClusterView

@@ -1,9 +1,9 @@
 """The boundary of a Raft group: what drives it, what it drives, what goes in and out.
 
 `dledger.raft.group.Group` does no I/O, starts no thread and asks no clock. A driver
-(`dledger.raft.host` with asyncio and worker threads, `tests.sim` on a virtual clock) feeds it.
-After *every* input it drains `Group.outputs()`, or looks first whether something would come of it
-(`Group.is_due`; after a proposal `Group.cuts_now`):
+(`dledger.raft.driver.host` with asyncio and worker threads, `tests.sim` on a virtual clock) feeds
+it. After *every* input it drains `Group.outputs()`, or looks first whether something would come of
+it (`Group.is_due`; after a proposal `Group.cuts_now`):
 
 - `messages` leave at once, in order per peer. What must wait for the disk is not in the list yet.
 - `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed; then
@@ -116,7 +116,7 @@ class Machine(Protocol):
 
 
 class PeerMessage(Protocol):
-    """A message between two members of one group; `dledger.raft.message` holds the closed list."""
+    """A message between two members of one group; `wire/messages.py` holds the closed list."""
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from random import Random
 
 from dledger.clock import Clock
-from dledger.raft._pysyncobj import Engine
 from dledger.raft.api import GroupSettings, Machine
+from dledger.raft.durability import Storage
+from dledger.raft.engine._pysyncobj import Engine
+from dledger.raft.engine.journal import Journal
 from dledger.raft.gate import OutboundGate
-from dledger.raft.journal import Journal
-from dledger.raft.message import Message
-from dledger.raft.ports import RaftLog
-from dledger.raft.storage import Storage
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire.message_codec import Message
 from dledger.trace import Trace
 from dledger.types import MemberId
 

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dledger.raft.kinds import AppendAnswer, AppendRequest, Message, VoteAnswer, VoteRequest
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest, Message, VoteAnswer, VoteRequest
 from dledger.types import MemberId
 
 HELD_MAX: Final = 1024

@@ -1,7 +1,7 @@
 """One Raft group of one member, without I/O: what goes in, what comes out, who is told.
 
 Owns: the boundary that `raft/api.py` describes, admission of proposals, when entries are cut and
-messages leave, fail-stop. What is decided, and where, stands in `parts.py`; Raft itself is in
+messages leave, fail-stop. What is decided, and where, stands in `wiring.py`; Raft itself is in
 `_pysyncobj.Engine`. All calls are made from one thread; a callback may call back into the group.
 """
 
@@ -24,13 +24,13 @@ from dledger.raft.api import (
     Role,
     WriteRound,
 )
+from dledger.raft.commit.proposals import refuse
 from dledger.raft.context import Context
+from dledger.raft.durability import Storage
 from dledger.raft.fail_stop import FailStop
-from dledger.raft.kinds import Hello, Message
-from dledger.raft.parts import Parts
-from dledger.raft.ports import RaftLog
-from dledger.raft.proposals import refuse
-from dledger.raft.storage import Storage
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire.messages import Hello, Message
+from dledger.raft.wiring import Parts
 from dledger.trace import Trace
 from dledger.types import Buffer, DiskRoom, EntryKind, LogIndex, MemberId, OnSettled, Term
 from dledger_proto.errors import Code, DledgerError
@@ -376,7 +376,7 @@ class Group:
         return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
 
     def _may_cut(self) -> bool:
-        """Tell whether what waits becomes an entry now, full or not; why not: `gathering.py`."""
+        """Tell whether what waits becomes an entry now, full or not (`commit/gathering.py`)."""
         context = self._context
         if context.storage.round_in_flight:
             return False

@@ -6,7 +6,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
-CLOCKS: Final = "dledger.raft.clocks:GroupClock"
+CLOCKS: Final = "dledger.raft.leadership.clocks:GroupClock"
 PURE: Final = "unit.raft.test_clocks"
 GROUPS: Final = "unit.raft.test_clock_scripts"
 PRODUCERS: Final = "unit.state.test_producers"
@@ -100,7 +100,7 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "a leader whose clock is off leads on, though another could",
         [
             Edit(
-                "dledger.raft.transfer:Transfer.begin_if_clock_is_odd",
+                "dledger.raft.leadership.transfer:Transfer.begin_if_clock_is_odd",
                 "if right:",
                 "if False:",
             )
@@ -112,7 +112,7 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "clocks that go to and fro move leadership each time",
         [
             Edit(
-                "dledger.raft.transfer:Transfer.begin_if_clock_is_odd",
+                "dledger.raft.leadership.transfer:Transfer.begin_if_clock_is_odd",
                 "context.now + CLOCK_RETRY_SECONDS",
                 "context.now",
             )
@@ -124,7 +124,7 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "a leader whose clock is off hands over to whoever holds most",
         [
             Edit(
-                "dledger.raft.transfer:Transfer.begin_if_clock_is_odd",
+                "dledger.raft.leadership.transfer:Transfer.begin_if_clock_is_odd",
                 "if self._clocks.agrees(peer)",
                 "if True",
             )
@@ -173,7 +173,7 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "while a jump of the majority waits all clocks are off, and a dead leader's place is empty",
         [
             Edit(
-                "dledger.raft.clocks:GroupClock._off_ms",
+                "dledger.raft.leadership.clocks:GroupClock._off_ms",
                 "min(offset_ms, offset_ms - self.jump_ms, key=abs)",
                 "offset_ms",
             )

@@ -6,15 +6,13 @@ from typing import Final
 from tests.mutants.mutant import DISK, Mutant
 from tests.mutants.rewrite import Edit
 
-RAFT = "dledger.raft"
-
 DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "sends-though-it-does-not-lead",
         "a member that leads no more sends entries when a link changes",
         [
             Edit(
-                f"{RAFT}.replication:Replication.link_changed",
+                "dledger.raft.replication.leader:Replication.link_changed",
                 "if self._context.engine.is_leader:",
                 "if True:",
             )
@@ -25,11 +23,13 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "what waits for the disk since an earlier term speaks in an answer of this one",
         [
             Edit(
-                f"{RAFT}.gate:OutboundGate.hold",
+                "dledger.raft.gate:OutboundGate.hold",
                 "if held and held[-1].term != term:",
                 "if False:",
             ),
-            Edit(f"{RAFT}.gate:_cumulated", "assert earlier.term == later.term,", "assert True,"),
+            Edit(
+                "dledger.raft.gate:_cumulated", "assert earlier.term == later.term,", "assert True,"
+            ),
         ],
         [
             "test_lost_reign.test_what_was_acknowledged_to_a_lost_reign_is_not_acknowledged_in_the_next"
@@ -40,7 +40,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "below the mark for callers' writes no entry is taken, not even a new leader's first (I16)",
         [
             Edit(
-                f"{RAFT}.following:Following.on_append",
+                "dledger.raft.replication.follower:Following.on_append",
                 "context.log.disk_room is not DiskRoom.FULL",
                 "context.log.disk_room is DiskRoom.ENOUGH",
             )
@@ -52,7 +52,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "a leader with room takes what no majority has room for, and its fate stays open (I16)",
         [
             Edit(
-                f"{RAFT}.replication:Replication._weigh_room",
+                "dledger.raft.replication.leader:Replication._weigh_room",
                 "if there[DiskRoom.ENOUGH] < context.majority <=",
                 "if 99 < context.majority <=",
             )
@@ -62,43 +62,73 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "refill-sends-unchecked-bytes",
         "entries are read from disk and sent as they are, damaged or not (I15)",
-        [Edit(f"{RAFT}.message:load", "_check_entries(data, payload)", "pass")],
+        [Edit("dledger.raft.wire.message_codec:load", "_check_entries(data, payload)", "pass")],
         [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
     ),
     Mutant(
         "damage-taken-for-a-cut",
         "entries that cannot be read for a follower are taken for cut or trimmed (I15)",
-        [Edit(f"{RAFT}.message:check_held", "while index <= payload.last:", "while False:")],
+        [
+            Edit(
+                "dledger.raft.wire.message_codec:check_held",
+                "while index <= payload.last:",
+                "while False:",
+            )
+        ],
         [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
     ),
     Mutant(
         "forgotten-acknowledgement-not-noticed",
         "a follower that lost what it acknowledged is waited for, for ever (D18)",
-        [Edit(f"{RAFT}.progress:Progress.forgets", "hint < self.match", "False")],
+        [Edit("dledger.raft.replication.progress:Progress.forgets", "hint < self.match", "False")],
         [f"{DISK}.test_an_old_copy_under_a_steady_leader_begins_a_new_life:0"],
     ),
     Mutant(
         "forgotten-term-not-noticed",
         "a member that knows an earlier term than it promised is taken as it is (D18)",
-        [Edit(f"{RAFT}.formation:forgotten_by", "hello.term >= promise.term", "True")],
+        [
+            Edit(
+                "dledger.raft.membership.formation:forgotten_by",
+                "hello.term >= promise.term",
+                "True",
+            )
+        ],
         [f"{DISK}.test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_one"],
     ),
     Mutant(
         "old-copy-still-matches",
         "what an old copy acknowledged before is still counted (D18)",
-        [Edit(f"{RAFT}.membership:Membership.forget_life", "self._hooks.new_life(peer)", "pass")],
+        [
+            Edit(
+                "dledger.raft.membership.hellos:Membership.forget_life",
+                "self._hooks.new_life(peer)",
+                "pass",
+            )
+        ],
         [f"{DISK}.test_a_member_of_an_old_copy_counts_no_more_and_says_why"],
     ),
     Mutant(
         "old-copy-still-heard",
         "an old copy is refilled and counted before it has begun a new life (D18)",
-        [Edit(f"{RAFT}.membership:Membership.admit", "or sender in self._forgetful", "")],
+        [
+            Edit(
+                "dledger.raft.membership.hellos:Membership.admit",
+                "or sender in self._forgetful",
+                "",
+            )
+        ],
         [f"{DISK}.test_a_member_of_an_old_copy_counts_no_more_and_says_why"],
     ),
     Mutant(
         "renewed-life-is-not-quarantined",
         "a member that is told that it has forgotten goes on as one that is trusted (D18)",
-        [Edit(f"{RAFT}.storage:Storage.renew_life", "True, lifted=False", "False, lifted=True")],
+        [
+            Edit(
+                "dledger.raft.durability:Storage.renew_life",
+                "True, lifted=False",
+                "False, lifted=True",
+            )
+        ],
         [f"{DISK}.test_an_old_copy_elects_nobody_who_misses_its_commits"],
     ),
     Mutant(
@@ -106,7 +136,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "a new life is not written: a restart goes on with the one that forgot (D18)",
         [
             Edit(
-                f"{RAFT}.membership:Membership._life_in",
+                "dledger.raft.membership.hellos:Membership._life_in",
                 "return state.incarnations.get(self._context.member, self._first_life)",
                 "return self._first_life",
             )
@@ -118,7 +148,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "an old copy is deaf to a member that began a new life since (D18)",
         [
             Edit(
-                f"{RAFT}.membership:Membership.on_hello",
+                "dledger.raft.membership.hellos:Membership.on_hello",
                 "if hello.forgotten and",
                 "if hello.forgotten and hello.incarnation == self.recorded(sender) and",
             )
@@ -130,7 +160,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "a member that is told of forgotten promises goes on being adopted as a new one (D18)",
         [
             Edit(
-                f"{RAFT}.membership:Membership._begin_anew",
+                "dledger.raft.membership.hellos:Membership._begin_anew",
                 "context.storage.begin_life({context.member: incarnation}, quarantined=True)",
                 "self._first_life = incarnation",
             )
@@ -142,20 +172,32 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "old-copy-leads-on",
         "a leader that is told that it has forgotten leads on in its new life (D18)",
-        [Edit(f"{RAFT}.membership:Membership._begin_anew", "self._hooks.renewed()", "pass")],
+        [
+            Edit(
+                "dledger.raft.membership.hellos:Membership._begin_anew",
+                "self._hooks.renewed()",
+                "pass",
+            )
+        ],
         [f"{DISK}.test_an_old_copy_that_leads_steps_down_when_it_is_told"],
     ),
     Mutant(
         "promise-of-the-life-before-binds-the-new-one",
         "a wiped member is said to have forgotten what its life before promised",
-        [Edit(f"{RAFT}.formation:Promise.told", " if life == self.life else term", "")],
+        [
+            Edit(
+                "dledger.raft.membership.formation:Promise.told",
+                " if life == self.life else term",
+                "",
+            )
+        ],
     ),
     Mutant(
         "forgetful-for-ever",
         "a new life is treated like the old copy before it",
         [
             Edit(
-                f"{RAFT}.membership:Membership._may_begin",
+                "dledger.raft.membership.hellos:Membership._may_begin",
                 "self._forgetful.discard(sender)",
                 "pass",
             )
@@ -166,7 +208,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "a member promises a term that a power cut may take from it: it is called an old copy",
         [
             Edit(
-                f"{RAFT}.membership:Membership._say_hello",
+                "dledger.raft.membership.hellos:Membership._say_hello",
                 "durable.term if context.formed else 0",
                 "context.storage.state.term if context.formed else 0",
             )

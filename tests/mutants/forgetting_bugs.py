@@ -17,7 +17,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a producer of which some rows are gone already goes on in its epoch (I9)",
         [
             Edit(
-                f"{STATE}.producers:ProducerTable.find",
+                "dledger.state.producers:ProducerTable.find",
                 "producer is None or producer.is_half_forgotten",
                 "producer is None",
             )
@@ -29,7 +29,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "who registers a half forgotten producer is told the rows that are left as all (D11)",
         [
             Edit(
-                f"{STATE}.producers:ProducerTable.register",
+                "dledger.state.producers:ProducerTable.register",
                 "min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)",
                 "producer.epoch + 1",
             )
@@ -39,7 +39,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "forgetting-goes-on-where-it-was",
         "what a producer wrote since it came back stays when it is forgotten again",
-        [Edit(f"{STATE}.producers:ProducerTable.register", 'self._forget_at = b""', "pass")],
+        [Edit("dledger.state.producers:ProducerTable.register", 'self._forget_at = b""', "pass")],
         [f"{FORGETTING}.test_a_producer_is_forgotten_whole_however_often_it_came_back"],
     ),
     Mutant(
@@ -47,7 +47,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "the deletion of a topic leaves what producers hold of it",
         [
             Edit(
-                f"{STATE}.machine:StateMachine._import_or_delete",
+                "dledger.state.machine:StateMachine._import_or_delete",
                 "self._sweep.start()",
                 "pass",
             )
@@ -59,7 +59,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a copy of a creation that comes after the topic was deleted and forgotten creates it (D1)",
         [
             Edit(
-                f"{STATE}.topics:TopicTable.create",
+                "dledger.state.topics:TopicTable.create",
                 "if command.known_index < self._floor:",
                 "if False:",
             )
@@ -71,7 +71,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a group takes over again what it knew, forgot, and is told late (D1)",
         [
             Edit(
-                f"{STATE}.topics:TopicTable.import_",
+                "dledger.state.topics:TopicTable.import_",
                 "elif topic.control_index <= self._floor:",
                 "elif False:",
             )
@@ -83,7 +83,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a member that was up all the time knows what it has deleted, others do not (I4)",
         [
             Edit(
-                f"{STATE}.producers:ProducerTable.delete_queue",
+                "dledger.state.producers:ProducerTable.delete_queue",
                 "self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)",
                 "pass",
             )
@@ -95,7 +95,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a topic is forgotten while its rows wait to be deleted, and the next of its id loses rows",
         [
             Edit(
-                f"{STATE}.machine:StateMachine._forget_topics",
+                "dledger.state.machine:StateMachine._forget_topics",
                 "if not self._garbage.is_empty:",
                 "if False:",
             )
@@ -107,7 +107,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a control group formed anew under the same name deletes topics it never heard of (D1)",
         [
             Edit(
-                f"{STATE}.topics:TopicTable.import_",
+                "dledger.state.topics:TopicTable.import_",
                 'if self._control_id not in (b"", command.control_id):',
                 "if False:",
             )
@@ -131,7 +131,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a group forgets deletions above what it knows, and refuses what it has not heard yet (D1)",
         [
             Edit(
-                f"{STATE}.topics:TopicTable._forgettable",
+                "dledger.state.topics:TopicTable._forgettable",
                 "if each[1].control_index <= command.known_index",
                 "if True",
             )
@@ -141,7 +141,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "head-counts-as-whole-again",
         "when all deleted topics are forgotten a restart takes the log's head for needed",
-        [Edit(f"{STATE}.machine:StateMachine.__init__", "topics.floor or any(", "any(")],
+        [Edit("dledger.state.machine:StateMachine.__init__", "topics.floor or any(", "any(")],
         [f"{FORGETTING}.test_a_member_that_starts_again_knows_that_its_head_was_trimmed"],
     ),
     Mutant(

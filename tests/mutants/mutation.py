@@ -40,7 +40,7 @@ ROOT: Final = Path(__file__).parents[2]
 SURVIVORS: Final = Path(__file__).with_name("survivors.json")
 FOUND: Final = ROOT / "out" / "mutation.jsonl"
 REACH: Final = FOUND.with_name("mutation-reach.pickle")
-PACKAGES: Final = ("raft", "log", "state")
+PACKAGES: Final = ("raft", "log", "state", "store")
 TESTS: Final = (
     "tests/unit/raft",
     "tests/unit/raft_host",
@@ -78,9 +78,9 @@ class Reached:
 def modules_of(wanted: Sequence[str]) -> dict[str, Path]:
     """Return the modules below `dledger` that were asked for ("raft", "raft.barrier"), in order."""
     found = {
-        f"{package}.{path.stem}": path
+        ".".join(path.relative_to(ROOT / "dledger").with_suffix("").parts): path
         for package in PACKAGES
-        for path in sorted((ROOT / "dledger" / package).glob("*.py"))
+        for path in sorted((ROOT / "dledger" / package).rglob("*.py"))
     }
     chosen = {
         name: path

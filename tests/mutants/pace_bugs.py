@@ -6,15 +6,13 @@ from typing import Final
 from tests.mutants.mutant import LIVENESS, Mutant
 from tests.mutants.rewrite import Edit
 
-RAFT = "dledger.raft"
-
 PACE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "lone-proposal-waits",
         "small proposals wait for more to come, also when nothing is on its way",
         [
             Edit(
-                f"{RAFT}.group:Group._may_cut",
+                "dledger.raft.group:Group._may_cut",
                 "return is_all_committed and proposals.are_gathered",
                 "return False",
             )
@@ -23,7 +21,13 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "waits-for-those-who-left",
         "an entry waits without end for callers who do not come back",
-        [Edit(f"{RAFT}.gathering:Gathering.tick", "if now >= self._until:", "if False:")],
+        [
+            Edit(
+                "dledger.raft.commit.gathering:Gathering.tick",
+                "if now >= self._until:",
+                "if False:",
+            )
+        ],
         [f"{LIVENESS}.test_a_caller_who_stays_away_keeps_nobody_waiting"],
     ),
     Mutant(
@@ -31,7 +35,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "what a member in quarantine may be sent waits until something else is to be done",
         [
             Edit(
-                f"{RAFT}.replication:Replication.on_append_answer",
+                "dledger.raft.replication.leader:Replication.on_append_answer",
                 "        self._pump(progress)\n        if message.quarantined:",
                 "        if message.quarantined:",
             )
@@ -42,7 +46,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "heartbeats of a quiet leader come later than followers wait",
         [
             Edit(
-                f"{RAFT}.replication:Replication.heartbeat",
+                "dledger.raft.replication.leader:Replication.heartbeat",
                 "QUIET_HEARTBEAT_SHARE * settings",
                 "2.5 * settings",
             )
@@ -54,7 +58,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "what is lost of the first entry after a quiet time waits for a slow heartbeat",
         [
             Edit(
-                f"{RAFT}.replication:Replication.pump",
+                "dledger.raft.replication.leader:Replication.pump",
                 "if last_index > context.engine.commit_index:",
                 "if False:",
             )
@@ -66,7 +70,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "nobody is told that what waits becomes an entry, now that the one before is committed",
         [
             Edit(
-                f"{RAFT}.group:Group.has_outputs",
+                "dledger.raft.group:Group.has_outputs",
                 "return self._parts.applying.ready or self.cuts_now",
                 "return self._parts.applying.ready",
             )

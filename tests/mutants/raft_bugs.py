@@ -6,8 +6,6 @@ from typing import Final
 from tests.mutants.mutant import LIVENESS, QUARANTINE, SAFETY, Mutant
 from tests.mutants.rewrite import Edit
 
-RAFT = "dledger.raft"
-
 RAFT_BUGS: Final[Sequence[Mutant]] = (
     # Durable before visible.
     Mutant(
@@ -15,7 +13,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "what is in memory counts as on disk, on leader and follower (D4, F11)",
         [
             Edit(
-                f"{RAFT}.storage:Storage.covered_index",
+                "dledger.raft.durability:Storage.covered_index",
                 "return self._log.durable_index",
                 "return self._log.last_index",
             )
@@ -26,7 +24,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "the leader is part of the majority as soon as it appends (F13)",
         [
             Edit(
-                f"{RAFT}._pysyncobj:Engine._SyncObj__getEntries",
+                "dledger.raft.engine._pysyncobj:Engine._SyncObj__getEntries",
                 "count == 1 and first > self._covered_index()",
                 "False",
             )
@@ -38,7 +36,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a vote leaves before term and vote are on disk (I5)",
         [
             Edit(
-                f"{RAFT}.election:Elections._when_durable",
+                "dledger.raft.leadership.election:Elections._when_durable",
                 "hard_version=context.storage.version",
                 "hard_version=0",
             )
@@ -70,7 +68,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "entries are applied as soon as they are on disk",
         [
             Edit(
-                f"{RAFT}.applying:Applying.limit",
+                "dledger.raft.commit.applying:Applying.limit",
                 "min(context.engine.commit_index, context.storage.covered_index)",
                 "context.storage.covered_index",
             )
@@ -81,7 +79,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "committed entries are applied before this member's own disk holds them (D6)",
         [
             Edit(
-                f"{RAFT}.applying:Applying.limit",
+                "dledger.raft.commit.applying:Applying.limit",
                 "min(context.engine.commit_index, context.storage.covered_index)",
                 "context.engine.commit_index",
             )
@@ -93,7 +91,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a second candidate of the same term gets a vote, too",
         [
             Edit(
-                f"{RAFT}.election:Elections.on_vote_request",
+                "dledger.raft.leadership.election:Elections.on_vote_request",
                 "granted = engine.vote_request(",
                 "engine._SyncObj__votedForNodeId = None\n"
                 "            granted = engine.vote_request(",
@@ -105,7 +103,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "votes are counted, not voters (F8)",
         [
             Edit(
-                f"{RAFT}.gate:VoteTally.add",
+                "dledger.raft.gate:VoteTally.add",
                 "if voter in self.granted:\n            return False",
                 "if voter in self.granted:\n            return granted",
             )
@@ -117,12 +115,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a vote is given without looking at the candidate's log",
         [
             Edit(
-                f"{RAFT}.election:Elections.on_vote_request",
+                "dledger.raft.leadership.election:Elections.on_vote_request",
                 "sender, message.term, message.last_index, message.last_term, context.now",
                 "sender, message.term, 1 << 62, 1 << 62, context.now",
             ),
             Edit(
-                f"{RAFT}.election:Elections._is_complete",
+                "dledger.raft.leadership.election:Elections._is_complete",
                 "return (last_term, last_index) >= (log.last_term, log.last_index)",
                 "return True",
             ),
@@ -131,7 +129,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "no-pre-vote",
         "a timer that fires raises the term at once (L1)",
-        [Edit(f"{RAFT}.election:Elections._campaign_is_due", "if self._pre_vote.won:", "if True:")],
+        [
+            Edit(
+                "dledger.raft.leadership.election:Elections._campaign_is_due",
+                "if self._pre_vote.won:",
+                "if True:",
+            )
+        ],
         [f"{LIVENESS}.test_l1_a_member_that_only_sends_disturbs_nobody"],
     ),
     Mutant(
@@ -139,7 +143,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a resumed member judges the leader by a timer that ran while it was stopped (L2)",
         [
             Edit(
-                f"{RAFT}.election:Elections.guard_pause",
+                "dledger.raft.leadership.election:Elections.guard_pause",
                 "if gap <= self._paused_after:",
                 "if True:",
             ),
@@ -152,7 +156,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "no-stickiness",
         "a member that hears its leader would vote for another all the same (L1)",
-        [Edit(f"{RAFT}.election:Elections.on_pre_vote", "or heard\n", "\n")],
+        [Edit("dledger.raft.leadership.election:Elections.on_pre_vote", "or heard\n", "\n")],
         [f"{LIVENESS}.test_l1_a_member_that_misses_only_the_leader_disturbs_nobody"],
     ),
     Mutant(
@@ -160,7 +164,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a leader that hears no majority leads on (L3)",
         [
             Edit(
-                f"{RAFT}._pysyncobj:Engine.tick",
+                "dledger.raft.engine._pysyncobj:Engine.tick",
                 "if self.is_leader:",
                 "self.excuse_silence(now)\n        if self.is_leader:",
             )
@@ -173,7 +177,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "an append message cuts everything behind prev, equal or not (F2)",
         [
             Edit(
-                f"{RAFT}.journal:Journal._add_run",
+                "dledger.raft.engine.journal:Journal._add_run",
                 "if header.index > last or log.term_at(LogIndex(header.index)) != header.term:",
                 "if True:",
             )
@@ -185,7 +189,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a follower commits to the end of its own log (F1)",
         [
             Edit(
-                f"{RAFT}.gate:proven_commit",
+                "dledger.raft.gate:proven_commit",
                 "return min(leader_commit, prev_index if last_index is None else last_index)",
                 "return leader_commit",
             )
@@ -197,11 +201,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "an answer of an older reign counts in this one (F3)",
         [
             Edit(
-                f"{RAFT}.replication:Replication.on_append_answer",
+                "dledger.raft.replication.leader:Replication.on_append_answer",
                 "not engine.is_leader or message.term != engine.term",
                 "not engine.is_leader",
             ),
-            Edit(f"{RAFT}.gate:PeerSession.admit", "message.sequence <= self._sequence", "False"),
+            Edit(
+                "dledger.raft.gate:PeerSession.admit", "message.sequence <= self._sequence", "False"
+            ),
         ],
         [f"{SAFETY}.test_f3_an_acknowledgement_of_an_older_reign_counts_nothing"],
     ),
@@ -210,7 +216,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "the leader commits what its own disk holds",
         [
             Edit(
-                f"{RAFT}._pysyncobj:Engine.tick",
+                "dledger.raft.engine._pysyncobj:Engine.tick",
                 "self._onTick(0.0)",
                 "self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, "
                 "self._covered_index())\n            self._onTick(0.0)",
@@ -234,7 +240,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a follower acknowledges what the leader has, not what it holds itself",
         [
             Edit(
-                f"{RAFT}.following:Following._answer",
+                "dledger.raft.replication.follower:Following._answer",
                 "match = min(match, covered)",
                 "match = max(match, message.commit_index)",
             )
@@ -245,7 +251,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "after a mismatch the leader tries the entry before (L4)",
         [
             Edit(
-                f"{RAFT}.replication:Replication._back_off",
+                "dledger.raft.replication.leader:Replication._back_off",
                 "if progress.mismatched(message.number, low + 1) and not self._pump(progress):",
                 "if progress.mismatched(message.number, progress.next - 1) and False:",
             )
@@ -257,7 +263,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a leader without a quorum takes everything (L10)",
         [
             Edit(
-                f"{RAFT}.group:Group.propose",
+                "dledger.raft.group:Group.propose",
                 "self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max",
                 "False",
             )
@@ -270,12 +276,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a leader confirms a read by itself (F16)",
         [
             Edit(
-                f"{RAFT}.barrier:Barriers._finish_if_confirmed",
+                "dledger.raft.leadership.barrier:Barriers._finish_if_confirmed",
                 "if len(current.confirmed) + 1 < self._context.majority:",
                 "if False:",
             ),
             Edit(
-                f"{RAFT}.barrier:Barriers._finish_if_confirmed",
+                "dledger.raft.leadership.barrier:Barriers._finish_if_confirmed",
                 "if len(others) + 1 >= self._context.majority:",
                 "if True:",
             ),
@@ -287,7 +293,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "an answer to what was sent before a read began confirms it, too (F16)",
         [
             Edit(
-                f"{RAFT}.barrier:Barriers.on_answer",
+                "dledger.raft.leadership.barrier:Barriers.on_answer",
                 "number >= current.thresholds[peer]",
                 "True",
             )
@@ -299,7 +305,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a new leader confirms reads before it knows what was committed",
         [
             Edit(
-                f"{RAFT}.barrier:Barriers._own_entry_committed",
+                "dledger.raft.leadership.barrier:Barriers._own_entry_committed",
                 "return context.log.term_at(commit_index) == context.engine.term",
                 "return True or commit_index",
             )
@@ -308,7 +314,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "genesis-sent-once",
         "an echo of a hello without the genesis is taken for one of the genesis (D18)",
-        [Edit(f"{RAFT}.membership:Membership._is_heard", " and not self._needs_genesis(peer)", "")],
+        [
+            Edit(
+                "dledger.raft.membership.hellos:Membership._is_heard",
+                " and not self._needs_genesis(peer)",
+                "",
+            )
+        ],
         [f"{QUARANTINE}.test_a_lost_genesis_is_sent_again"],
     ),
     Mutant(
@@ -316,7 +328,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "what a new life answers before its hello has arrived is taken for its wiped life's (D18)",
         [
             Edit(
-                f"{RAFT}.membership:Membership.admit",
+                "dledger.raft.membership.hellos:Membership.admit",
                 "if admission is Admission.UNKNOWN_SESSION or self._is_off_record(sender):",
                 "if admission is Admission.UNKNOWN_SESSION:",
             )
@@ -326,13 +338,19 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "echo-of-the-process-before",
         "a hello echoes the state number of an earlier process of its receiver (sim seed 339)",
-        [Edit(f"{RAFT}.membership:Membership._say_hello", "or not known", "")],
+        [Edit("dledger.raft.membership.hellos:Membership._say_hello", "or not known", "")],
         [f"{QUARANTINE}.test_a_restarted_member_whose_greeting_is_lost_is_heard_in_the_end"],
     ),
     Mutant(
         "new-life-not-noticed",
         "the match index of a member that came back without its data is kept (D18 a)",
-        [Edit(f"{RAFT}.membership:Membership._may_begin", "self._hooks.new_life(sender)", "pass")],
+        [
+            Edit(
+                "dledger.raft.membership.hellos:Membership._may_begin",
+                "self._hooks.new_life(sender)",
+                "pass",
+            )
+        ],
         [f'{QUARANTINE}.test_a_wiped_member_is_refilled_and_trusted_when_all_met_it:"b"'],
     ),
     Mutant(
@@ -340,7 +358,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a member leaves quarantine in a term whose vote it may have given (D18 b)",
         [
             Edit(
-                f"{RAFT}.quarantine:Quarantine.advance",
+                "dledger.raft.membership.quarantine:Quarantine.advance",
                 "if not self._term_is_spent(recorded.term):",
                 "if False:",
             )
@@ -351,8 +369,10 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "no-campaign-on-a-broken-connection",
         "a killed leader is missed only when the election timer fires (D17)",
         [
-            Edit(f"{RAFT}.election:Elections.dial_failed", "== peer", "is Ellipsis"),
-            Edit(f"{RAFT}.election:Elections.link_down", "== peer", "is Ellipsis"),
+            Edit(
+                "dledger.raft.leadership.election:Elections.dial_failed", "== peer", "is Ellipsis"
+            ),
+            Edit("dledger.raft.leadership.election:Elections.link_down", "== peer", "is Ellipsis"),
         ],
         [f"{LIVENESS}.test_a_broken_connection_elects_within_a_fraction_of_the_timeout"],
     ),
@@ -361,7 +381,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a stale leader is ignored and never learns of the newer term (L9)",
         [
             Edit(
-                f"{RAFT}.following:Following.on_append",
+                "dledger.raft.replication.follower:Following.on_append",
                 "context.send(sender, TermNotice(engine.term))",
                 "pass",
             )
@@ -373,7 +393,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a request that is not answered is not repeated (L12)",
         [
             Edit(
-                f"{RAFT}.election:Elections._ask_again",
+                "dledger.raft.leadership.election:Elections._ask_again",
                 "context.now + context.settings.heartbeat",
                 "math.inf",
             )
@@ -385,7 +405,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a leader that was cut off leaves its callers waiting (L7)",
         [
             Edit(
-                f"{RAFT}.proposals:Proposals.tick",
+                "dledger.raft.commit.proposals:Proposals.tick",
                 "self._decide_by is not None and now >= self._decide_by",
                 "False",
             )
@@ -395,13 +415,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "transfer-under-way-takes-writes",
         "entries are still made while leadership is handed over (L15)",
-        [Edit(f"{RAFT}.group:Group._cut", "and not parts.transfer.active", "")],
+        [Edit("dledger.raft.group:Group._cut", "and not parts.transfer.active", "")],
         [f"{LIVENESS}.test_a_transfer_succeeds_under_load_and_fails_no_write"],
     ),
     Mutant(
         "latency-clocked-by-heartbeat",
         "entries wait for the next heartbeat (L8)",
-        [Edit(f"{RAFT}.group:Group.outputs", "self._parts.replication.pump()", "pass")],
+        [Edit("dledger.raft.group:Group.outputs", "self._parts.replication.pump()", "pass")],
         [f"{LIVENESS}.test_l8_latency_is_not_clocked_by_the_heartbeat"],
     ),
     # Outcomes.
@@ -410,7 +430,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a write whose fate is open is told as certainly not stored (D11)",
         [
             Edit(
-                f"{RAFT}.proposals:_give_up",
+                "dledger.raft.commit.proposals:_give_up",
                 "Outcome.UNKNOWN,\n                Code.UNKNOWN_OUTCOME,",
                 "Outcome.NOT_STORED,\n                Code.NOT_LEADER,",
             )
@@ -422,7 +442,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a wiped member is a member at once (D18)",
         [
             Edit(
-                f"{RAFT}.membership:Membership._decide",
+                "dledger.raft.membership.hellos:Membership._decide",
                 "quarantined=decision.step is Step.QUARANTINE",
                 "quarantined=False",
             )
@@ -434,7 +454,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "not every other member must have recorded the new life (D18 a)",
         [
             Edit(
-                f"{RAFT}.quarantine:Quarantine.advance",
+                "dledger.raft.membership.quarantine:Quarantine.advance",
                 "if recorded.missing:",
                 "if len(recorded.missing) > len(context.peers) // 2:",
             )
@@ -448,9 +468,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "quarantine-without-barrier",
         "a refilled member is trusted before it holds what a barrier confirmed (D18 c)",
         [
-            Edit(f"{RAFT}.quarantine:Quarantine.advance", "if self._barrier is None:", "if False:"),
             Edit(
-                f"{RAFT}.quarantine:Quarantine.advance",
+                "dledger.raft.membership.quarantine:Quarantine.advance",
+                "if self._barrier is None:",
+                "if False:",
+            ),
+            Edit(
+                "dledger.raft.membership.quarantine:Quarantine.advance",
                 "barrier = LogIndex(self._barrier)",
                 "barrier = LogIndex(0)",
             ),
@@ -462,7 +486,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a quarantined member's acknowledgements are part of majorities",
         [
             Edit(
-                f"{RAFT}.replication:Replication.on_append_answer",
+                "dledger.raft.replication.leader:Replication.on_append_answer",
                 "if message.quarantined:",
                 "if False:",
             )

@@ -6,16 +6,13 @@ from typing import Final
 from tests.mutants.mutant import LIVENESS, SAFETY, Mutant
 from tests.mutants.rewrite import Edit
 
-LOG = "dledger.log"
-STATE = "dledger.state"
-
 STORAGE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "failed-sync-ignored",
         "a write round goes on after EIO as if nothing had happened (I16)",
         [
             Edit(
-                f"{LOG}.write_round:Round.execute",
+                "dledger.log.writing.write_round:Round.execute",
                 "self.disk.fail(error)\n            raise",
                 "assert error",
             )
@@ -24,24 +21,36 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "segment-name-not-synced",
         "the folder is not synced after a new segment was made",
-        [Edit(f"{LOG}.write_round:LogDisk.create", "self._fs.sync_folder(self._log_path)", "pass")],
+        [
+            Edit(
+                "dledger.log.writing.write_round:LogDisk.create",
+                "self._fs.sync_folder(self._log_path)",
+                "pass",
+            )
+        ],
     ),
     Mutant(
         "seal-not-synced",
         "a full segment, and a cut suffix, are not synced",
-        [Edit(f"{LOG}.write_round:LogDisk.seal", "file.fdatasync()", "pass")],
+        [Edit("dledger.log.writing.write_round:LogDisk.seal", "file.fdatasync()", "pass")],
     ),
     Mutant(
         "entries-not-synced",
         "a write round ends without fdatasync",
-        [Edit(f"{LOG}.write_round:LogDisk.sync", "self._open(name).fdatasync()", "pass")],
+        [
+            Edit(
+                "dledger.log.writing.write_round:LogDisk.sync",
+                "self._open(name).fdatasync()",
+                "pass",
+            )
+        ],
     ),
     Mutant(
         "checkpoint-not-lowered",
         "a suffix is cut while the checkpoint still claims it",
         [
             Edit(
-                f"{LOG}.planning:Planner._plan_cut",
+                "dledger.log.writing.planning:Planner._plan_cut",
                 "if state.checkpoint_position > cut.position:",
                 "if False:",
             )
@@ -53,7 +62,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a row that a flush under way holds is not found when it is extended",
         [
             Edit(
-                f"{STATE}.store:TailedStore.append",
+                "dledger.state.store:TailedStore.append",
                 'bytearray(self.get(key) or b"")',
                 'bytearray(self._base.get(key) or b"")',
             )
@@ -64,7 +73,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a repeated batch is stored again",
         [
             Edit(
-                f"{STATE}.producers:ProducerTable.check",
+                "dledger.state.producers:ProducerTable.check",
                 "return self._repeat(queue, header.base_sequence, header.record_count)",
                 "return queue",
             )
@@ -75,7 +84,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a producer's sequences are not read back from the state",
         [
             Edit(
-                f"{STATE}.producers:ProducerTable._queue",
+                "dledger.state.producers:ProducerTable._queue",
                 "ProducerQueue(queue_id, self._store.get(_queue_key(queue_id)))",
                 "ProducerQueue(queue_id, None)",
             )
@@ -86,7 +95,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a queue's end is not read back: offsets begin anew",
         [
             Edit(
-                f"{STATE}.queues:QueueTable.find",
+                "dledger.state.queues:QueueTable.find",
                 "Queue(queue_id, self._store.get(_state_key(queue_id)))",
                 "Queue(queue_id, None)",
             )
@@ -95,14 +104,20 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "offset-commit-lost",
         "a consumer group's offset is acknowledged, not stored",
-        [Edit(f"{STATE}.offsets:OffsetTable.commit", "self._writer.put(", "(lambda *_: None)(")],
+        [
+            Edit(
+                "dledger.state.offsets:OffsetTable.commit",
+                "self._writer.put(",
+                "(lambda *_: None)(",
+            )
+        ],
     ),
     Mutant(
         "offset-goes-back",
         "a lower offset replaces a higher one without a reset (I14)",
         [
             Edit(
-                f"{STATE}.offsets:OffsetTable.commit",
+                "dledger.state.offsets:OffsetTable.commit",
                 "if item.offset < now and not reset:",
                 "if False:",
             )
@@ -113,7 +128,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "the head is trimmed above what the slowest member holds",
         [
             Edit(
-                "dledger.raft.applying:Applying.trim",
+                "dledger.raft.commit.applying:Applying.trim",
                 "limit = min(context.machine.saved_index, floor)",
                 "limit = context.machine.saved_index",
             )
@@ -125,12 +140,12 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "the head is trimmed above what the synced state covers (D16)",
         [
             Edit(
-                "dledger.raft.applying:Applying.trim",
+                "dledger.raft.commit.applying:Applying.trim",
                 "limit = min(context.machine.saved_index, floor)",
                 "limit = min(context.machine.applied_index, floor)",
             ),
             Edit(
-                f"{STATE}.machine:StateMachine.head_needed",
+                "dledger.state.machine:StateMachine.head_needed",
                 "return self._saved_head",
                 "return self._end",
             ),

@@ -16,8 +16,8 @@ def test_a_mutant_fits_the_product(mutant: Mutant) -> None:
 
 def test_an_edit_changes_the_function_and_is_undone() -> None:
     """Also where another module imported the function by name."""
-    from dledger.raft import following
     from dledger.raft.gate import proven_commit
+    from dledger.raft.replication import follower
 
     assert proven_commit(9, 5, None) == 5
     edit = Edit(
@@ -26,8 +26,8 @@ def test_an_edit_changes_the_function_and_is_undone() -> None:
         "return leader_commit",
     )
     with applied(edit):
-        assert vars(following)["proven_commit"](9, 5, None) == 9
-    assert vars(following)["proven_commit"](9, 5, None) == 5
+        assert vars(follower)["proven_commit"](9, 5, None) == 9
+    assert vars(follower)["proven_commit"](9, 5, None) == 5
 
 
 def test_a_text_that_is_gone_is_an_error() -> None:

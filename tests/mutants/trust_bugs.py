@@ -6,7 +6,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
-MEMBERSHIP: Final = "dledger.raft.membership:Membership"
+MEMBERSHIP: Final = "dledger.raft.membership.hellos:Membership"
 HELLOS: Final = "unit.raft.test_hellos"
 STEPS: Final = "unit.raft.test_quarantine_steps"
 
@@ -52,7 +52,7 @@ TRUST_BUGS: Final[Sequence[Mutant]] = (
         "a quarantine ends when what a barrier confirmed is in memory (D18 c)",
         [
             Edit(
-                "dledger.raft.quarantine:Quarantine.advance",
+                "dledger.raft.membership.quarantine:Quarantine.advance",
                 " or context.log.durable_index < barrier",
                 "",
             )

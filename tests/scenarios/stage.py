@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dledger.log import LogSettings
-from dledger.raft import message as messages
 from dledger.raft.api import Role
-from dledger.raft.following import parse_run
+from dledger.raft.replication.follower import parse_run
+from dledger.raft.wire import message_codec as messages
 from dledger.types import Durability, EntryKind, Position, Settled, Span
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome

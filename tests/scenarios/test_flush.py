@@ -5,7 +5,7 @@ nothing; a power cut may, and the script says so to the observer.
 """
 
 from dledger.log import CommitLog
-from dledger.raft.storage import CHECKPOINT_IDLE_SECONDS
+from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
 from dledger.types import Durability
 from tests.scenarios.stage import Stage
 from tests.sim.disk import SimFileSystem

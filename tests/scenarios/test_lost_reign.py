@@ -3,7 +3,7 @@
 On the harness of the group's unit tests: it shows single rounds of the disk, which this needs.
 """
 
-from dledger.raft import message as messages
+from dledger.raft.wire import message_codec as messages
 from dledger.types import DiskRoom, MemberId
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import World

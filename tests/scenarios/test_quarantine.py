@@ -3,9 +3,9 @@
 import pytest
 
 from dledger.log.hard_state import HardState
-from dledger.raft import message as messages
 from dledger.raft.api import Role
 from dledger.raft.group import RISK_SENTENCE
+from dledger.raft.wire import message_codec as messages
 from dledger.types import MemberId
 from tests.scenarios.stage import Stage
 from tests.sim.process import Process

@@ -6,8 +6,8 @@ invariant after every step; `finish` demands convergence and every acknowledged 
 
 import pytest
 
-from dledger.raft import message as messages
 from dledger.raft.api import Role
+from dledger.raft.wire import message_codec as messages
 from dledger_proto.errors import Outcome
 from tests.scenarios.stage import Stage
 

@@ -12,9 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.log.errors import DamagedFile
-from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage, Role, WriteRound
-from dledger.raft.host import DEADLINE_SLACK_SECONDS
+from dledger.raft.driver.host import DEADLINE_SLACK_SECONDS
+from dledger.raft.wire import message_codec as messages
 from dledger.types import Durability, MemberId
 from tests.sim.calls import Respond
 from tests.sim.clock import MemberClock

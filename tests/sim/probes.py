@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
-from dledger.raft.gathering import GATHER_SECONDS
+from dledger.raft.commit.gathering import GATHER_SECONDS
 from dledger.state import command
 from dledger.types import EntryKind, Settled
 from dledger_proto.errors import Outcome

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from dledger.raft import clocks, transfer
+from dledger.raft.leadership import clocks, transfer
 from dledger.state import key_index, message_ids, producer_sweep, producers, queues, trim
 
 SMALL: Final[Mapping[Any, Mapping[str, float]]] = {

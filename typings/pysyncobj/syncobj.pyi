@@ -1,5 +1,5 @@
 # ruff: noqa: N802, N803, N816 - the names are the library's
-"""Only what `dledger.raft._pysyncobj` uses, private names included: that is the audited seam."""
+"""Only what `raft/engine/_pysyncobj.py` uses, private names included: the audited seam."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -18,7 +18,7 @@ from dledger.log.folder import DataFolder
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.recovery.recover import examine
-from dledger.raft.applying import check_state
+from dledger.raft.commit.applying import check_state
 from dledger.state.lmdb_check import check_store
 from dledger.state.sealed import reason_of
 from dledger.state.store import DamagedStore, NewerStore, StoreFailed

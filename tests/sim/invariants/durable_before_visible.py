@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import PeerMessage
-from dledger.raft.message import (
+from dledger.raft.wire.message_codec import (
     AppendAnswer,
     AppendRequest,
     Hello,

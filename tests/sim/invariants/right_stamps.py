@@ -10,7 +10,7 @@ Not stronger: once a majority of the clocks was wrong, stamps may be, and never 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dledger.raft.clocks import CLOCK_OFFSET_MAX_MS
+from dledger.raft.leadership.clocks import CLOCK_OFFSET_MAX_MS
 from dledger.state.results import ProducersExpired
 from dledger.types import Entry, EntryRef
 from tests.sim.clock import RIGHT_MS, MemberClock

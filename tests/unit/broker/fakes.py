@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dledger.raft.api import Role
-from dledger.raft.host import GroupHost, Leadership
+from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.append import Item

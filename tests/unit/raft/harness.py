@@ -13,10 +13,10 @@ from random import Random
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
-from dledger.raft import message as messages
 from dledger.raft.api import GroupSettings, Role, WriteRound
 from dledger.raft.group import Group
-from dledger.raft.message import Message
+from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire.message_codec import Message
 from dledger.trace import ListTrace
 from dledger.types import Entry, EntryKind, LogIndex, MemberId, Settled
 from dledger_proto.errors import Outcome

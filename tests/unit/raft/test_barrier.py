@@ -5,8 +5,8 @@ import math
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.barrier import BARRIERS_MAX
-from dledger.raft.message import AppendRequest, BarrierAnswer, BarrierRequest
+from dledger.raft.leadership.barrier import BARRIERS_MAX
+from dledger.raft.wire.message_codec import AppendRequest, BarrierAnswer, BarrierRequest
 from dledger.types import LogIndex, MemberId
 from tests.unit.raft.harness import Member, World
 

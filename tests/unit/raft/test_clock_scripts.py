@@ -2,10 +2,10 @@
 
 import pytest
 
-from dledger.raft import clocks
 from dledger.raft.api import Role
-from dledger.raft.clocks import CLOCK_OFFSET_MAX_MS, ODD_SECONDS
-from dledger.raft.transfer import CLOCK_RETRY_SECONDS
+from dledger.raft.leadership import clocks
+from dledger.raft.leadership.clocks import CLOCK_OFFSET_MAX_MS, ODD_SECONDS
+from dledger.raft.leadership.transfer import CLOCK_RETRY_SECONDS
 from dledger_proto.errors import Outcome
 from tests.unit.raft import harness
 from tests.unit.raft.harness import Member, World

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.raft.clocks import (
+from dledger.raft.leadership.clocks import (
     CLOCK_OFFSET_MAX_MS,
     JUMP_MAX_MS,
     JUMP_REST_SECONDS,

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 from pysyncobj import syncobj as library
 
-from dledger.raft import _pysyncobj as seam
-from dledger.raft._pysyncobj import PYSYNCOBJ_VERSION, SOURCE_SHA256, WrongLibrary, check_source
 from dledger.raft.api import Role
+from dledger.raft.engine import _pysyncobj as seam
+from dledger.raft.engine._pysyncobj import (
+    PYSYNCOBJ_VERSION,
+    SOURCE_SHA256,
+    WrongLibrary,
+    check_source,
+)
 from dledger.types import MemberId
 from tests.unit.raft.harness import World
 
@@ -42,7 +47,9 @@ def test_the_check_is_made_at_import(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "pysyncobj")
     with (tmp_path / "pysyncobj" / "syncobj.py").open("a") as file:
         file.write("# changed\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import dledger.raft._pysyncobj"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import dledger.raft.engine._pysyncobj"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False,
         cwd=Path(__file__).parents[3],

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dledger.log.errors import DamagedFile
-from dledger.raft.applying import check_state
-from dledger.raft.following import parse_run
-from dledger.raft.message import AppendAnswer, AppendRequest
+from dledger.raft.commit.applying import check_state
+from dledger.raft.replication.follower import parse_run
+from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest
 from dledger.types import LogIndex
 from dledger_proto.entry import CorruptEntry
 from tests.unit.raft.harness import Member, World

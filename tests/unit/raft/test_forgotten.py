@@ -5,9 +5,10 @@ from random import Random
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.formation import Promise, forgotten_by
 from dledger.raft.gate import term_on_disk
-from dledger.raft.message import (
+from dledger.raft.membership.formation import Promise, forgotten_by
+from dledger.raft.replication.progress import Progress
+from dledger.raft.wire.message_codec import (
     AppendAnswer,
     AppendRequest,
     Hello,
@@ -17,7 +18,6 @@ from dledger.raft.message import (
     VoteAnswer,
     VoteRequest,
 )  # fmt: skip
-from dledger.raft.progress import Progress
 from dledger.types import Durability, MemberId
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import ListMachine, World

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft.formation import (
+from dledger.raft.membership.formation import (
     PeerView,
     Step,
     decide,

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dledger.raft.gathering import (
+from dledger.raft.commit.gathering import (
     GATHER_SECONDS,
     HALF_SECONDS,
     HALF_TIME,

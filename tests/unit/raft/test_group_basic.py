@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.applying import SLICE_ENTRIES_MAX
+from dledger.raft.commit.applying import SLICE_ENTRIES_MAX
 from dledger.types import MemberId
 from dledger_proto.errors import Code, DledgerError, Outcome
 from tests.unit.raft.harness import ListMachine, World

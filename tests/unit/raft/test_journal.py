@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.raft.journal import PLACEHOLDER, InvariantBroken, Journal, Run, RunList
+from dledger.raft.engine.journal import PLACEHOLDER, InvariantBroken, Journal, Run, RunList
 from dledger.types import EntryKind, LogIndex
 from tests.unit.raft.harness import Member, World
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft import message as messages
 from dledger.raft.api import AppendPayload
-from dledger.raft.message import (
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire.message_codec import (
     AppendAnswer,
     AppendRequest,
     BarrierAnswer,
@@ -24,7 +25,6 @@ from dledger.raft.message import (
     VoteAnswer,
     VoteRequest,
 )  # fmt: skip
-from dledger.raft.ports import RaftLog
 from dledger.types import DiskRoom, EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.entry import frame_entry
 

@@ -1,8 +1,8 @@
 """When a leader speaks: entries that gather, heartbeats that slow down and hurry."""
 
 from dledger.raft.api import Role
-from dledger.raft.gathering import GATHER_SECONDS, Gathering
-from dledger.raft.message import AppendRequest
+from dledger.raft.commit.gathering import GATHER_SECONDS, Gathering
+from dledger.raft.wire.message_codec import AppendRequest
 from dledger.types import EntryKind, MemberId
 from dledger_proto.errors import Outcome
 from tests.sim.convinced import Convinced

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft.progress import Pace, Progress
+from dledger.raft.replication.progress import Pace, Progress
 from dledger.types import DiskRoom, MemberId
 
 WINDOW = 1000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.log.errors import LogFailed
-from dledger.raft.proposals import DECISION_LIMIT, Proposals
+from dledger.raft.commit.proposals import DECISION_LIMIT, Proposals
 from dledger.types import Buffer, EntryKind, LogIndex, Settled, Term
 from dledger_proto.errors import Code, Outcome
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_TARGET

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dledger.raft.api import OnBarrier
-from dledger.raft.barrier import Barriers
 from dledger.raft.context import Context
-from dledger.raft.formation import PeerView
-from dledger.raft.membership import Hooks, Membership
-from dledger.raft.quarantine import Quarantine
+from dledger.raft.leadership.barrier import Barriers
+from dledger.raft.membership.formation import PeerView
+from dledger.raft.membership.hellos import Hooks, Membership
+from dledger.raft.membership.quarantine import Quarantine
 from dledger.types import LogIndex, MemberId
 
 LIFE, GROUP, OTHER = b"life" * 4, b"grp." * 4, b"othr" * 4

@@ -8,8 +8,8 @@ never reached, which `test_engine.py` shows. F10 and F11 are the log's, see its 
 import pytest
 
 from dledger.raft.api import AppendPayload, Role
-from dledger.raft.journal import InvariantBroken
-from dledger.raft.message import AppendAnswer, AppendRequest, VoteAnswer
+from dledger.raft.engine.journal import InvariantBroken
+from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, VoteAnswer
 from dledger.types import EntryKind, LogIndex, MemberId, Span, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Member, World

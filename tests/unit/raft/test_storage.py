@@ -8,8 +8,8 @@ import pytest
 from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
 from dledger.raft.api import GroupSettings, WriteRound
-from dledger.raft.message import VoteAnswer
-from dledger.raft.storage import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
+from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
+from dledger.raft.wire.message_codec import VoteAnswer
 from dledger.types import Durability, MemberId, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Call, ListMachine, World

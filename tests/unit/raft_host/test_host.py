@@ -17,10 +17,16 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, PeerMessage, Role
+from dledger.raft.driver.host import GroupHost, HostSettings
+from dledger.raft.driver.transport import (
+    LinkIdentity,
+    LinkSettings,
+    LinkTarget,
+    PeerLink,
+    PeerListener,
+)
 from dledger.raft.group import RISK_SENTENCE, Group
-from dledger.raft.host import GroupHost, HostSettings
-from dledger.raft.kinds import TermNotice
-from dledger.raft.transport import LinkIdentity, LinkSettings, LinkTarget, PeerLink, PeerListener
+from dledger.raft.wire.messages import TermNotice
 from dledger.state import command as commands
 from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings

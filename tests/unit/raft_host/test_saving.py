@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import cast
 
-from dledger.raft.saving import SavedMachine, Saving
-from dledger.raft.worker import Worker
+from dledger.raft.driver.saving import SavedMachine, Saving
+from dledger.raft.driver.worker import Worker
 from dledger.types import LogIndex
 
 

@@ -1,6 +1,6 @@
 """How long a peer is silent, as those who ask are told."""
 
-from dledger.raft.silence import Silences
+from dledger.raft.driver.silence import Silences
 from dledger.types import MemberId
 
 A, B = MemberId("a"), MemberId("b")

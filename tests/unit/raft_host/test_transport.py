@@ -12,9 +12,7 @@ import pytest
 
 from dledger.log.errors import DamagedLog, SpanGone
 from dledger.raft.api import AppendPayload, PeerMessage
-from dledger.raft.message import AppendRequest, Message, TermNotice
-from dledger.raft.ports import RaftLog
-from dledger.raft.transport import (
+from dledger.raft.driver.transport import (
     BadLinkFrame,
     LinkIdentity,
     LinkSettings,
@@ -24,6 +22,8 @@ from dledger.raft.transport import (
     encode_frame,
     parse_frame,
 )
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire.message_codec import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_broker.local_cluster import free_port

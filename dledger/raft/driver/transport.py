@@ -35,11 +35,11 @@ import grpc
 import grpc.aio
 
 from dledger.log.errors import DamagedFile
-from dledger.raft import message as messages
 from dledger.raft.api import PeerMessage
-from dledger.raft.message import AppendRequest, Message
-from dledger.raft.ports import RaftLog
-from dledger.raft.tasks import end_task
+from dledger.raft.driver.tasks import end_task
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire.message_codec import AppendRequest, Message
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
 from dledger_proto.errors import Code, DledgerError

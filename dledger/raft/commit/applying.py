@@ -7,8 +7,8 @@ belong together, trimming of the head. Does not own the machine nor what its res
 from typing import Final, Protocol
 
 from dledger.log.errors import DamagedFile
+from dledger.raft.commit.proposals import Proposals
 from dledger.raft.context import Context
-from dledger.raft.proposals import Proposals
 from dledger.types import LogIndex, Position
 
 SLICE_ENTRIES_MAX: Final = 32

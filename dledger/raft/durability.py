@@ -11,7 +11,7 @@ from typing import Final
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import WriteRound
-from dledger.raft.ports import RaftLog
+from dledger.raft.log_port import RaftLog
 from dledger.types import Durability, MemberId, Term
 
 FLUSH_BYTES: Final = 4 << 20

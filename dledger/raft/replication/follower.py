@@ -5,12 +5,12 @@ Owns: what an append message must be like before the core sees it, the clamp of 
 entries while the disk is full (I16). Log matching itself is the library's.
 """
 
-from dledger.raft.clocks import GroupClock
 from dledger.raft.context import Context
-from dledger.raft.election import Elections
+from dledger.raft.engine.journal import InvariantBroken, Run
 from dledger.raft.gate import proven_commit
-from dledger.raft.journal import InvariantBroken, Run
-from dledger.raft.message import AppendAnswer, AppendRequest, TermNotice
+from dledger.raft.leadership.clocks import GroupClock
+from dledger.raft.leadership.election import Elections
+from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, TermNotice
 from dledger.types import DiskRoom, Durability, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 

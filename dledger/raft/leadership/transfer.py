@@ -13,10 +13,10 @@ import math
 from typing import Final
 
 from dledger.raft.api import OnTransferred
-from dledger.raft.clocks import GroupClock
 from dledger.raft.context import Context
-from dledger.raft.message import TimeoutNow
-from dledger.raft.replication import Replication
+from dledger.raft.leadership.clocks import GroupClock
+from dledger.raft.replication.leader import Replication
+from dledger.raft.wire.message_codec import TimeoutNow
 from dledger.types import MemberId
 
 HANG_RETRY_SECONDS: Final = 1.0

@@ -7,7 +7,7 @@ Owns: next index, match index, the numbered requests in flight and their bytes. 
 
   probe --matched--> replicate        replicate --mismatch, link lost, entries refused--> probe
 
-Does not own: which bytes a request holds, or what the core counts (`replication.py`).
+Does not own: which bytes a request holds, or what the core counts (`leader.py`).
 """
 
 import enum

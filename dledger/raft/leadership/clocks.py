@@ -2,8 +2,8 @@
 
 Owns: what is known of the members' wall clocks, the group's time that follows, how long a jump
 ahead of it waits, what an entry is stamped with, and whether this member's own clock is off. Pure.
-Does not own how clocks travel (`replication.py`, `following.py`), nor what a member with a clock
-that is off leaves to others (`election.py`, `transfer.py`).
+Does not own how clocks travel (`replication/leader.py`, `replication/follower.py`), nor what a
+member with a clock that is off leaves to others (`election.py`, `transfer.py`).
 
 A *base* is a wall clock less the monotonic clock of this member, in milliseconds: it stays as it
 is while neither is set, so what was heard once holds on. A message that took long makes the base

@@ -16,7 +16,8 @@ from typing import Final
 from dledger.log.hard_state import HardState
 from dledger.log.identity import INCARNATION_SIZE
 from dledger.raft.context import Context
-from dledger.raft.formation import (
+from dledger.raft.gate import Admission, PeerSession, term_on_disk
+from dledger.raft.membership.formation import (
     Decision,
     PeerView,
     Promise,
@@ -26,8 +27,7 @@ from dledger.raft.formation import (
     met_by,
     recorded_by,
 )  # fmt: skip
-from dledger.raft.gate import Admission, PeerSession, term_on_disk
-from dledger.raft.message import Hello, Message
+from dledger.raft.wire.message_codec import Hello, Message
 from dledger.types import MemberId
 from dledger_proto.entry import parse_genesis
 

@@ -9,8 +9,8 @@ batch clocking (L8), its own replication (L4, L11), apply (F17, L13), sockets an
 Time: the library reads a module-level function. It is replaced by one that returns the time given
 to the call that is being made into an engine, so that any number of groups, on real or virtual
 clocks, live in one process; outside such a call it is the library's own clock. Chance: the library
-draws election timeouts; ours are drawn in `election.py`, so its deadline is always infinity, but
-for the instant in which `campaign` makes it fire.
+draws election timeouts; ours are drawn in `leadership/election.py`, so its deadline is always
+infinity, but for the instant in which `campaign` makes it fire.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dledger.raft.api import Role
-from dledger.raft.journal import Journal, Run, RunList
+from dledger.raft.engine.journal import Journal, Run, RunList
 from dledger.types import MemberId
 
 PYSYNCOBJ_VERSION: Final = "0.3.17"

@@ -9,16 +9,21 @@ from typing import Final
 
 from dledger.log.errors import DamagedFile
 from dledger.log.identity import Identity
-from dledger.raft._pysyncobj import Engine
 from dledger.raft.api import Role
-from dledger.raft.applying import Applying, check_state
-from dledger.raft.barrier import Barriers
-from dledger.raft.clocks import GroupClock
+from dledger.raft.commit.applying import Applying, check_state
+from dledger.raft.commit.proposals import Proposals
 from dledger.raft.context import Context
-from dledger.raft.election import Elections
-from dledger.raft.following import Following
-from dledger.raft.journal import CommittedConflict, Journal
-from dledger.raft.kinds import (
+from dledger.raft.engine._pysyncobj import Engine
+from dledger.raft.engine.journal import CommittedConflict, Journal
+from dledger.raft.leadership.barrier import Barriers
+from dledger.raft.leadership.clocks import GroupClock
+from dledger.raft.leadership.election import Elections
+from dledger.raft.leadership.transfer import Transfer
+from dledger.raft.membership.hellos import Hooks, Membership
+from dledger.raft.membership.quarantine import Quarantine
+from dledger.raft.replication.follower import Following
+from dledger.raft.replication.leader import Replication
+from dledger.raft.wire.messages import (
     AppendAnswer,
     AppendRequest,
     BarrierAnswer,
@@ -31,11 +36,6 @@ from dledger.raft.kinds import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.raft.membership import Hooks, Membership
-from dledger.raft.proposals import Proposals
-from dledger.raft.quarantine import Quarantine
-from dledger.raft.replication import Replication
-from dledger.raft.transfer import Transfer
 from dledger.types import Durability, LogIndex, MemberId
 from dledger_proto.entry import CorruptEntry
 

@@ -19,7 +19,13 @@ from typing import Final
 
 from dledger.raft.context import Context
 from dledger.raft.gate import VoteTally
-from dledger.raft.message import PreVote, PreVoteAnswer, TermNotice, VoteAnswer, VoteRequest
+from dledger.raft.wire.message_codec import (
+    PreVote,
+    PreVoteAnswer,
+    TermNotice,
+    VoteAnswer,
+    VoteRequest,
+)
 from dledger.types import MemberId
 
 QUICK_ROUNDS_MAX: Final = 5

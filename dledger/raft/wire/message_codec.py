@@ -1,7 +1,7 @@
 """Messages between the members of a group, and their binary form `DLP1`: encode, decode, load.
 
-Owns: the bytes of the messages that `kinds.py` lists (they are all named here, too). Does not own
-how bytes travel (`transport.py`). Little-endian. Every message begins with
+Owns: the bytes of the messages that `messages.py` lists (they are all named here, too). Does not
+own how bytes travel (`driver/transport.py`). Little-endian. Every message begins with
 
       0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_TYPES`
       6  2  flags (by type)       8  8  session: of the sender's process, random, never 0
@@ -21,7 +21,8 @@ from typing import Final
 
 from dledger.log.errors import SpanGone
 from dledger.raft.api import AppendPayload
-from dledger.raft.kinds import (
+from dledger.raft.log_port import RaftLog
+from dledger.raft.wire.messages import (
     AppendAnswer,
     AppendRequest,
     BarrierAnswer,
@@ -35,7 +36,6 @@ from dledger.raft.kinds import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.raft.ports import RaftLog
 from dledger.types import Buffer, DiskRoom, LogIndex
 from dledger_proto.entry import CorruptEntry, decode_entry
 from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX

@@ -21,12 +21,12 @@ from typing import Final, Protocol
 
 from dledger.clock import Clock
 from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.raft.driver.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.driver.silence import Silences
+from dledger.raft.driver.waiters import AppliedWaiters
+from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import Group
-from dledger.raft.saving import DurableLog, SavedMachine, Saving
-from dledger.raft.silence import Silences
-from dledger.raft.waiters import AppliedWaiters
-from dledger.raft.worker import Worker
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome

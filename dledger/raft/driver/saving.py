@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from dledger.raft.api import Machine
-from dledger.raft.worker import Worker
+from dledger.raft.driver.worker import Worker
 from dledger.types import LogIndex
 
 FULL_RETRY_SECONDS: Final = 1.0

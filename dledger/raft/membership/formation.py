@@ -1,7 +1,7 @@
 """Who may take part: first formation, adoption, quarantine (D18). Pure decisions on what was heard.
 
 Owns: the decision table of a member without data, the derivation of a group's identity, and when a
-quarantine's condition (a) holds. Does not own hellos, sessions or writes (`membership.py`).
+quarantine's condition (a) holds. Does not own hellos, sessions or writes (`hellos.py`).
 
 A member without data, once a peer's process has shown that it speaks to this very process:
 
@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dledger.raft.kinds import Hello
+from dledger.raft.wire.messages import Hello
 from dledger.types import MemberId
 from dledger_proto.entry import CorruptEntry, encode_genesis, parse_genesis
 

@@ -1,15 +1,15 @@
 """The way out of a quarantine: recorded by all, term raised, caught up to a read barrier (D18).
 
 Owns: the stages of a quarantine, and its end. Not: who has recorded what (`formation.py`), hellos
-and the record of lives (`membership.py`), what the group does then (the hooks).
+and the record of lives (`hellos.py`), what the group does then (the hooks).
 """
 
 import math
 
-from dledger.raft.barrier import Barriers
 from dledger.raft.context import Context
-from dledger.raft.formation import recorded_by
-from dledger.raft.membership import Hooks, Membership
+from dledger.raft.leadership.barrier import Barriers
+from dledger.raft.membership.formation import recorded_by
+from dledger.raft.membership.hellos import Hooks, Membership
 from dledger.types import LogIndex
 
 

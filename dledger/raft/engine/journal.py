@@ -2,7 +2,8 @@
 
 Owns: what the core sees of the log (index and term of an entry, never its bytes), the conflict-only
 append rule (F2), the refusal to truncate at or below the commit index (I7, F15). Does not own
-durability (the log gathers, `storage.py` writes) nor the leader's time stamps (`clocks.py`).
+durability (the log gathers, `durability.py` writes) nor the leader's time stamps
+(`leadership/clocks.py`).
 
 The core treats a journal as a list of (bytes, index, term). A `Run` takes part in that as if it
 were one such entry, so that a message with hundreds of entries costs the core a single step.
@@ -11,8 +12,8 @@ were one such entry, so that a message with hundreds of entries costs the core a
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, overload
 
-from dledger.raft.clocks import GroupClock
-from dledger.raft.ports import RaftLog
+from dledger.raft.leadership.clocks import GroupClock
+from dledger.raft.log_port import RaftLog
 from dledger.types import Buffer, EntryKind, EntryRef, LogIndex, Term
 from dledger_proto.entry import EntryHeader
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from dledger.raft.api import OnBarrier
 from dledger.raft.context import Context
-from dledger.raft.message import BarrierAnswer, BarrierRequest
-from dledger.raft.replication import Replication
+from dledger.raft.replication.leader import Replication
+from dledger.raft.wire.message_codec import BarrierAnswer, BarrierRequest
 from dledger.types import LogIndex, MemberId
 
 BARRIERS_MAX: Final = 10_000

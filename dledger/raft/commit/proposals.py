@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dledger.raft.gathering import Gathering
+from dledger.raft.commit.gathering import Gathering
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_proto.entry import ENTRY_HEADER_SIZE
 from dledger_proto.errors import Code, Outcome

@@ -1,7 +1,7 @@
 """The closed list of messages between the members of a group. Values only.
 
 Owns: what members can say to each other, and one stable line for each. Does not own their bytes
-(`message.py`), nor what is believed of them (`gate.py`, `membership.py`).
+(`message_codec.py`), nor what is believed of them (`gate.py`, `membership/hellos.py`).
 """
 
 from abc import ABC, abstractmethod
