@@ -30,11 +30,11 @@ from typing import Protocol
 
 import lmdb
 
-from dledger.state.command import CreateTopic, RegisterProducer, encode
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.commands.codec import CreateTopic, RegisterProducer, encode
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.store import OverlayFlush, Row, StateStore
 from dledger.state.values import LayoutPart, TopicType
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import OverlayFlush, Row, StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 

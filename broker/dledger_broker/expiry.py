@@ -1,12 +1,13 @@
 """When a leader counts the time in which it led, and asks to forget producers that were silent.
 
 Owns: that duty's period and its clock, which is the leader's monotonic one (D11). Pure: the caller
-proposes what it gives. Not owned: what is counted and who is forgotten (`dledger.state.producers`).
+proposes what it gives. Not owned: what is counted and who is forgotten
+(`dledger.state.producers.table`).
 """
 
 from typing import Final
 
-from dledger.state.command import ExpireProducers
+from dledger.state.commands.codec import ExpireProducers
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 
 CHECKS_PER_EXPIRY: Final = 8

@@ -6,7 +6,7 @@ is forgotten (`dledger.state.topics`), nor what a group knows without a gap (`to
 
 from typing import Final
 
-from dledger.state.command import ForgetTopics
+from dledger.state.commands.codec import ForgetTopics
 from dledger.state.queries import Queries
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 

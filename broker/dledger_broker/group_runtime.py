@@ -29,11 +29,11 @@ from dledger.raft.driver.transport import (
     PeerListener,
 )
 from dledger.raft.group import Group
-from dledger.state.command import ExpireProducers, ForgetTopics
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.commands.codec import ExpireProducers, ForgetTopics
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import ProducersExpired, TopicsForgotten
-from dledger.state.store import StoreFull
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import StoreFull
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.append import AppendRouter, Item
 from dledger_broker.config import GroupConfig, MemberConfig

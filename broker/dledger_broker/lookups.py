@@ -1,7 +1,7 @@
 """Single records by key, message id and offset: which they are, cut out of their batches.
 
 Owns: comparing keys (the index knows hashes), cutting, what one answer holds and where the next
-goes on. Not: the index (`dledger.state.key_index`), the reading of batches (`fetch`).
+goes on. Not: the index (`dledger.state.lookup.key_index`), the reading of batches (`fetch`).
 
 An answer holds the records asked for and nothing else of their batches. Each is a batch of its own,
 made of bytes of a batch whose checksum has just been found right here, and its new checksum covers

@@ -20,8 +20,8 @@ import uvloop
 from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.driver.transport import PeerListener
-from dledger.state.command import UnknownCommand
-from dledger.state.store import DamagedStore, NewerStore
+from dledger.state.commands.codec import UnknownCommand
+from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.admin_service import AdminService
 from dledger_broker.admission import Admission, AdmissionLimits
 from dledger_broker.calls import Calls

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
 from dledger_broker.lookups import Found, Lookups

@@ -27,11 +27,11 @@ from dledger.log.atomic_file import CorruptFile, NewerFile
 from dledger.log.folder import IDENTITY_FILE
 from dledger.log.identity import Identity, parse_identity
 from dledger.state.offsets import check_consumer_group
-from dledger.state.queues import NO_POSITION
+from dledger.state.queues.table import NO_POSITION
 from dledger.state.saved import SavedState
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 from dledger.state.topics import queues_of
 from dledger.state.values import PERMISSION_READ, QueueSpan, Topic
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import Position
 from dledger.types import Span as LogSpan
 from dledger_broker.fetch import DamagedBatch, read_batches

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Final
 
 from dledger.state.counted_time import COUNTED_KEY
-from dledger.state.key_index import ENTRY_SIZE, decode_directory
-from dledger.state.lmdb_check import is_new
-from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.state.lookup.key_index import ENTRY_SIZE, decode_directory
+from dledger.state.lookup.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
-from dledger.state.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.offsets import OFFSET_VALUE
-from dledger.state.producers import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
-from dledger.state.queues import NO_POSITION, QUEUE_VALUE, ROW
-from dledger.state.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
-from dledger.state.store import NewerStore
+from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.queues.table import NO_POSITION, QUEUE_VALUE, ROW
+from dledger.state.queues.trim import GARBAGE_SIZE, HOLD_VALUE
 from dledger.state.tables import PREFIX, U32, U64, Table, after
 from dledger.state.topics import CONTROL_KEY, FLOOR_KEY, decode_topic
-from dledger.state.trim import GARBAGE_SIZE, HOLD_VALUE
+from dledger.store.lmdb_check import is_new
+from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.store.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
+from dledger.store.store import NewerStore
 from dledger.types import LogIndex
 
 ROWS_SHOWN_PER_BLOCK: Final = 3

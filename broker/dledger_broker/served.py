@@ -17,7 +17,7 @@ from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.machine import Refused, StateMachine
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.long_poll import LongPoll

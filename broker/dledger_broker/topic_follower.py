@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.host import Leadership
 from dledger.raft.driver.tasks import end_task
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.values import Topic
 from dledger_broker.cluster_view import ClusterView
 from dledger_broker.convert import topic_from_proto

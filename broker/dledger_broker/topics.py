@@ -14,7 +14,7 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.results import TopicChanged
 from dledger.state.topics import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType

@@ -5,8 +5,8 @@ interest. Not: what a new epoch does to batches (`Lane.new_epoch`), the call.
 
 A life asks for epoch 0 first. If its name is new in the group it is granted one. If another life
 holds the name it is told which epoch, and takes over by asking for the next. From then on it asks
-for the one above its own. Nothing that a late copy of these does can hurt it (`state/producers.py`
-has the table): the group knows lives apart.
+for the one above its own. Nothing that a late copy of these does can hurt it
+(`state/producers/table.py` has the table): the group knows lives apart.
 """
 
 import enum

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.state.append import Appender
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     FORMAT_LEVEL_MAX,
     Command,
     CommitOffsets,
@@ -37,13 +36,15 @@ from dledger.state.command import (
     decode,
 )
 from dledger.state.counted_time import CountedTime
-from dledger.state.key_index import KeyIndex
-from dledger.state.message_ids import MessageIdIndex
+from dledger.state.lookup.key_index import KeyIndex
+from dledger.state.lookup.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable, check_consumer_group
-from dledger.state.producer_sweep import ProducerSweep
-from dledger.state.producers import ProducerTable
+from dledger.state.producers.sweep import ProducerSweep
+from dledger.state.producers.table import ProducerTable
 from dledger.state.queries import Queries
-from dledger.state.queues import NO_POSITION, QueueTable
+from dledger.state.queues.append import Appender
+from dledger.state.queues.table import NO_POSITION, QueueTable
+from dledger.state.queues.trim import Garbage, HoldTable, trim
 from dledger.state.results import (
     Appended,
     FormatLevelSet,
@@ -53,11 +54,10 @@ from dledger.state.results import (
     TopicsForgotten,
     Trimmed,
 )
-from dledger.state.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
 from dledger.state.tables import NO_DIGEST, PREFIX, Table, Writer, after
 from dledger.state.topics import TopicTable
-from dledger.state.trim import Garbage, HoldTable, trim
 from dledger.state.values import QueueSpan
+from dledger.store.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
 from dledger.types import Entry, EntryKind, LogIndex, Term
 from dledger_proto.errors import Code, DledgerError
 

@@ -9,8 +9,8 @@ a member of a group.
 import struct
 from typing import Final
 
-from dledger.state.command import CommitOffset
-from dledger.state.queues import Queue
+from dledger.state.commands.codec import CommitOffset
+from dledger.state.queues.table import Queue
 from dledger.state.tables import PREFIX, U32, Table, Writer
 from dledger.state.values import StoredOffset
 from dledger_proto.errors import Code, DledgerError

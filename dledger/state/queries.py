@@ -1,20 +1,20 @@
 """Questions to the state, answered at any time on the thread that applies.
 
 Owns: what may be asked and how it is refused. Not: rows. Every answer is as of `applied_index`, and
-costs a few seeks; ranges are bounded by limits named here or in `queues.py`. Whether this member's
-state is new enough is the caller's question: it takes a read barrier first (D9, D10).
+costs a few seeks; ranges are bounded by limits named here or in `queues/table.py`. Whether this
+member's state is new enough is the caller's question: it takes a read barrier first (D9, D10).
 """
 
 from typing import Final
 
-from dledger.state.command import ForgetTopics
-from dledger.state.key_index import KeyIndex
-from dledger.state.message_ids import MessageIdIndex
+from dledger.state.commands.codec import ForgetTopics
+from dledger.state.lookup.key_index import KeyIndex
+from dledger.state.lookup.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable, check_consumer_group
-from dledger.state.producers import ProducerTable
-from dledger.state.queues import Queue, QueueTable
+from dledger.state.producers.table import ProducerTable
+from dledger.state.queues.table import Queue, QueueTable
+from dledger.state.queues.trim import HoldTable
 from dledger.state.topics import TopicTable
-from dledger.state.trim import HoldTable
 from dledger.state.values import (
     IdHit,
     KeptFrom,

@@ -1,7 +1,7 @@
 """The saved state of a member that is stopped: its tables, opened for reading only.
 
 Owns: the base of a store that nothing writes to, and what is checked when it is opened. Not: rows
-and tables, which are those of a running member (`topics.py`, `queues.py`, `offsets.py`).
+and tables, which are those of a running member (`topics.py`, `queues/table.py`, `offsets.py`).
 
 The rows are those of the newest whole commit, read without LMDB, which a damaged file could take
 the process down with, and without a lock or any other trace. Opening costs a few pages, whatever is
@@ -13,18 +13,18 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dledger.state.command import FORMAT_LEVEL_MAX
+from dledger.state.commands.codec import FORMAT_LEVEL_MAX
 from dledger.state.counted_time import CountedTime
-from dledger.state.lmdb_check import is_new, totals_of
-from dledger.state.lmdb_mark import check_mark, read_mark
-from dledger.state.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE, LEVEL_KEY, LEVEL_VALUE
 from dledger.state.offsets import OffsetTable
-from dledger.state.queues import QueueTable
-from dledger.state.sealed import FORMAT_KEY, TOTALS_KEY, check_format, damaged, unseal
-from dledger.state.store import NewerStore, Row, TailedStore, Value
+from dledger.state.queues.table import QueueTable
 from dledger.state.tables import Writer
 from dledger.state.topics import TopicTable
+from dledger.store.lmdb_check import is_new, totals_of
+from dledger.store.lmdb_mark import check_mark, read_mark
+from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
+from dledger.store.sealed import FORMAT_KEY, TOTALS_KEY, check_format, damaged, unseal
+from dledger.store.store import NewerStore, Row, TailedStore, Value
 
 
 @dataclass(frozen=True, slots=True)

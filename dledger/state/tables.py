@@ -24,7 +24,7 @@ import hashlib
 import struct
 from typing import Final
 
-from dledger.state.store import StateStore
+from dledger.store.store import StateStore
 from dledger.types import EntryRef
 
 BLOCK_SIZE_TARGET: Final = 4_000

@@ -1,7 +1,8 @@
 """Topics: what exists, its layout, and which of its queues this group holds (D1, D14).
 
 Owns: the topic tables and the rules of create, import, update and delete. Not: queues and their
-rows (`queues.py`), nor freeing a deleted topic's rows (`trim.py`, told by the machine).
+rows (`queues/table.py`), nor freeing a deleted topic's rows (`queues/trim.py`, told by the
+machine).
 
     10 topic_id                     -> type u8, permission u8, deleted u8, 0 u8, layout_version u32,
                                        write_queues u32, read_queues u32, control_index u64,
@@ -48,7 +49,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     CreateTopic,
     DeleteTopic,
     ForgetTopics,

@@ -122,4 +122,4 @@ class ProducerInfo(NamedTuple):
 
     epoch: int
     active_ms: int
-    """Counted time at its last write (`producers.py`), rounded down to ACTIVITY_STEP_MS."""
+    """Counted time at its last write (`producers/table.py`), rounded down to ACTIVITY_STEP_MS."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dledger.state.store import Flush, TailedStore
+from dledger.store.store import Flush, TailedStore
 
 MakeStore = Callable[[], AbstractContextManager[TailedStore]]
 EXAMPLES_MAX = 40

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from dledger.state.lmdb_store import LmdbStore
 from dledger.state.saved import SavedState, _SavedBase
-from dledger.state.store import DamagedStore
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import DamagedStore
 from tests.contract.store_suite import save
 
 MAP_SIZE = 1 << 28

@@ -17,15 +17,15 @@ import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state import lmdb_check
-from dledger.state.lmdb_check import check_store, read_verdict, verdict_of
-from dledger.state.lmdb_errors import failure
-from dledger.state.lmdb_mark import MARK_FILE
-from dledger.state.lmdb_rows import DATA_FILE, PageFile
-from dledger.state.lmdb_store import LmdbStore
-from dledger.state.sealed import FORMAT_KEY, TOTALS_KEY, seal
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed
 from dledger.state.tables import PREFIX, Table
+from dledger.store import lmdb_check
+from dledger.store.lmdb_check import check_store, read_verdict, verdict_of
+from dledger.store.lmdb_errors import failure
+from dledger.store.lmdb_mark import MARK_FILE
+from dledger.store.lmdb_rows import DATA_FILE, PageFile
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.sealed import FORMAT_KEY, TOTALS_KEY, seal
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from tests.contract.store_suite import save
 
 MAP_SIZE = 1 << 26

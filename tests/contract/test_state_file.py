@@ -8,7 +8,7 @@ from random import Random
 import lmdb
 import pytest
 
-from dledger.state.lmdb_rows import DamagedPages, NewerPages, PageFile, Walk
+from dledger.store.lmdb_rows import DamagedPages, NewerPages, PageFile, Walk
 
 MAP_SIZE = 1 << 28
 PAGE = 4096

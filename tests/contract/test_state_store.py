@@ -14,9 +14,9 @@ import lmdb
 import pytest
 
 from dledger.files import File, OsFileSystem
-from dledger.state.lmdb_store import LmdbStore
-from dledger.state.sealed import FORMAT_KEY, seal
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.sealed import FORMAT_KEY, seal
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
 from tests.contract.store_suite import MakeStore, StoreSuite, save
 from tests.programs.store_child import STEPS
 from tests.sim.memory_store import MemoryDisk, MemoryStore

@@ -8,7 +8,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 
-from dledger.state.lmdb_rows import PageFile
+from dledger.store.lmdb_rows import PageFile
 from dledger_proto.exit_codes import Exit
 from tests.integration.cluster import Cluster, batch_of, eventually, running_cluster
 

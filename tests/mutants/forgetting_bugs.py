@@ -17,7 +17,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a producer of which some rows are gone already goes on in its epoch (I9)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.find",
+                "dledger.state.producers.table:ProducerTable.find",
                 "producer is None or producer.is_half_forgotten",
                 "producer is None",
             )
@@ -29,7 +29,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "who registers a half forgotten producer is told the rows that are left as all (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.register",
+                "dledger.state.producers.table:ProducerTable.register",
                 "min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)",
                 "producer.epoch + 1",
             )
@@ -39,7 +39,13 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "forgetting-goes-on-where-it-was",
         "what a producer wrote since it came back stays when it is forgotten again",
-        [Edit("dledger.state.producers:ProducerTable.register", 'self._forget_at = b""', "pass")],
+        [
+            Edit(
+                "dledger.state.producers.table:ProducerTable.register",
+                'self._forget_at = b""',
+                "pass",
+            )
+        ],
         [f"{FORGETTING}.test_a_producer_is_forgotten_whole_however_often_it_came_back"],
     ),
     Mutant(
@@ -83,7 +89,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a member that was up all the time knows what it has deleted, others do not (I4)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.delete_queue",
+                "dledger.state.producers.table:ProducerTable.delete_queue",
                 "self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)",
                 "pass",
             )

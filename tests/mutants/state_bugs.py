@@ -14,7 +14,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer whose epoch was fenced goes on writing (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.check",
+                "dledger.state.producers.table:ProducerTable.check",
                 "if epoch != producer.epoch:",
                 "if epoch > producer.epoch:",
             )
@@ -25,12 +25,12 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "another life of a producer is given the epoch of the one before it (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._verdict",
+                "dledger.state.producers.table:ProducerTable._verdict",
                 "if life_id == producer.life_id:",
                 "if True:",
             ),
             Edit(
-                "dledger.state.producers:ProducerTable.register",
+                "dledger.state.producers.table:ProducerTable.register",
                 "if producer.life_id != life_id:",
                 "if False:",
             ),
@@ -42,7 +42,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a repeat of a registration gives its life another epoch, and fences it (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.register",
+                "dledger.state.producers.table:ProducerTable.register",
                 "elif wanted > producer.epoch:\n                producer.epoch = wanted",
                 "elif True:\n                producer.epoch += 1",
             )
@@ -54,7 +54,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life that was fenced may take over from the one that fenced it (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._verdict",
+                "dledger.state.producers.table:ProducerTable._verdict",
                 "elif life_id == producer.former_life_id:",
                 "elif False:",
             )
@@ -66,12 +66,12 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a first registration takes over at once, however late it comes (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._verdict",
+                "dledger.state.producers.table:ProducerTable._verdict",
                 "return Taken(held)",
                 "return None",
             ),
             Edit(
-                "dledger.state.producers:ProducerTable.register",
+                "dledger.state.producers.table:ProducerTable.register",
                 "= life_id, producer.life_id\n                producer.epoch = wanted",
                 "= life_id, producer.life_id\n                producer.epoch += 1",
             ),
@@ -83,7 +83,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life takes over from another than the one it was told of (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._verdict",
+                "dledger.state.producers.table:ProducerTable._verdict",
                 "elif wanted != held + 1:",
                 "elif wanted < held:",
             )
@@ -95,7 +95,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer id that was forgotten has its first epoch again (D11)",
         [
             Edit(
-                "dledger.state.producers:_first_epoch",
+                "dledger.state.producers.table:_first_epoch",
                 "return min(max(time_ms // 1_000, 1), FIRST_EPOCH_MAX)",
                 "return 1",
             )
@@ -134,7 +134,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a repeat is recognised, and answered as if its offset were forgotten (D11)",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._repeat",
+                "dledger.state.producers.table:ProducerTable._repeat",
                 "return Appended(base_offset,",
                 "return Appended(-1,",
             )
@@ -145,7 +145,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "the oldest of the batches whose offsets are promised to be known is not",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._newest_rows",
+                "dledger.state.producers.table:ProducerTable._newest_rows",
                 "left = WINDOW_BATCHES",
                 "left = WINDOW_BATCHES - 1",
             )
@@ -154,19 +154,19 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "trim-passes-holds",
         "a trim does not ask whether somebody holds the queue",
-        [Edit("dledger.state.trim:HoldTable.limit", "if alive:", "if False:")],
+        [Edit("dledger.state.queues.trim:HoldTable.limit", "if alive:", "if False:")],
     ),
     Mutant(
         "hold-never-ends",
         "a hold outlives its time",
-        [Edit("dledger.state.trim:HoldTable._alive", "if until_ms > time_ms:", "if True:")],
+        [Edit("dledger.state.queues.trim:HoldTable._alive", "if until_ms > time_ms:", "if True:")],
     ),
     Mutant(
         "garbage-skips-the-next-range",
         "where deleting stopped in one range is where it begins in the next",
         [
             Edit(
-                "dledger.state.trim:Garbage.collect",
+                "dledger.state.queues.trim:Garbage.collect",
                 'self._first += 1\n            self._resume_at = b""',
                 "self._first += 1",
             )
@@ -175,14 +175,20 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "merge-loses-entries",
         "a merge of the key index deletes a block of which it has taken a part",
-        [Edit("dledger.state.key_index:KeyIndex._move_once", "if stop == len(data):", "if True:")],
+        [
+            Edit(
+                "dledger.state.lookup.key_index:KeyIndex._move_once",
+                "if stop == len(data):",
+                "if True:",
+            )
+        ],
     ),
     Mutant(
         "merge-cursor-ignored",
         "a lookup sees what a merge under way has taken over twice",
         [
             Edit(
-                "dledger.state.key_index:KeyIndex.find",
+                "dledger.state.lookup.key_index:KeyIndex.find",
                 'max(low, cursors.get(run.number, b""))',
                 "low",
             )
@@ -193,7 +199,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "after a restart the newest block of the key index begins anew",
         [
             Edit(
-                "dledger.state.key_index:KeyIndex._load",
+                "dledger.state.lookup.key_index:KeyIndex._load",
                 "topic.block, topic.block_size = block, len(data)",
                 "pass",
             )
@@ -204,7 +210,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a merge leaves out a batch of which a part is still there",
         [
             Edit(
-                "dledger.state.key_index:KeyIndex._without_trimmed",
+                "dledger.state.lookup.key_index:KeyIndex._without_trimmed",
                 "place.position >= firsts",
                 "place.position > firsts",
             )
@@ -215,11 +221,15 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "the next answer to a lookup by key leaves out the rest of the batch where the last ended",
         [
             Edit(
-                "dledger.state.key_index:KeyIndex.find",
+                "dledger.state.lookup.key_index:KeyIndex.find",
                 "place.position <= up_to",
                 "place.position < up_to",
             ),
-            Edit("dledger.state.key_index:KeyIndex.find", "U64.pack(up_to + 1)", "U64.pack(up_to)"),
+            Edit(
+                "dledger.state.lookup.key_index:KeyIndex.find",
+                "U64.pack(up_to + 1)",
+                "U64.pack(up_to)",
+            ),
         ],
     ),
     Mutant(
@@ -239,7 +249,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a record is not found whose batch begins in the bucket before",
         [
             Edit(
-                "dledger.state.message_ids:MessageIdIndex.find",
+                "dledger.state.lookup.message_ids:MessageIdIndex.find",
                 "max(number - records_max + 1, 0)",
                 "number",
             )
@@ -250,7 +260,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "an offset by time is the first after it, not at it",
         [
             Edit(
-                "dledger.state.queues:QueueTable.offset_by_time",
+                "dledger.state.queues.table:QueueTable.offset_by_time",
                 "times, time_ms - 1,",
                 "times, time_ms,",
             )
@@ -272,7 +282,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a saved row is believed without looking at its seal (I15)",
         [
             Edit(
-                "dledger.state.sealed:is_sound",
+                "dledger.store.sealed:is_sound",
                 "crc32c(sealed, crc32c(key, len(key))) == RESIDUE",
                 "True",
             )
@@ -284,7 +294,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a scan gives rows in the order in which the file has them",
         [
             Edit(
-                "dledger.state.lmdb_store:LmdbBase.scan", "!= RESIDUE or key < last:", "!= RESIDUE:"
+                "dledger.store.lmdb_store:LmdbBase.scan", "!= RESIDUE or key < last:", "!= RESIDUE:"
             )
         ],
         ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:false"],
@@ -294,7 +304,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "the same, backwards",
         [
             Edit(
-                "dledger.state.lmdb_store:LmdbBase.scan", "!= RESIDUE or key > last:", "!= RESIDUE:"
+                "dledger.store.lmdb_store:LmdbBase.scan", "!= RESIDUE or key > last:", "!= RESIDUE:"
             )
         ],
         ["test_state_seals.test_rows_out_of_order_are_damage_also_when_each_is_sound:true"],
@@ -322,7 +332,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "cut-off-creation-is-damage",
         "a store whose first commit was cut off is refused for ever",
-        [Edit("dledger.state.lmdb_rows:is_blank", "<= BLANK_PAGES_MAX * size", "< 0")],
+        [Edit("dledger.store.lmdb_rows:is_blank", "<= BLANK_PAGES_MAX * size", "< 0")],
         ["test_state_seals.test_a_first_commit_that_was_cut_off_is_a_new_store"],
     ),
     Mutant(
@@ -330,7 +340,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a store whose very first write was cut short is refused for ever",
         [
             Edit(
-                "dledger.state.lmdb_rows:is_blank",
+                "dledger.store.lmdb_rows:is_blank",
                 "len(content) < META_COUNT * least",
                 "not content",
             )
@@ -342,7 +352,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life may take the last epoch at once, and nobody can take over from it",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._verdict",
+                "dledger.state.producers.table:ProducerTable._verdict",
                 "if wanted > max(held + 1, now):",
                 "if wanted > EPOCH_MAX:",
             )
@@ -354,7 +364,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a state's file that LMDB left shorter than its last page is called damaged",
         [
             Edit(
-                "dledger.state.lmdb_rows:PageFile._check_size",
+                "dledger.store.lmdb_rows:PageFile._check_size",
                 "count > room or not self._free(newest).issuperset(range(present, "
                 "newest.last_page + 1))",
                 "True",
@@ -367,7 +377,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a state's file that lost pages in use is mapped",
         [
             Edit(
-                "dledger.state.lmdb_rows:PageFile._check_size",
+                "dledger.store.lmdb_rows:PageFile._check_size",
                 "if count <= 0:",
                 "if True:",
             )
@@ -379,7 +389,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a save that replaces rows leaves the totals as they were for these",
         [
             Edit(
-                "dledger.state.lmdb_store:LmdbBase._write",
+                "dledger.store.lmdb_store:LmdbBase._write",
                 "total -= old\n            total",
                 "total",
             )
@@ -389,13 +399,13 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "totals-not-compared",
         "rows that are sound by themselves, and missing or older, pass",
-        [Edit("dledger.state.lmdb_check:_check_rows", "if found != totals:", "if False:")],
+        [Edit("dledger.store.lmdb_check:_check_rows", "if found != totals:", "if False:")],
         ["test_state_seals.test_a_row_that_is_sound_and_not_the_newest_is_noticed"],
     ),
     Mutant(
         "mark-not-compared",
         "an older copy of the state's file is taken for the newest",
-        [Edit("dledger.state.lmdb_mark:check_mark", "if mark is None:", "if True:")],
+        [Edit("dledger.store.lmdb_mark:check_mark", "if mark is None:", "if True:")],
         ["test_state_seals.test_an_older_file_is_noticed"],
     ),
 )

@@ -62,7 +62,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a row that a flush under way holds is not found when it is extended",
         [
             Edit(
-                "dledger.state.store:TailedStore.append",
+                "dledger.store.store:TailedStore.append",
                 'bytearray(self.get(key) or b"")',
                 'bytearray(self._base.get(key) or b"")',
             )
@@ -73,7 +73,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a repeated batch is stored again",
         [
             Edit(
-                "dledger.state.producers:ProducerTable.check",
+                "dledger.state.producers.table:ProducerTable.check",
                 "return self._repeat(queue, header.base_sequence, header.record_count)",
                 "return queue",
             )
@@ -84,7 +84,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a producer's sequences are not read back from the state",
         [
             Edit(
-                "dledger.state.producers:ProducerTable._queue",
+                "dledger.state.producers.table:ProducerTable._queue",
                 "ProducerQueue(queue_id, self._store.get(_queue_key(queue_id)))",
                 "ProducerQueue(queue_id, None)",
             )
@@ -95,7 +95,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a queue's end is not read back: offsets begin anew",
         [
             Edit(
-                "dledger.state.queues:QueueTable.find",
+                "dledger.state.queues.table:QueueTable.find",
                 "Queue(queue_id, self._store.get(_state_key(queue_id)))",
                 "Queue(queue_id, None)",
             )

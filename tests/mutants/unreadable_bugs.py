@@ -74,7 +74,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{DECODER}._checked",
                 "header = check_envelope(span.batch)",
-                'header = __import__("dledger_proto.batch.codec").batch.parse_header(span.batch)',
+                'header = __import__("dledger_proto.batch.header").batch.header.parse_header(span.batch)',
             )
         ],
         [f"{SCRIPTS}.test_columns_never_pass_over_damage"],
@@ -86,7 +86,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{CONSUMER}._take_row",
                 "header = check_envelope(batch)",
-                'header = __import__("dledger_proto.batch.codec").batch.parse_header(batch)',
+                'header = __import__("dledger_proto.batch.header").batch.header.parse_header(batch)',
             )
         ],
         [f"{SCRIPTS}.test_a_consumer_never_passes_over_damage"],

@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 
-from dledger.state.lmdb_store import LmdbStore
-from dledger.state.store import Base, Value
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import Base, Value
 
 STEPS = ("put", "frozen", "inside", "committed", "finished")
 

@@ -11,13 +11,13 @@ import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state import lmdb_check
-from dledger.state.lmdb_check import verdict_of
-from dledger.state.lmdb_mark import MARK_FILE
-from dledger.state.lmdb_rows import DATA_FILE, PageFile, Walk
-from dledger.state.lmdb_store import LmdbBase, LmdbStore
-from dledger.state.sealed import seal
-from dledger.state.store import DamagedStore
+from dledger.store import lmdb_check
+from dledger.store.lmdb_check import verdict_of
+from dledger.store.lmdb_mark import MARK_FILE
+from dledger.store.lmdb_rows import DATA_FILE, PageFile, Walk
+from dledger.store.lmdb_store import LmdbBase, LmdbStore
+from dledger.store.sealed import seal
+from dledger.store.store import DamagedStore
 from tests.contract.store_suite import save
 
 MAP_SIZE = 1 << 24

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import pytest
 
-from dledger.state.command import DeleteTopic
+from dledger.state.commands.codec import DeleteTopic
 from dledger.state.results import TopicChanged
 from dledger_client import AsyncAdmin, ConnectionConfig
 from dledger_client.errors import NoPermission, OffsetBehind, TopicExists, UnknownOutcome

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sortedcontainers import SortedDict
 
-from dledger.state.store import Flush, Row, StoreFailed, StoreFull, TailedStore, Value
+from dledger.store.store import Flush, Row, StoreFailed, StoreFull, TailedStore, Value
 
 
 class MemoryDisk:

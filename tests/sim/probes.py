@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
 from dledger.raft.commit.gathering import GATHER_SECONDS
-from dledger.state import command
+from dledger.state.commands import codec
 from dledger.types import EntryKind, Settled
 from dledger_proto.errors import Outcome
 from tests.sim.invariants.violation import Property, Violation
@@ -123,8 +123,8 @@ def _propose(world: "World", leader: "SimMember") -> list[Settled]:
         world.settled(process, outcome)
         settled.append(outcome)
 
-    release = command.ReleaseHold("nobody", *world.plan.queues[0])
-    body, frees = command.encode(release), command.frees_space(release)
+    release = codec.ReleaseHold("nobody", *world.plan.queues[0])
+    body, frees = codec.encode(release), codec.frees_space(release)
     leader.input(lambda: process.group.propose(EntryKind.COMMANDS, [body], done, frees_space=frees))
     return settled
 

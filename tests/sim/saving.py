@@ -6,7 +6,7 @@ Owns: the intervals, a save that finds no room (tried again) and one that fails 
 from typing import TYPE_CHECKING, Final
 
 from dledger.state.machine import StateFlush
-from dledger.state.store import StoreFailed, StoreFull
+from dledger.store.store import StoreFailed, StoreFull
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

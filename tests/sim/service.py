@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import OnBarrier, Role
-from dledger.state import command, results
+from dledger.state import results
+from dledger.state.commands import codec
 from dledger.state.machine import StateMachine
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
@@ -71,18 +72,18 @@ class Service:
             case AppendFrame():
                 self._append_frame(request)
             case Register(producer_id, life_id, epoch):
-                register = command.RegisterProducer(producer_id, life_id, epoch)
+                register = codec.RegisterProducer(producer_id, life_id, epoch)
                 self._command(register, respond, _register_answer)
             case CommitOffset(group, queue, offset, reset):
-                wanted = command.CommitOffset(queue[0], queue[1], offset)
-                commit = command.CommitOffsets(group, (wanted,), reset)
+                wanted = codec.CommitOffset(queue[0], queue[1], offset)
+                commit = codec.CommitOffsets(group, (wanted,), reset)
                 self._command(commit, respond, _commit_answer)
             case CreateTopic(name, topic_id, queues):
                 layout = (LayoutPart("g", queues),)
-                create = command.CreateTopic(topic_id, name, TopicType.NORMAL, layout, queues, 6)
+                create = codec.CreateTopic(topic_id, name, TopicType.NORMAL, layout, queues, 6)
                 self._command(create, respond, _plain_answer)
             case TrimQueue(queue, offset):
-                self._command(command.Trim(queue[0], queue[1], offset), respond, _plain_answer)
+                self._command(codec.Trim(queue[0], queue[1], offset), respond, _plain_answer)
             case HoldQueue(owner, queue, offset, seconds):
                 now_ms = self._process.group.time_ms
                 if now_ms is None:
@@ -90,8 +91,8 @@ class Service:
                     return
                 until_ms = now_ms + int(1_000 * seconds)
                 self._world.invariants.trims.asked(owner, queue, until_ms, seconds)
-                hold = command.Hold(owner, queue[0], queue[1], offset, until_ms)
-                release = command.ReleaseHold(owner, queue[0], queue[1])
+                hold = codec.Hold(owner, queue[0], queue[1], offset, until_ms)
+                release = codec.ReleaseHold(owner, queue[0], queue[1])
                 self._command(hold if seconds else release, respond, _plain_answer)
             case LookupKey() | LookupId() | LookupTime() | LookupOffset():
                 self._confirmed(respond, lambda: look_up(self._process, request))
@@ -107,9 +108,9 @@ class Service:
     # Writes.
 
     def _command(
-        self, wanted: command.Command, respond: Respond, answer: Callable[[object], Answer]
+        self, wanted: codec.Command, respond: Respond, answer: Callable[[object], Answer]
     ) -> None:
-        body, frees_space = command.encode(wanted), command.frees_space(wanted)
+        body, frees_space = codec.encode(wanted), codec.frees_space(wanted)
         self._propose(EntryKind.COMMANDS, body, respond, answer, frees_space=frees_space)
 
     def _propose(
@@ -163,13 +164,13 @@ class Service:
         hint = f"{answer.hint}:1" if answer.hint else ""
         return AnswerRow(number, answer.code, detail=answer.detail, hint=hint, term=term)
 
-    def due(self) -> command.ExpireProducers | None:
+    def due(self) -> codec.ExpireProducers | None:
         """Return what a leader counts now; nobody expires by it, a world is over before."""
         group = self._process.group
         leads_term = int(group.term) if group.role is Role.LEADER else None
         return self._expiry.due(leads_term, self._process.member.clock.monotonic())
 
-    def expire(self, due: command.ExpireProducers) -> None:
+    def expire(self, due: codec.ExpireProducers) -> None:
         """Propose it."""
         self._command(due, lambda _answer: None, _plain_answer)
 

@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from dledger.raft.leadership import clocks, transfer
-from dledger.state import key_index, message_ids, producer_sweep, producers, queues, trim
+from dledger.state.lookup import key_index, message_ids
+from dledger.state.producers import sweep
+from dledger.state.producers import table as producers
+from dledger.state.queues import table as queues
+from dledger.state.queues import trim
 
 SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
     key_index: {
@@ -35,7 +39,7 @@ SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
         "CACHED_QUEUES_MAX": 2,
         "EXPIRED_ROWS_MAX": 8,
     },
-    producer_sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
+    sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
     trim: {"GARBAGE_ROWS_PER_ENTRY": 2},
     clocks: {"JUMP_REST_SECONDS": 8.0, "ODD_SECONDS": 1.0},
     transfer: {"CLOCK_RETRY_SECONDS": 5.0},

@@ -9,13 +9,13 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from dledger.state.command import UnknownCommand
-from dledger.state.command import decode as decode_command
-from dledger.state.command import describe as describe_command
-from dledger.state.lmdb_check import check_store
-from dledger.state.sealed import reason_of
-from dledger.state.store import DamagedStore, StoreFailed
+from dledger.state.commands.codec import UnknownCommand
+from dledger.state.commands.codec import decode as decode_command
+from dledger.state.commands.codec import describe as describe_command
 from dledger.state.tables import Table
+from dledger.store.lmdb_check import check_store
+from dledger.store.sealed import reason_of
+from dledger.store.store import DamagedStore, StoreFailed
 from dledger_broker.cli.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
     JsonFlag,

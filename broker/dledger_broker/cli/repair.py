@@ -19,9 +19,9 @@ from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.recovery.recover import examine
 from dledger.raft.commit.applying import check_state
-from dledger.state.lmdb_check import check_store
-from dledger.state.sealed import reason_of
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed
+from dledger.store.lmdb_check import check_store
+from dledger.store.sealed import reason_of
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import MemberId
 from dledger_broker.cli.asking import Yes, ask
 from dledger_broker.cli.folders import FolderArgument, one_data_folder

@@ -7,7 +7,7 @@ clients see of it is checked by the oracle, what members hold in the end by `liv
 
 from collections.abc import Sequence
 
-from dledger.state import command
+from dledger.state.commands import codec
 from dledger.state.results import OffsetsCommitted
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
@@ -39,11 +39,11 @@ class OffsetsNeverBack(Invariant):
         if entry.kind is not EntryKind.COMMANDS:
             return
         for payload, result in zip(entry.payloads, results, strict=True):
-            wanted = command.decode(bytes(payload))
-            if isinstance(wanted, command.CommitOffsets) and isinstance(result, OffsetsCommitted):
+            wanted = codec.decode(bytes(payload))
+            if isinstance(wanted, codec.CommitOffsets) and isinstance(result, OffsetsCommitted):
                 self._committed(wanted, result)
 
-    def _committed(self, wanted: command.CommitOffsets, result: OffsetsCommitted) -> None:
+    def _committed(self, wanted: codec.CommitOffsets, result: OffsetsCommitted) -> None:
         for row, code, stored in zip(
             wanted.offsets, result.codes, result.stored_offsets, strict=True
         ):

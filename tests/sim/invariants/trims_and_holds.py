@@ -6,7 +6,7 @@ What members hold of it in the end is checked by `liveness`.
 
 from collections.abc import Sequence
 
-from dledger.state import command
+from dledger.state.commands import codec
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
@@ -46,16 +46,16 @@ class TrimsAndHolds(Invariant):
         if entry.kind is not EntryKind.COMMANDS:
             return
         for payload, result in zip(entry.payloads, results, strict=True):
-            wanted = command.decode(bytes(payload))
-            if isinstance(wanted, command.Hold) and isinstance(result, Held):
+            wanted = codec.decode(bytes(payload))
+            if isinstance(wanted, codec.Hold) and isinstance(result, Held):
                 holds = self._holds.setdefault((wanted.topic_id, wanted.queue), {})
                 holds[wanted.owner] = wanted.offset, wanted.until_ms
-            elif isinstance(wanted, command.ReleaseHold) and isinstance(result, Held):
+            elif isinstance(wanted, codec.ReleaseHold) and isinstance(result, Held):
                 self._holds.get((wanted.topic_id, wanted.queue), {}).pop(wanted.owner, None)
-            elif isinstance(wanted, command.Trim):
+            elif isinstance(wanted, codec.Trim):
                 self._trimmed(wanted, result, entry.time_ms)
 
-    def _trimmed(self, wanted: command.Trim, result: object, time_ms: int) -> None:
+    def _trimmed(self, wanted: codec.Trim, result: object, time_ms: int) -> None:
         queue = wanted.topic_id, wanted.queue
         minimum = self.minimums.get(queue, 0)
         holds = self._holds.get(queue, {}).values()

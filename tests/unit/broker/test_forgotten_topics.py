@@ -8,7 +8,13 @@ from typing import cast
 import pytest
 
 from dledger.raft.api import Role
-from dledger.state.command import Command, CreateTopic, DeleteTopic, ForgetTopics, ImportTopic
+from dledger.state.commands.codec import (
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    ForgetTopics,
+    ImportTopic,
+)
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
 from dledger.state.results import Refused, TopicChanged

@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
-from dledger.state.command import UnknownCommand
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed
+from dledger.state.commands.codec import UnknownCommand
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger_broker.config import LogConfig
 from dledger_broker.fetch import DamagedBatch
 from dledger_broker.logs import Quiet, set_up_logs

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from dledger.log.commit_log import CommitLog
-from dledger.state.command import Command, Hold
+from dledger.state.commands.codec import Command, Hold
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
 from dledger.state.values import LayoutPart, Topic, TopicType

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
 from dledger_broker.served import ENTRY_ROWS_MAX, Commands

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from dledger.raft.api import Role
-from dledger.state import command as commands
+from dledger.state.commands import codec as commands
 from dledger.state.results import TopicChanged
 from dledger.state.values import Topic, TopicType
 from dledger_broker import topic_follower

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from dledger.state.command import Command, CreateTopic
+from dledger.state.commands.codec import Command, CreateTopic
 from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
 from dledger.state.topics import queues_of

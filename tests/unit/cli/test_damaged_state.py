@@ -9,12 +9,12 @@ import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state import lmdb_check
-from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.sealed import FORMAT_KEY, seal
-from dledger.state.store import DamagedStore
 from dledger.state.tables import PREFIX, Table
+from dledger.store import lmdb_check
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.sealed import FORMAT_KEY, seal
+from dledger.store.store import DamagedStore
 from dledger_broker.cli import main
 from dledger_broker.offline import read_hard_state, read_identity
 from tests.unit.cli.test_inspect_repair import write_everything

@@ -14,7 +14,7 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.log import DataFolder, HardState
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     Command,
     CommitOffset,
     CommitOffsets,
@@ -25,10 +25,10 @@ from dledger.state.command import (
     Trim,
     encode,
 )
-from dledger.state.lmdb_store import LmdbStore
 from dledger.state.machine import APPLIED_VALUE, StateMachine, StateSettings
 from dledger.state.tables import PREFIX, Table
 from dledger.state.values import LayoutPart, TopicType
+from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
 from dledger_broker.offline import Damage, EntryFound, walk_segments

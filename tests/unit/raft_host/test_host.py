@@ -27,11 +27,11 @@ from dledger.raft.driver.transport import (
 )
 from dledger.raft.group import RISK_SENTENCE, Group
 from dledger.raft.wire.messages import TermNotice
-from dledger.state import command as commands
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.commands import codec as commands
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import Registered
-from dledger.state.store import StoreFull
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import StoreFull
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Settled
 from dledger_broker.local_cluster import free_ports

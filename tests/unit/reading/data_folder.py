@@ -11,10 +11,10 @@ from random import Random
 
 from dledger.files import OsFileSystem
 from dledger.log import CommitLog, DataFolder, HardState
-from dledger.state.command import Command, CreateTopic, encode
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.commands.codec import Command, CreateTopic, encode
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.values import LayoutPart, TopicType
+from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_proto.batch.codec import Compression, Record, encode_batch
 from dledger_proto.entry import encode_genesis

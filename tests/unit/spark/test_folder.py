@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
-from dledger.state.command import CommitOffset, CommitOffsets, DeleteTopic, Trim
+from dledger.state.commands.codec import CommitOffset, CommitOffsets, DeleteTopic, Trim
 from dledger_broker.offline import EntryFound, walk_segments
 from dledger_client.spark.batch import LogReader, PushingReader
 from dledger_client.spark.source import DledgerSource

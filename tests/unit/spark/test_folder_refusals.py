@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state import lmdb_mark, saved
-from dledger.state.command import CreateTopic, DeleteTopic, SetFormatLevel
-from dledger.state.lmdb_mark import read_mark, write_mark
+from dledger.state import saved
+from dledger.state.commands.codec import CreateTopic, DeleteTopic, SetFormatLevel
 from dledger.state.values import PERMISSION_WRITE, LayoutPart, TopicType
+from dledger.store import lmdb_mark
+from dledger.store.lmdb_mark import read_mark, write_mark
 from dledger_broker import offline_reading
 from dledger_broker.offline import segment_files
 from dledger_client.spark.failures import DledgerReadError

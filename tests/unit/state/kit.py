@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     Command,
     CreateTopic,
     ExpireProducers,
@@ -11,7 +11,7 @@ from dledger.state.command import (
     encode,
 )
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.producers import ACTIVITY_STEP_MS
+from dledger.state.producers.table import ACTIVITY_STEP_MS
 from dledger.state.results import (
     Appended,
     ProducersExpired,
@@ -20,8 +20,8 @@ from dledger.state.results import (
     Result,
     Taken,
 )
-from dledger.state.store import StateStore
 from dledger.state.values import LayoutPart, TopicType
+from dledger.store.store import StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code

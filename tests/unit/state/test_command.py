@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     KINDS,
     Command,
     CommitOffset,

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dledger.state.command import Trim
-from dledger.state.message_ids import BUCKET_NUMBERS
-from dledger.state.producers import ACTIVITY_STEP_MS
-from dledger.state.queues import ROWS_PER_BLOCK
+from dledger.state.commands.codec import Trim
+from dledger.state.lookup.message_ids import BUCKET_NUMBERS
+from dledger.state.producers.table import ACTIVITY_STEP_MS
+from dledger.state.queues.table import ROWS_PER_BLOCK
+from dledger.state.queues.trim import GARBAGE_ROWS_PER_ENTRY
 from dledger.state.results import ProducersExpired
-from dledger.state.store import Overlay, Value
 from dledger.state.tables import Table
-from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY
 from dledger.state.values import LayoutPart
+from dledger.store.store import Overlay, Value
 from tests.unit.state.kit import GROUP, TOPIC, batch, create, started
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dledger.state import topics
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     CommitOffset,
     CommitOffsets,
     CreateTopic,

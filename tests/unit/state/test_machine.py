@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from dledger.state import key_index, machine
-from dledger.state.command import (
+from dledger.state import machine
+from dledger.state.commands.codec import (
     Command,
     CommitOffset,
     CommitOffsets,
@@ -22,11 +22,12 @@ from dledger.state.command import (
     UpdateTopic,
     encode,
 )
-from dledger.state.lmdb_store import LmdbStore
+from dledger.state.lookup import key_index
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import FormatLevelSet
-from dledger.state.store import StateStore
 from dledger.state.tables import NO_DIGEST
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import StateStore
 from dledger.types import EntryKind
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from dledger.state import message_ids
-from dledger.state.command import DeleteTopic, Trim
+from dledger.state.commands.codec import DeleteTopic, Trim
+from dledger.state.lookup import message_ids
 from dledger.state.tables import Table
 from dledger.state.values import IdHit
 from dledger_proto.limits import BATCH_RECORDS_MAX

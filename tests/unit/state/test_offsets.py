@@ -1,6 +1,6 @@
 """Offsets of consumer groups: forward only, unless reset (I14, S99, S113)."""
 
-from dledger.state.command import CommitOffset, CommitOffsets, Trim
+from dledger.state.commands.codec import CommitOffset, CommitOffsets, Trim
 from dledger.state.results import OffsetsCommitted
 from dledger.state.values import StoredOffset
 from dledger_proto.errors import Code

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from dledger.state import command, producers, tables
-from dledger.state.command import DeleteTopic, ExpireProducers, RegisterProducer
+from dledger.state import tables
+from dledger.state.commands import codec
+from dledger.state.commands.codec import DeleteTopic, ExpireProducers, RegisterProducer
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.producer_sweep import SWEEP_ROWS_PER_ENTRY
-from dledger.state.producers import (
+from dledger.state.producers import table as producers
+from dledger.state.producers.sweep import SWEEP_ROWS_PER_ENTRY
+from dledger.state.producers.table import (
     ACTIVITY_STEP_MS,
     CACHED_PRODUCERS_MAX,
     CACHED_QUEUES_MAX,
@@ -118,7 +120,7 @@ def test_what_is_cached_does_not_show(seed: int, monkeypatch: pytest.MonkeyPatch
         if random.random() < 0.6:
             entry = log.add(EntryKind.BATCHES, load.batches(), now_ms)
         else:
-            payloads = [command.encode(load.command(now_ms)) for _ in range(random.randint(1, 6))]
+            payloads = [codec.encode(load.command(now_ms)) for _ in range(random.randint(1, 6))]
             entry = log.add(EntryKind.COMMANDS, payloads, now_ms)
         results = free.apply(entry)
         if entry.kind is EntryKind.BATCHES:
@@ -241,7 +243,7 @@ def test_producers_keep_nothing_of_a_deleted_topic(written: Counter[int]) -> Non
 
 
 def test_a_deletion_during_a_sweep_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.state.producer_sweep.SWEEP_ROWS_PER_ENTRY", 2)
+    monkeypatch.setattr("dledger.state.producers.sweep.SWEEP_ROWS_PER_ENTRY", 2)
     driven = started()
     driven.one(create(OTHER_TOPIC, "returns", (LayoutPart(GROUP, 40),)))
     driven.register()

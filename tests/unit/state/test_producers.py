@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger.state.command import ExpireProducers, RegisterProducer, UpdateTopic
-from dledger.state.producers import (
+from dledger.state.commands.codec import ExpireProducers, RegisterProducer, UpdateTopic
+from dledger.state.producers.table import (
     ACTIVITY_STEP_MS,
     EPOCH_MAX,
     EXPIRED_AT_ONCE_MAX,

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from dledger.state.command import Trim
-from dledger.state.queues import ROWS_PER_BLOCK
+from dledger.state.commands.codec import Trim
+from dledger.state.queues.table import ROWS_PER_BLOCK
 from dledger.state.tables import PREFIX, U32, U64, Table
 from dledger.state.values import QueueSpan
 from dledger.types import LogIndex
@@ -77,7 +77,7 @@ def test_spans_equal_brute_force(saved: bool) -> None:
 
 
 def test_spans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.state.queues.SPANS_MAX", 150)
+    monkeypatch.setattr("dledger.state.queues.table.SPANS_MAX", 150)
     driven, rows = filled(400)
     assert driven.machine.spans(TOPIC, 0, 0, 1 << 40) == rows[:150]
 

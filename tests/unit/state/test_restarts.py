@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from dledger.state import command
-from dledger.state.command import Command
+from dledger.state.commands import codec
+from dledger.state.commands.codec import Command
 from dledger.state.machine import StateFlush, StateMachine, StateSettings
 from dledger.state.results import Appended
 from dledger.state.values import LayoutPart, Topic, TopicType
@@ -146,21 +146,21 @@ class Load:
         except DledgerError:
             low, high = 0, 5
         offset, owner = random.randint(low, high), f"owner {random.randint(0, 3)}"
-        commit = command.CommitOffset(topic, queue, offset)
+        commit = codec.CommitOffset(topic, queue, offset)
         drawn: list[tuple[int, Command]] = [
-            (12, command.Trim(topic, queue, offset)),
-            (6, command.ImportTopic(self._topic(topic))),
+            (12, codec.Trim(topic, queue, offset)),
+            (6, codec.ImportTopic(self._topic(topic))),
             (4, self._registration()),
-            (4, command.CommitOffsets("g", (commit,), random.random() < 0.2)),
-            (4, command.Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
-            (4, command.ReleaseHold(owner, topic, queue)),
-            (2, command.ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
-            (1, command.DeleteTopic(topic)),
-            (2, command.ForgetTopics(0, self._control_index - random.randint(0, 2))),
-            (2, command.UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
+            (4, codec.CommitOffsets("g", (commit,), random.random() < 0.2)),
+            (4, codec.Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
+            (4, codec.ReleaseHold(owner, topic, queue)),
+            (2, codec.ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
+            (1, codec.DeleteTopic(topic)),
+            (2, codec.ForgetTopics(0, self._control_index - random.randint(0, 2))),
+            (2, codec.UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
             (
                 2,
-                command.CreateTopic(
+                codec.CreateTopic(
                     topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6, 1 << 40
                 ),
             ),
@@ -179,11 +179,11 @@ class Load:
         topic_id, index = topic.topic_id, topic.control_index - self._random.randint(0, 20)
         return self._random.choice(
             (
-                command.CreateTopic(
+                codec.CreateTopic(
                     topic_id, topic.name, topic.type, topic.layout, 4, 6, self._born[topic_id]
                 ),
-                command.ImportTopic(replace(topic, deleted=False, control_index=max(index, 1))),
-                command.DeleteTopic(topic_id),
+                codec.ImportTopic(replace(topic, deleted=False, control_index=max(index, 1))),
+                codec.DeleteTopic(topic_id),
             )
         )
 
@@ -193,7 +193,7 @@ class Load:
         producer_id, life_id = random.choice(PRODUCERS), random.choice(LIVES)
         known = self._machine.producer(producer_id)
         wanted = 0 if known is None or random.random() < 0.5 else known.epoch + 1
-        return command.RegisterProducer(producer_id, life_id, wanted)
+        return codec.RegisterProducer(producer_id, life_id, wanted)
 
     def _name(self, topic_id: bytes) -> str:
         """Return a name: mostly always the same, which several topics share."""
@@ -223,7 +223,7 @@ def test_restarts_do_not_show(seed: int) -> None:
             entry = log.add(EntryKind.BATCHES, load.batches(), now_ms)
         elif drawn < 0.95:
             commands = [load.command(now_ms) for _ in range(random.randint(1, 4))]
-            payloads = [command.encode(each) for each in commands]
+            payloads = [codec.encode(each) for each in commands]
             entry = log.add(EntryKind.COMMANDS, payloads, now_ms)
         else:
             entry = log.add(EntryKind.NO_OP, [], now_ms)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.command import (
+from dledger.state.commands.codec import (
     CommitOffset,
     CommitOffsets,
     CreateTopic,

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from dledger.state.command import HOLDS_PER_QUEUE_MAX, Hold, ReleaseHold, Trim
-from dledger.state.queues import ROWS_PER_BLOCK
+from dledger.state.commands.codec import HOLDS_PER_QUEUE_MAX, Hold, ReleaseHold, Trim
+from dledger.state.queues.table import ROWS_PER_BLOCK
+from dledger.state.queues.trim import GARBAGE_ROWS_PER_ENTRY
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import Table
-from dledger.state.trim import GARBAGE_ROWS_PER_ENTRY
 from dledger.state.values import KeptFrom, LayoutPart
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import TIME_MS_MAX

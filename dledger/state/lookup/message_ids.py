@@ -22,7 +22,7 @@ looking at SWEEP_ROWS old rows, so the table stays near its live size.
 import struct
 from typing import Final, NamedTuple
 
-from dledger.state.queues import QueueTable
+from dledger.state.queues.table import QueueTable
 from dledger.state.tables import PREFIX, U64, Table, Writer, after
 from dledger.state.topics import TopicTable
 from dledger_proto.batch.codec import BatchHeader

@@ -1,7 +1,7 @@
 """Trimming queues, holds that delay it, and the removal of rows that nobody sees any more.
 
 Owns: the hold table, the garbage table, the rules of Trim, Hold and ReleaseHold. Not: the bounds
-of queues (`queues.py`), nor segments: each member deletes those below the head by itself.
+of queues (`table.py`), nor segments: each member deletes those below the head by itself.
 
     60 topic_id, queue u32, owner   -> offset i64, until_ms i64
     61 number u64                   -> start size u16, start, stop: a range of keys to delete
@@ -17,8 +17,8 @@ import struct
 from dataclasses import replace
 from typing import Final
 
-from dledger.state.command import HOLDS_PER_QUEUE_MAX, ID_SIZE, Hold, ReleaseHold, Trim
-from dledger.state.queues import Queue
+from dledger.state.commands.codec import HOLDS_PER_QUEUE_MAX, ID_SIZE, Hold, ReleaseHold, Trim
+from dledger.state.queues.table import Queue
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
 from dledger.state.values import KeptFrom

@@ -8,7 +8,7 @@ itself, hashes collide), nor the hash (`dledger_proto.keyhash`).
          count hashes, u64 little-endian: the batch's column key_hashes as it came
     31 topic_id, 1, run u64, entry 24         -> a block of a sorted run; the key ends in the first
          of its entries of 24 bytes:  hash u64, position u64, queue u16, base_offset u48  big-endian
-    30 topic_id                               -> the directory (`_runs.py`): level-0 blocks, runs,
+    30 topic_id                               -> the directory (`runs.py`): level-0 blocks, runs,
                                                  merges under way
 
 A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes without looking at
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.state._entries import (
+from dledger.state.lookup.entries import (
     ENTRY_SIZE,
     KeyPlace,
     entries_of,
@@ -43,16 +43,16 @@ from dledger.state._entries import (
     sort,
     split,
 )
-from dledger.state._runs import (
+from dledger.state.lookup.runs import (
     Directory,
     Merge,
     Run,
     decode_directory,
     encode_directory,
 )
-from dledger.state.queues import QueueTable
+from dledger.state.queues.table import QueueTable
+from dledger.state.queues.trim import Garbage
 from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, after
-from dledger.state.trim import Garbage
 from dledger_proto.batch.codec import BatchHeader
 
 __all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]

@@ -10,8 +10,8 @@ from typing import Final
 
 import lmdb
 
-from dledger.state.sealed import damaged
-from dledger.state.store import StoreFailed
+from dledger.store.sealed import damaged
+from dledger.store.store import StoreFailed
 
 _DAMAGE: Final = (
     lmdb.BadValsizeError,

@@ -29,11 +29,11 @@ import lmdb
 from crc32c import crc32c
 
 from dledger.files import FileSystem, OsFileSystem
-from dledger.state.lmdb_check import Checked, check_store
-from dledger.state.lmdb_errors import failure
-from dledger.state.lmdb_mark import write_mark
-from dledger.state.lmdb_rows import DATA_FILE
-from dledger.state.sealed import (
+from dledger.store.lmdb_check import Checked, check_store
+from dledger.store.lmdb_errors import failure
+from dledger.store.lmdb_mark import write_mark
+from dledger.store.lmdb_rows import DATA_FILE
+from dledger.store.sealed import (
     FORMAT_KEY,
     RESIDUE,
     SEAL_SIZE,
@@ -46,7 +46,7 @@ from dledger.state.sealed import (
     seal_in,
     unseal,
 )
-from dledger.state.store import Row, StoreFailed, StoreFull, TailedStore, Value
+from dledger.store.store import Row, StoreFailed, StoreFull, TailedStore, Value
 from dledger_proto.limits import GIB, MIB
 
 MAP_SIZE_DEFAULT: Final = 64 * GIB

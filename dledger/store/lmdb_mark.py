@@ -15,8 +15,8 @@ from typing import Final
 from crc32c import crc32c
 
 from dledger.files import FileSystem
-from dledger.state.sealed import Totals, damaged
-from dledger.state.store import NewerStore
+from dledger.store.sealed import Totals, damaged
+from dledger.store.store import NewerStore
 
 MARK_FILE: Final = "mark"
 _MARK: Final = struct.Struct("<4sHHQQQ")

@@ -8,10 +8,10 @@ permits by now, and an answer "not stored" would make its sender store it a seco
 
 from typing import Final
 
-from dledger.state.key_index import KeyIndex
-from dledger.state.message_ids import MessageIdIndex
-from dledger.state.producers import ProducerQueue, ProducerTable
-from dledger.state.queues import QueueTable
+from dledger.state.lookup.key_index import KeyIndex
+from dledger.state.lookup.message_ids import MessageIdIndex
+from dledger.state.producers.table import ProducerQueue, ProducerTable
+from dledger.state.queues.table import QueueTable
 from dledger.state.results import Appended, Refused
 from dledger.state.topics import TopicTable
 from dledger.state.values import PERMISSION_WRITE, Topic

@@ -25,9 +25,9 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
-from dledger.state.store import StateStore
 from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U32, U64, Table, Writer, after
 from dledger.state.values import QueueSpan
+from dledger.store.store import StateStore
 from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
 
 ROW: Final = struct.Struct("<BxxxIIIqQq")

@@ -21,8 +21,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from dledger.state.store import DamagedStore, NewerStore
 from dledger.state.tables import PREFIX, Table
+from dledger.store.store import DamagedStore, NewerStore
 
 SEAL_SIZE: Final = 4
 RESIDUE: Final = 0x48674BC7

@@ -1,6 +1,6 @@
 """Sweeping out what producers still hold of deleted topics, some rows with every entry (D11, I17).
 
-Owns: where the sweep stands. Not: the rows themselves (`producers.py`).
+Owns: where the sweep stands. Not: the rows themselves (`table.py`).
 
     01 "producers"                  -> again u8, the key of table 52 at which the sweep goes on;
                                        absent: nothing to sweep

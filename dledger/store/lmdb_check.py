@@ -30,9 +30,9 @@ from typing import Final
 import lmdb
 from crc32c import crc32c
 
-from dledger.state.lmdb_errors import failure
-from dledger.state.lmdb_mark import check_mark, read_mark
-from dledger.state.lmdb_rows import (
+from dledger.store.lmdb_errors import failure
+from dledger.store.lmdb_mark import check_mark, read_mark
+from dledger.store.lmdb_rows import (
     BLANK_SIZE_MAX,
     DATA_FILE,
     PAGE_SIZES,
@@ -42,7 +42,7 @@ from dledger.state.lmdb_rows import (
     Walk,
     is_blank,
 )
-from dledger.state.sealed import (
+from dledger.store.sealed import (
     FORMAT_KEY,
     RESIDUE,
     SEAL_SIZE,
@@ -55,7 +55,7 @@ from dledger.state.sealed import (
     parse_totals,
     seal_in,
 )
-from dledger.state.store import DamagedStore, NewerStore, StoreFailed
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 
 PAGES_AT_START: Final = 8_192
 """32 MiB of pages of 4 KiB: less than a second."""

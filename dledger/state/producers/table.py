@@ -1,7 +1,7 @@
 """Idempotent producers: epochs, sequences, and the memory of the last batches (D11, S116).
 
 Owns: the producer tables; registering, expiring, and the verdict on a batch's epoch and sequence.
-Not: topics and queues of the batch (`append.py`), message ids (`message_ids.py`).
+Not: topics and queues of the batch (`queues/append.py`), message ids (`lookup/message_ids.py`).
 
     50 producer_id                            -> epoch u32, active_step u64, life_id 16,
                                                former_life_id 16 (0: none)
@@ -58,14 +58,14 @@ row 51 stays until all others are gone, so the next command goes on with it. Who
 meanwhile ends that: the id begins anew, two epochs above, and what is left of the old rows is of
 an epoch that no answer speaks of.
 
-Rows 52 and 53 of deleted topics go by a sweep (`producer_sweep.py`).
+Rows 52 and 53 of deleted topics go by a sweep (`sweep.py`).
 """
 
 import struct
 from collections.abc import Iterator
 from typing import Final
 
-from dledger.state.command import LAST_SEQUENCES_MAX, ExpireProducers, RegisterProducer
+from dledger.state.commands.codec import LAST_SEQUENCES_MAX, ExpireProducers, RegisterProducer
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
 from dledger.state.results import (
     Appended,

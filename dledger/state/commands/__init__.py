@@ -1,0 +1,4 @@
+"""The replicated commands.
+
+codec  The closed list of replicated commands, and their codec
+"""
