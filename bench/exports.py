@@ -38,7 +38,7 @@ from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.errors import ExportError
 from dledger_client.export.run import export_once
 from dledger_client.export.planning import FILE_BYTES_MAX, Options
-from dledger_client.export.storage import Storage
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.task import make_one
 from pathlib import Path
 class Here:

@@ -22,12 +22,12 @@ from bench.native import AppendStream, Window, append_stream, register, rich_rec
 from bench.plan import Plan
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
-from dledger_client.export.engine_spark import SparkEngine
+from dledger_client.export.engines.spark import SparkEngine
+from dledger_client.export.files.parquet import ZSTD_LEVEL
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
-from dledger_client.export.parquet import ZSTD_LEVEL
 from dledger_client.export.planning import FILE_BYTES_MAX, Options
 from dledger_client.export.run import export_once
-from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
 
 if TYPE_CHECKING:

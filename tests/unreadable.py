@@ -66,7 +66,7 @@ def send_unreadable(where: str, topic: str, queue: int, count: int) -> int:
 
     config = ProducerConfig(compression=Compression.ZSTD, linger_ms=500, batch_records=count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dledger_client._batch.encode_batch", broken)
+        patch.setattr("dledger_client._core.producer.batch.encode_batch", broken)
         with Producer(where, config) as producer:
             sent = [producer.send_async(topic, bytes(500), queue=queue) for _ in range(count)]
             producer.flush()

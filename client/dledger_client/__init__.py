@@ -6,9 +6,9 @@ threads. Exceptions: `dledger_client.errors`. Needs grpcio, protobuf and crc32c;
 and lz4 are used when present.
 """
 
-from dledger_client._fetch_state import Place
-from dledger_client._futures import AsyncSendFuture, SendFuture
-from dledger_client._routes import GroupRoute, Member, TopicRoute
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.routes import GroupRoute, Member, TopicRoute
+from dledger_client._shell.futures import AsyncSendFuture, SendFuture
 from dledger_client.admin import Admin
 from dledger_client.admin_async import AsyncAdmin
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from dledger_client._administration import Administration
-from dledger_client._arguments import UINT32_MAX, check_integer
-from dledger_client._fetch_state import Place
-from dledger_client._ids import ID_SIZE
-from dledger_client._message import check_topic
-from dledger_client._routes import GroupRoute, TopicRoute
-from dledger_client._runner import AsyncRunner
-from dledger_client._wire import parse_addresses
+from dledger_client._core.arguments import UINT32_MAX, check_integer
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.ids import ID_SIZE
+from dledger_client._core.message_checks import check_topic
+from dledger_client._core.routes import GroupRoute, TopicRoute
+from dledger_client._shell.administration import Administration
+from dledger_client._shell.runner import AsyncRunner
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of
 from dledger_client.model import (

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, cast
 
-from dledger_client._arguments import check_integer, checked_timeout
-from dledger_client._consumer_engine import ConsumerEngine, Start
-from dledger_client._fetch_state import Place
-from dledger_client._runner import SyncRunner
-from dledger_client._wire import parse_addresses
+from dledger_client._core.arguments import check_integer, checked_timeout
+from dledger_client._core.consumer.state import Place
+from dledger_client._shell.consumer import ConsumerEngine, Start
+from dledger_client._shell.runner import SyncRunner
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConsumerConfig
 from dledger_client.errors import InvalidRequest
 from dledger_client.model import QueueBounds

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from dledger_client._arguments import checked_timeout
-from dledger_client._futures import SendFuture, outcomes
-from dledger_client._message import check_topic, make_record, taken_over
-from dledger_client._producer_engine import ProducerEngine
-from dledger_client._runner import SyncRunner
-from dledger_client._topics import Pin
-from dledger_client._wire import parse_addresses
+from dledger_client._core.arguments import checked_timeout
+from dledger_client._core.message_checks import check_topic, make_record, taken_over
+from dledger_client._core.producer.topics import Pin
+from dledger_client._shell.futures import SendFuture, outcomes
+from dledger_client._shell.producer import ProducerEngine
+from dledger_client._shell.runner import SyncRunner
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import MessageIllegal, MessageTooLarge
 from dledger_client.model import Message, ProducerStatus, SendResult

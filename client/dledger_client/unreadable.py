@@ -1,7 +1,7 @@
 """Batches that cannot be decoded though their checksum holds: when they are left out.
 
 Owns: the one rule, and the sentences. Not: who notices it, and where it is recorded: consumers
-(`_fetch.py`), bulk reads (`reading/`), exports (`export/task.py`).
+(`_core/consumer/core.py`), bulk reads (`reading/`), exports (`export/task.py`).
 
 The content is what the producer sent, so all copies are alike and no retry helps. A reader refuses
 such a batch, until its user says that what cannot be read may be left out; then the offsets of the

@@ -22,9 +22,9 @@ from dledger_broker.cli import main as dledger
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig
 from dledger_client.export import read_export
-from dledger_proto.batch import ProducerStamp
+from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import Code
-from dledger_proto.frames import AnswerRow
+from dledger_proto.rpc.frames import AnswerRow
 from jepsen_tests.cli import main as jepsen_tests
 from tests.fixtures.make_formats import TOPICS, bounds_of, places_of, rows_of
 from tests.integration.cluster import Member, batch_of

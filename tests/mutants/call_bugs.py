@@ -6,7 +6,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
-CLUSTER: Final = "dledger_client._cluster:Cluster"
+CLUSTER: Final = "dledger_client._shell.cluster:Cluster"
 SCRIPTS: Final = "test_unknown_calls"
 PAGES: Final = "unit.broker.test_topic_pages"
 
@@ -28,7 +28,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a reset, or a change of a topic, is repeated after an unknown try",
         [
             Edit(
-                "dledger_client._wire:Channels.call",
+                "dledger_client._shell.wire:Channels.call",
                 "broken.repeatable = method.is_repeatable",
                 "broken.repeatable = True",
             )
@@ -40,7 +40,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a release of a hold is repeated after an unknown try, and ends one taken since",
         [
             Edit(
-                "dledger_client._administration:Administration.hold",
+                "dledger_client._shell.administration:Administration.hold",
                 "calls.HOLD if ttl_ms else calls.RELEASE_HOLD",
                 "calls.HOLD",
             )
@@ -52,7 +52,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "an offset that is behind after an unknown try is told as refused",
         [
             Edit(
-                "dledger_client._queries:Queries.commit",
+                "dledger_client._shell.queries:Queries.commit",
                 "raise error if unknown is None else still_unknown(unknown, error)",
                 "raise error",
             )
@@ -62,7 +62,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "refusal-hides-unknown",
         "of a call to several groups the first error is told, unknown or not",
-        [Edit("dledger_client._queries:_all", "(*unknown, *errors)", "errors")],
+        [Edit("dledger_client._shell.queries:_all", "(*unknown, *errors)", "errors")],
         [f"{SCRIPTS}.test_an_unknown_of_one_group_comes_before_the_refusal_of_another"],
     ),
     Mutant(

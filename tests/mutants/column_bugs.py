@@ -17,7 +17,8 @@ COLUMN_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{DECODER}._checked",
                 "header = check_envelope(span.batch)",
-                'header = __import__("dledger_proto.batch.header").batch.header.parse_header(span.batch)',
+                'header = __import__("dledger_proto.batch.header").batch.header'
+                ".parse_header(span.batch)",
             )
         ],
         [f"{SCRIPTS}.test_a_flipped_bit_is_never_handed_out"],

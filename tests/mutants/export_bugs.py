@@ -19,7 +19,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "plans and manifests are published over what is there",
         [
             Edit(
-                f"{EXPORT}.storage:Storage.put_if_absent",
+                "dledger_client.export.files.storage:Storage.put_if_absent",
                 "self.install(staged, name)",
                 "self.install(staged, name, over=True)",
             )
@@ -30,9 +30,15 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "export-names-unsynced-bytes",
         "a file gets its name, and a manifest names it, before its bytes are on disk",
         [
-            Edit(f"{EXPORT}.storage:Storage.install", "self._disk.sync_file(staged.path)", "pass"),
             Edit(
-                f"{EXPORT}.storage:Storage.settle", "self._disk.sync_file(self.path(name))", "pass"
+                "dledger_client.export.files.storage:Storage.install",
+                "self._disk.sync_file(staged.path)",
+                "pass",
+            ),
+            Edit(
+                "dledger_client.export.files.storage:Storage.settle",
+                "self._disk.sync_file(self.path(name))",
+                "pass",
             ),
         ],
         [f"{SCRIPTS}.test_what_is_published_survives_a_power_cut_right_behind_it"],
@@ -40,13 +46,13 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-forgets-folders",
         "names are not synced before somebody builds on them",
-        [Edit(f"{EXPORT}.storage:Storage.install", "self.settle(name)", "pass")],
+        [Edit("dledger_client.export.files.storage:Storage.install", "self.settle(name)", "pass")],
         [f"{SCRIPTS}.test_what_is_published_survives_a_power_cut_right_behind_it"],
     ),
     Mutant(
         "export-builds-on-a-rivals-unsynced-name",
         "a file that is reused is taken for durable because it is there",
-        [Edit(f"{EXPORT}.task:_found", "work.storage.settle(name)", "pass")],
+        [Edit("dledger_client.export.task:_found", "work.storage.settle(name)", "pass")],
         [f"{SCRIPTS}.test_a_manifest_built_on_a_rivals_files_survives_a_power_cut"],
     ),
     Mutant(
@@ -54,12 +60,12 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "an open plan is not adopted: a new one is made in its place",
         [
             Edit(
-                f"{EXPORT}.run:export_once",
+                "dledger_client.export.run:export_once",
                 "plan = history.open_plan(storage, number)\n    frozen",
                 "plan = None\n    frozen",
             ),
             Edit(
-                f"{EXPORT}.run:export_once",
+                "dledger_client.export.run:export_once",
                 "plan = history.open_plan(storage, number)\n            assert",
                 "assert",
             ),
@@ -71,7 +77,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "who comes second with a plan goes on with its own",
         [
             Edit(
-                f"{EXPORT}.run:export_once",
+                "dledger_client.export.run:export_once",
                 "plan = history.open_plan(storage, number)\n            assert",
                 "assert",
             )
@@ -83,11 +89,15 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a file is taken for whole because its footer can be read",
         [
             Edit(
-                f"{EXPORT}.parquet:check",
+                "dledger_client.export.files.parquet:check",
                 "for batch in read_batches(path, columns):",
                 "for batch in ():",
             ),
-            Edit(f"{EXPORT}.parquet:check", "crc = summary.finish()", "crc = footer.crc"),
+            Edit(
+                "dledger_client.export.files.parquet:check",
+                "crc = summary.finish()",
+                "crc = footer.crc",
+            ),
         ],
         [f"{SCRIPTS}.test_a_file_that_is_not_whole_is_made_again"],
     ),
@@ -96,7 +106,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a file of another topic's life is reused",
         [
             Edit(
-                f"{EXPORT}.parquet:check",
+                "dledger_client.export.files.parquet:check",
                 "if found != wanted or footer.columns",
                 "if footer.columns",
             )
@@ -108,7 +118,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "what was trimmed before it was exported is left out in silence",
         [
             Edit(
-                f"{EXPORT}.planning:_lost",
+                "dledger_client.export.planning:_lost",
                 "if gaps and not options.accept_data_loss:",
                 "if False:",
             )
@@ -120,7 +130,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a compaction leaves what it replaced in the version",
         [
             Edit(
-                f"{EXPORT}.run:_finish",
+                "dledger_client.export.run:_finish",
                 "tuple(each.path for merge in plan.merges for each in merge.inputs)",
                 "()",
             )
@@ -132,7 +142,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "what was trimmed of a queue that came later is passed over in silence",
         [
             Edit(
-                f"{EXPORT}.source:FreezeRequest.begin",
+                "dledger_client.export.source:FreezeRequest.begin",
                 "return minimum if self.is_first else 0",
                 "return minimum",
             )
@@ -142,7 +152,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-publishes-what-is-not-tiled",
         "a version lacks a range that its engine lost",
-        [Edit(f"{EXPORT}.run:_finish", "check_tiles(plan, entries, gaps)", "pass")],
+        [Edit("dledger_client.export.run:_finish", "check_tiles(plan, entries, gaps)", "pass")],
         [f"{SCRIPTS}.test_a_version_that_lacks_a_range_is_not_published"],
     ),
     Mutant(
@@ -150,7 +160,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "the same offsets of another cluster are added to a folder",
         [
             Edit(
-                f"{EXPORT}.history:check_owner",
+                "dledger_client.export.manifests.history:check_owner",
                 "if mine.cluster != identity.cluster:",
                 "if False:",
             )
@@ -162,7 +172,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a topic that was made anew goes on where the deleted one ended",
         [
             Edit(
-                f"{EXPORT}.history:check_owner",
+                "dledger_client.export.manifests.history:check_owner",
                 "if (mine.topic, mine.topic_id) != (identity.topic, identity.topic_id):",
                 "if mine.topic != identity.topic:",
             )
@@ -174,7 +184,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a record twice and another not at all pass for a whole range",
         [
             Edit(
-                f"{EXPORT}.parquet:Summary.add",
+                "dledger_client.export.files.parquet:Summary.add",
                 "not offsets.equals(wanted)",
                 "pc.min_max(offsets) != pc.min_max(wanted)",
             )
@@ -186,7 +196,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a run that failed releases its hold, and a trim takes what its plan names",
         [
             Edit(
-                f"{EXPORT}.cluster_source:ClusterSource.__exit__",
+                "dledger_client.export.cluster_source:ClusterSource.__exit__",
                 " and (kind is None or not self._is_plan_open())",
                 "",
             )
@@ -196,13 +206,19 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-holds-by-one-name",
         "two exporters of one folder have one hold, and who is done ends it",
-        [Edit(f"{EXPORT}.holder:Holder._locked", "fcntl.LOCK_EX", "fcntl.LOCK_SH")],
+        [Edit("dledger_client.export.holder:Holder._locked", "fcntl.LOCK_EX", "fcntl.LOCK_SH")],
         [f"{HOLDS}.test_two_at_once_end_their_own_hold"],
     ),
     Mutant(
         "export-holds-by-a-name-for-each-start",
         "an exporter that is restarted in a loop uses up the holds of its queues",
-        [Edit(f"{EXPORT}.holder:Holder.__init__", 'self._taken(storage) if storage else ""', '""')],
+        [
+            Edit(
+                "dledger_client.export.holder:Holder.__init__",
+                'self._taken(storage) if storage else ""',
+                '""',
+            )
+        ],
         [f"{HOLDS}.test_who_is_restarted_in_a_loop_has_one_hold"],
     ),
     Mutant(
@@ -210,7 +226,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a verification ends the hold of an exporter that died, whose plan is open",
         [
             Edit(
-                f"{EXPORT}.cluster_source:ClusterSource.__enter__",
+                "dledger_client.export.cluster_source:ClusterSource.__enter__",
                 "self._storage if self._is_exporter else None",
                 "self._storage",
             )
@@ -234,7 +250,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "old files of an open plan are deleted while somebody builds on them",
         [
             Edit(
-                f"{EXPORT}.upkeep:collect",
+                "dledger_client.export.upkeep:collect",
                 "temporary if is_open else (*temporary, *written)",
                 "(*temporary, *written)",
             )
@@ -244,36 +260,44 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-collects-by-age-alone",
         "files of the newest version are deleted because they are old",
-        [Edit(f"{EXPORT}.upkeep:collect", "if name not in kept\n        and", "if")],
+        [Edit("dledger_client.export.upkeep:collect", "if name not in kept\n        and", "if")],
         [f"{SCRIPTS}.test_a_collection_takes_nothing_that_a_version_names"],
     ),
     Mutant(
         "export-collects-without-any-record",
         "without manifests and plans every old file is taken for forgotten",
         [
-            Edit(f"{EXPORT}.upkeep:_named", "if number or plan is None:", "if number:"),
-            Edit(f"{EXPORT}.upkeep:collect", 'name.startswith(f"{topic_folder(topic)}/")', "True"),
+            Edit("dledger_client.export.upkeep:_named", "if number or plan is None:", "if number:"),
+            Edit(
+                "dledger_client.export.upkeep:collect",
+                'name.startswith(f"{topic_folder(topic)}/")',
+                "True",
+            ),
         ],
         [f"{FOLDERS}.test_a_collection_without_any_record_takes_nothing"],
     ),
     Mutant(
         "export-names-files-that-lie-elsewhere",
         "a version names files that tasks made in a folder of another host",
-        [Edit(f"{EXPORT}.run:_finish", "_check_there(work.storage, entries)", "pass")],
+        [Edit("dledger_client.export.run:_finish", "_check_there(work.storage, entries)", "pass")],
         [f"{FOLDERS}.test_files_that_lie_elsewhere_are_in_no_version"],
     ),
     Mutant(
         "export-publishes-what-a-rival-replaced",
         "a version has the sum of a file in whose place another exporter put his own",
-        [Edit(f"{EXPORT}.run:_finish", "_check_replaced(work.storage, files)", "pass")],
+        [Edit("dledger_client.export.run:_finish", "_check_replaced(work.storage, files)", "pass")],
         [f"{FOLDERS}.test_a_rivals_other_bytes_are_not_published_as_ours"],
     ),
     Mutant(
         "export-dates-a-version-from-its-beginning",
         "the grace time of an older version is over when its compaction is published",
         [
-            Edit(f"{EXPORT}.run:_finish", "made = engine", "began = clock()\n    made = engine"),
-            Edit(f"{EXPORT}.run:_finish", "        clock(),", "        began,"),
+            Edit(
+                "dledger_client.export.run:_finish",
+                "made = engine",
+                "began = clock()\n    made = engine",
+            ),
+            Edit("dledger_client.export.run:_finish", "        clock(),", "        began,"),
         ],
         [f"{SCRIPTS}.test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction"],
     ),
@@ -282,7 +306,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "plans and manifests are not held against their sums",
         [
             Edit(
-                f"{EXPORT}.records:fields_of",
+                "dledger_client.export.manifests.records:fields_of",
                 "int(found[1]) != crc32c(data[: found.start()] + data[found.end() :])",
                 "False",
             )
@@ -294,7 +318,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a version is taken from a checkpoint that was told from other manifests",
         [
             Edit(
-                f"{EXPORT}.checkpoint:load_checkpoint",
+                "dledger_client.export.manifests.checkpoint:load_checkpoint",
                 "(last.number, crc32c(manifest))",
                 '(last.number, said["manifest"])',
             )
@@ -306,7 +330,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "the grace time of an older version is over when there is a checkpoint",
         [
             Edit(
-                f"{EXPORT}.history:keep_checkpoint",
+                "dledger_client.export.manifests.history:keep_checkpoint",
                 "if storage.size(path) is not None",
                 "if False",
             )
@@ -316,7 +340,13 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-mixes-versions",
         "a version need not begin where the one before ends",
-        [Edit(f"{EXPORT}.history:load", "_check_goes_on(", "(lambda *_: None)(")],
+        [
+            Edit(
+                "dledger_client.export.manifests.history:load",
+                "_check_goes_on(",
+                "(lambda *_: None)(",
+            )
+        ],
         [f"{SCRIPTS}.test_versions_of_two_exports_are_not_mixed"],
     ),
 )

@@ -107,7 +107,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer takes an answer to an earlier registration for that of its newest (D11)",
         [
             Edit(
-                "dledger_client._epoch:Epoch.is_awaited",
+                "dledger_client._core.producer.epoch:Epoch.is_awaited",
                 "return self.state is EpochState.ASKED and ask == self.asks",
                 "return self.state is EpochState.ASKED",
             )
@@ -119,7 +119,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer begins at sequence 0 when a queue comes back to a group (D11)",
         [
             Edit(
-                "dledger_client._accumulator:Accumulator.lane",
+                "dledger_client._core.producer.buffer:Accumulator.lane",
                 "if lane is None:",
                 "self._lanes = {k: v for k, v in self._lanes.items() if v.group == group}\n"
                 "        if lane is None:",

@@ -9,7 +9,7 @@ from tests.mutants.rewrite import Edit
 SCRIPTS: Final = "test_unreadable"
 TASK: Final = "dledger_client.export.task"
 DECODER: Final = "dledger_client.arrow.decode:Decoder"
-CONSUMER: Final = "dledger_client._fetch:FetchCore"
+CONSUMER: Final = "dledger_client._core.consumer.core:FetchCore"
 
 UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -41,7 +41,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
         "what lies behind a batch that cannot be decoded is left out with it",
         [
             Edit(
-                "dledger_client.export.records:unreadable_gap",
+                "dledger_client.export.manifests.records:unreadable_gap",
                 "Gap(queue, start, end, UNREADABLE",
                 "Gap(queue, start, end + 1, UNREADABLE",
             )
@@ -74,7 +74,8 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{DECODER}._checked",
                 "header = check_envelope(span.batch)",
-                'header = __import__("dledger_proto.batch.header").batch.header.parse_header(span.batch)',
+                'header = __import__("dledger_proto.batch.header").batch.header'
+                ".parse_header(span.batch)",
             )
         ],
         [f"{SCRIPTS}.test_columns_never_pass_over_damage"],
@@ -86,7 +87,8 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{CONSUMER}._take_row",
                 "header = check_envelope(batch)",
-                'header = __import__("dledger_proto.batch.header").batch.header.parse_header(batch)',
+                'header = __import__("dledger_proto.batch.header").batch.header'
+                ".parse_header(batch)",
             )
         ],
         [f"{SCRIPTS}.test_a_consumer_never_passes_over_damage"],

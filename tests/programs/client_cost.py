@@ -23,9 +23,9 @@ from typing import cast
 import grpc
 
 from dledger_client import AsyncProducer, Producer, ProducerConfig
-from dledger_client._futures import AsyncSendFuture
-from dledger_client._message import make_record
-from dledger_client._producer_engine import ProducerEngine
+from dledger_client._core.message_checks import make_record
+from dledger_client._shell.futures import AsyncSendFuture
+from dledger_client._shell.producer import ProducerEngine
 from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, encode_append, parse_append
 from dledger_proto.rpc.raw import APPEND, MESSAGE_SIZE_OPTIONS, sync_stream

@@ -21,12 +21,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dledger_client.export import history, parquet, read_export
-from dledger_client.export.engine_local import LocalEngine
+from dledger_client.export import read_export
+from dledger_client.export.engines.local import LocalEngine
+from dledger_client.export.files import parquet
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
+from dledger_client.export.manifests import history
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Engine, export_once
-from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, body_of
 from tests.waiting import wait_until
 
@@ -63,7 +65,7 @@ def export(root: Path, end: int, engine: Engine) -> bool:
 
 def spark_engine() -> Engine:
     """Return the engine of a session that has begun, and has run a task in Python."""
-    from dledger_client.export.engine_spark import SparkEngine
+    from dledger_client.export.engines.spark import SparkEngine
     from dledger_client.spark import session
 
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from dledger_client.export import run as protocol
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.planning import Options
 from dledger_client.export.run import Clock, Outcome
-from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 
 DEADLINE_SECONDS = 60.0

@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
-from dledger_client.export.checkpoint import checkpoint_name
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece, name_of
-from dledger_client.export.storage import Storage
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.checkpoint import checkpoint_name
 from dledger_client.export.task import Made, Work
 from tests.scenarios.test_exports import (
     OPTIONS,

@@ -14,11 +14,11 @@ from unittest.mock import patch
 from dledger_client.export import ExportCode, cluster_source
 from dledger_client.export import run as protocol
 from dledger_client.export.cluster_source import HOLD_MS, ClusterSource
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.holder import HOLDERS, Holder
 from dledger_client.export.layout import Piece
-from dledger_client.export.records import Identity
+from dledger_client.export.manifests.records import Identity
 from dledger_client.export.source import FreezeRequest
-from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
 from dledger_client.reading import Edge, HoldRequest, ReadPlan, keeper
 from dledger_client.reading.plan import Place

@@ -17,20 +17,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dledger_client.export import (
-    ExportCode,
-    ExportError,
-    history,
-    read_export,
-    upkeep,
-)
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
-from dledger_client.export.checkpoint import CHECKPOINTS
+from dledger_client.export.files.storage import Disk, Storage
 from dledger_client.export.layout import Piece, name_of
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.checkpoint import CHECKPOINTS
+from dledger_client.export.manifests.records import Gap, Identity, manifest_name
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import Gap, Identity, manifest_name
 from dledger_client.export.run import Outcome
-from dledger_client.export.storage import Disk, Storage
 from dledger_client.export.task import Made, Work
 from tests.scenarios.rivals import race, race_of
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of

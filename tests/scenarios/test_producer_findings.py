@@ -1,6 +1,6 @@
 """What a producer's core must not do, found by review: whole cores against the model cluster."""
 
-from dledger_client._epoch import EpochState
+from dledger_client._core.producer.epoch import EpochState
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import error_of
 from dledger_proto.errors import Code

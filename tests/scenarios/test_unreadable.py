@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from dledger_client import _fetch_state as fetch
-from dledger_client._fetch import FetchCore
-from dledger_client._links import MemberChoice
-from dledger_client._routes import RouteTable
+from dledger_client._core.consumer import state as fetch
+from dledger_client._core.consumer.core import FetchCore
+from dledger_client._core.members import MemberChoice
+from dledger_client._core.routes import RouteTable
 from dledger_client.arrow import Decoder, Source, Span
-from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
+from dledger_client.export.files.storage import Storage
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import UNREADABLE, Gap
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import UNREADABLE, Gap
 from dledger_client.export.run import Outcome
-from dledger_client.export.storage import Storage
 from dledger_client.unreadable import Unreadable
 from dledger_proto.batch.codec import Record, check_batch, encode_batch
 from dledger_proto.errors import Code

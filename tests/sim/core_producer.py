@@ -1,6 +1,6 @@
 """The product's own producer core in the simulated world.
 
-Owns: driving `dledger_client._producer_core.ProducerCore` as its module says: links as virtual
+Owns: driving `dledger_client._core.producer.core.ProducerCore` as its module says: links as virtual
 streams, registrations as calls, routes pushed, time by its own deadlines; and comparing what each
 future reports with what lies in the log, message by message. Some go one-way between the others:
 nothing is told of them, and they may lie in the log once. A crash drops the core and starts
@@ -12,11 +12,11 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from dledger_client import _actions as actions
-from dledger_client._futures import AsyncSendFuture, placed, when_done
-from dledger_client._producer_core import ProducerCore
-from dledger_client._routes import RouteTable
-from dledger_client._topics import Pin
+from dledger_client._core.producer import actions
+from dledger_client._core.producer.core import ProducerCore
+from dledger_client._core.producer.topics import Pin
+from dledger_client._core.routes import RouteTable
+from dledger_client._shell.futures import AsyncSendFuture, placed, when_done
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
 from dledger_proto.batch.codec import parse_header, parse_message_id

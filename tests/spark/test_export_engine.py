@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from dledger_client.errors import Unavailable
 from dledger_client.export import ExportError, read_export
-from dledger_client.export.engine_spark import SparkEngine
+from dledger_client.export.engines.spark import SparkEngine
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
-from dledger_client.export.storage import Storage
 from dledger_client.export.task import Work
 from dledger_client.spark import read_export as read_export_spark
 from dledger_client.spark import session

@@ -15,10 +15,10 @@ from dledger_broker.local_cluster import LocalCluster
 from dledger_client import Admin
 from dledger_client.errors import Held, UnknownOutcome
 from dledger_client.export.cluster_source import ClusterSource
-from dledger_client.export.engine_spark import SparkEngine
+from dledger_client.export.engines.spark import SparkEngine
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
-from dledger_client.export.storage import Storage
 from tests.integration.test_export import check
 from tests.integration.test_reading import addresses, fill, leader_of, until
 

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from dledger_broker.local_cluster import LocalCluster
 from dledger_client.export import ExportCode, ExportError, read_export
 from dledger_client.export.cluster_source import ClusterSource
-from dledger_client.export.engine_spark import SparkEngine
+from dledger_client.export.engines.spark import SparkEngine
+from dledger_client.export.files.storage import Storage
+from dledger_client.export.manifests.records import UNREADABLE
 from dledger_client.export.planning import Options
-from dledger_client.export.records import UNREADABLE
 from dledger_client.export.run import export_once
-from dledger_client.export.storage import Storage
 from tests.integration.test_reading import addresses, fill
 from tests.spark.test_batch import frame
 from tests.unreadable import send_unreadable

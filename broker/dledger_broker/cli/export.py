@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dledger_client.export.cluster_source import ClusterSource
+    from dledger_client.export.files.storage import Storage
     from dledger_client.export.planning import Options
     from dledger_client.export.run import Engine, Outcome
-    from dledger_client.export.storage import Storage
 
 _EPILOG: Final = exit_codes_help("export") + (
     " What is wrong with an export begins with a stable code, DLEDGER_EXPORT_..., what a cluster "
@@ -231,7 +231,7 @@ def _rate(text: str, engine: str, master: str, jobs: int) -> int:
 
 def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) -> "Engine":
     if name == "local":
-        from dledger_client.export.engine_local import LocalEngine
+        from dledger_client.export.engines.local import LocalEngine
 
         return LocalEngine(jobs, rate, reporter.advance)
     return _spark_engine(master, reporter)
@@ -239,7 +239,7 @@ def _engine(name: str, master: str, jobs: int, rate: int, reporter: Reporter) ->
 
 def _spark_engine(master: str, reporter: Reporter) -> "Engine":
     try:
-        from dledger_client.export.engine_spark import SparkEngine
+        from dledger_client.export.engines.spark import SparkEngine
         from dledger_client.spark import NoJavaError, session
     except ModuleNotFoundError as error:
         bad_input(
@@ -322,7 +322,7 @@ def status(
 ) -> None:
     """Show what an export holds, and whether a run was left open. Asks no cluster."""
     with _expected_failures():
-        from dledger_client.export import history
+        from dledger_client.export.manifests import history
 
         storage = _storage(str(folder))
         version = history.load(storage)
@@ -341,7 +341,8 @@ def verify(
     """Read all files of the newest version: counts, order, sums; and the same from the log."""
     with _expected_failures():
         from dledger_client.errors import TopicNotFound
-        from dledger_client.export import history, upkeep
+        from dledger_client.export import upkeep
+        from dledger_client.export.manifests import history
         from dledger_client.export.source import FreezeRequest
 
         storage = _storage(str(folder))
@@ -377,7 +378,7 @@ def compact(
     """Merge small files of one queue and day that lie side by side; no row changes."""
     with _expected_failures():
         from dledger_client.export import upkeep
-        from dledger_client.export.engine_local import LocalEngine
+        from dledger_client.export.engines.local import LocalEngine
 
         reporter = Reporter(as_json=as_json)
         engine = LocalEngine(jobs, 0, reporter.advance)
@@ -432,7 +433,7 @@ def _now_ms() -> int:
 
 
 def _storage(folder: str) -> "Storage":
-    from dledger_client.export.storage import Storage
+    from dledger_client.export.files.storage import Storage
 
     if re.match(r"[a-z][a-z0-9+.-]*://", folder, re.IGNORECASE):
         bad_input(

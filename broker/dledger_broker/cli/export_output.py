@@ -10,8 +10,8 @@ from dledger_broker.cli.output import note, print_json, print_rows
 from dledger_proto.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from dledger_client.export.checkpoint import Version
-    from dledger_client.export.records import Gap, Plan
+    from dledger_client.export.manifests.checkpoint import Version
+    from dledger_client.export.manifests.records import Gap, Plan
     from dledger_client.export.run import Outcome
     from dledger_client.export.upkeep import Verification
 
@@ -113,7 +113,7 @@ def print_verification(found: "Verification", *, as_json: bool) -> None:
 
 def _missing(gaps: "Sequence[Gap]") -> dict[str, Any]:
     """Return how many records gaps stand for, by reason."""
-    from dledger_client.export.records import TRIMMED, UNREADABLE
+    from dledger_client.export.manifests.records import TRIMMED, UNREADABLE
 
     return {
         name: sum(gap.records for gap in gaps if gap.reason == reason)

@@ -15,16 +15,16 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from dledger_client._wire import parse_addresses
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
-from dledger_client.export import history
 from dledger_client.export.errors import ExportError
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.holder import Holder
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
-from dledger_client.export.records import Identity
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
-from dledger_client.export.storage import Storage
 from dledger_client.reading import (
     Edge,
     Gap,

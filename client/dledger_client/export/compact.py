@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dledger_client.export.checkpoint import Version
+from dledger_client.export.files.parquet import read_entry
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
-from dledger_client.export.parquet import read_entry
-from dledger_client.export.records import COMPACT, FileEntry, Merge, Plan
-from dledger_client.export.storage import Storage
+from dledger_client.export.manifests.checkpoint import Version
+from dledger_client.export.manifests.records import COMPACT, FileEntry, Merge, Plan
 
 
 @dataclass(frozen=True, slots=True)

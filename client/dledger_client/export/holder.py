@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from dledger_client.export.errors import ExportError
-from dledger_client.export.storage import Storage
+from dledger_client.export.files.storage import Storage
 
 HOLDERS: Final = "_dledger/holders"
 HOLDERS_MAX: Final = 16

@@ -5,9 +5,9 @@ from typing import Final
 
 from dledger_client.arrow import DEFAULT_COLUMNS
 from dledger_client.export.errors import ExportCode, ExportError
-from dledger_client.export.history import check_owner, position_of
 from dledger_client.export.layout import FrozenQueue, Layout, bytes_before, pieces_of
-from dledger_client.export.records import EXPORT, Gap, Manifest, Plan
+from dledger_client.export.manifests.history import check_owner, position_of
+from dledger_client.export.manifests.records import EXPORT, Gap, Manifest, Plan
 from dledger_client.export.source import Frozen
 
 MIB: Final = 1 << 20

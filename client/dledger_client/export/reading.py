@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from dledger_client.arrow import schema_of
-from dledger_client.export import history
 from dledger_client.export.errors import ExportCode, ExportError
-from dledger_client.export.parquet import read_entry
-from dledger_client.export.records import FileEntry, Manifest
-from dledger_client.export.storage import Storage
+from dledger_client.export.files.parquet import read_entry
+from dledger_client.export.files.storage import Storage
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import FileEntry, Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from dledger_client.export import history
 from dledger_client.export.compact import MergeSource
 from dledger_client.export.errors import ExportCode, ExportError
+from dledger_client.export.files.parquet import check_written
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Layout, Piece
-from dledger_client.export.parquet import check_written
-from dledger_client.export.planning import Options, check_options, make_plan
-from dledger_client.export.records import (
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import (
     COMPACT,
     FileEntry,
     Manifest,
@@ -36,8 +36,8 @@ from dledger_client.export.records import (
     manifest_name,
     plan_name,
 )
+from dledger_client.export.planning import Options, check_options, make_plan
 from dledger_client.export.source import FreezeRequest, Frozen, Source
-from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, MadeFile, Work
 from dledger_proto import __version__
 

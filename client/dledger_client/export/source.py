@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dledger_client.export.layout import FrozenQueue, Piece
-from dledger_client.export.records import Identity
+from dledger_client.export.manifests.records import Identity
 from dledger_client.unreadable import Unreadable
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dledger_client.export.errors import ExportCode, ExportError, damaged, folder_failed, is_lasting
+from dledger_client.export.files.parquet import check, write
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece, name_of
-from dledger_client.export.parquet import check, write
+from dledger_client.export.manifests.records import FileEntry, Gap, Identity, unreadable_gap
 from dledger_client.export.planning import WRITE_AGAIN
-from dledger_client.export.records import FileEntry, Gap, Identity, unreadable_gap
 from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
-from dledger_client.export.storage import Storage
 from dledger_client.unreadable import EXPORT_REMEDY
 
 Watch = Callable[[int, int], None]

@@ -9,17 +9,24 @@ from typing import Final
 
 from dledger_client.arrow import schema_of
 from dledger_client.errors import ClientError
-from dledger_client.export import history
-from dledger_client.export.checkpoint import CHECKPOINTS, Version
 from dledger_client.export.compact import make_compaction
-from dledger_client.export.content import ContentSum
 from dledger_client.export.errors import ExportCode, ExportError, damaged
+from dledger_client.export.files.content import ContentSum
+from dledger_client.export.files.parquet import check, check_written
+from dledger_client.export.files.storage import TEMPORARY, Storage
 from dledger_client.export.layout import FILE_NAME, day_of, topic_folder
-from dledger_client.export.parquet import check, check_written
-from dledger_client.export.records import COMPACT, FileEntry, Gap, Manifest, dump, plan_name
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.checkpoint import CHECKPOINTS, Version
+from dledger_client.export.manifests.records import (
+    COMPACT,
+    FileEntry,
+    Gap,
+    Manifest,
+    dump,
+    plan_name,
+)
 from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
 from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
-from dledger_client.export.storage import TEMPORARY, Storage
 
 GRACE_MS_MIN: Final = 60_000
 """Below it what was made a moment ago would count as forgotten."""

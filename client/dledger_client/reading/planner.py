@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from dledger_client import _calls as calls
-from dledger_client._administration import Administration
-from dledger_client._retry import backoff
-from dledger_client._routes import GroupRoute, TopicRoute
-from dledger_client._runner import SyncRunner
-from dledger_client._wire import parse_addresses
+from dledger_client._core.retry import backoff
+from dledger_client._core.routes import GroupRoute, TopicRoute
+from dledger_client._shell import calls
+from dledger_client._shell.administration import Administration
+from dledger_client._shell.runner import SyncRunner
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.arrow.schema import unknown
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of

@@ -21,10 +21,10 @@ from typing import Final
 import grpc
 import pyarrow as pa
 
-from dledger_client import _calls as calls
-from dledger_client._retry import backoff
-from dledger_client._routes import GroupRoute, RouteTable
-from dledger_client._wire import channel_options, failure, group_metadata
+from dledger_client._core.retry import backoff
+from dledger_client._core.routes import GroupRoute, RouteTable
+from dledger_client._shell import calls
+from dledger_client._shell.wire import channel_options, failure, group_metadata
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
-from dledger_client._wire import parse_addresses
+from dledger_client._shell.wire import parse_addresses
 from dledger_client.arrow.schema import choose_columns, unknown
 from dledger_client.errors import ClientError, error_of
 from dledger_client.reading import EARLIEST, LATEST, Edge

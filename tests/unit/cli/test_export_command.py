@@ -16,8 +16,8 @@ from dledger_broker.cli.export import repeat
 from dledger_broker.cli.output import note
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
-from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import (
+from dledger_client.export.files.storage import TEMPORARY, Storage
+from dledger_client.export.manifests.records import (
     Identity,
     Manifest,
     dump,
@@ -25,8 +25,8 @@ from dledger_client.export.records import (
     plan_name,
     summed,
 )
+from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Outcome, export_once, plan_only
-from dledger_client.export.storage import TEMPORARY, Storage
 from dledger_proto.errors import Code
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 from tests.unit.proto.samples import TOPIC_ID

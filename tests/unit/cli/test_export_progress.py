@@ -8,8 +8,8 @@ import pytest
 
 from dledger_broker.cli import export_progress
 from dledger_broker.cli.export_progress import Reporter
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
-from dledger_client.export.storage import Storage
 from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import IDENTITY, FakeLog
 

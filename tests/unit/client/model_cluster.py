@@ -10,11 +10,11 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from dledger_client import _actions as actions
-from dledger_client._futures import AsyncSendFuture
-from dledger_client._producer_core import ProducerCore
-from dledger_client._routes import RouteTable
-from dledger_client._topics import Pin
+from dledger_client._core.producer import actions
+from dledger_client._core.producer.core import ProducerCore
+from dledger_client._core.producer.topics import Pin
+from dledger_client._core.routes import RouteTable
+from dledger_client._shell.futures import AsyncSendFuture
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import error_of
 from dledger_proto.batch.codec import BatchView, Record, check_batch

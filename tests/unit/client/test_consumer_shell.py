@@ -19,7 +19,7 @@ from dledger_client import (
     StartAt,
     TopicNotFound,
 )
-from dledger_client._routes import RouteChange
+from dledger_client._core.routes import RouteChange
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, KIB
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import eventually, run

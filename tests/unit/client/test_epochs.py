@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from dledger_client._epoch import Epoch
+from dledger_client._core.producer.epoch import Epoch
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, error_of
 from dledger_proto.errors import Code

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from dledger_client import _fetch_state as fetch
-from dledger_client._fetch import BAD_FRAMES_MAX, FetchCore
-from dledger_client._links import MemberChoice
-from dledger_client._routes import RouteTable
+from dledger_client._core.consumer import state as fetch
+from dledger_client._core.consumer.core import BAD_FRAMES_MAX, FetchCore
+from dledger_client._core.members import MemberChoice
+from dledger_client._core.routes import RouteTable
 from dledger_client.errors import CorruptData, NoPermission, error_of
 from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code

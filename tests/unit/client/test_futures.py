@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from dledger_client._batch import Batch
-from dledger_client._futures import AsyncSendFuture, SendFuture, attach, fail, when_done
+from dledger_client._core.producer.batch import Batch
+from dledger_client._shell.futures import AsyncSendFuture, SendFuture, attach, fail, when_done
 from dledger_client.errors import error_of
 from dledger_client.model import SendResult
 from dledger_proto.errors import Code

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from dledger_client import Message, TopicQueue, by_groups, by_hash, by_random
-from dledger_client._ids import ID_SIZE, NUMBER_MAX, first_number, named_producer_id
+from dledger_client._core.ids import ID_SIZE, NUMBER_MAX, first_number, named_producer_id
 from dledger_proto.keyhash import queue_of_key
 
 QUEUES = [

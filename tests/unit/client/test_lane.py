@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger_client._batch import Batch
-from dledger_client._lane import GATHER_SPAN, GatherLimits, Lane
+from dledger_client._core.producer.batch import Batch
+from dledger_client._core.producer.lane import GATHER_SPAN, GatherLimits, Lane
 from dledger_proto.batch.codec import Record
 
 LIMITS = GatherLimits(batch_bytes=1_000, batch_records=3, linger=0.005, window=4)

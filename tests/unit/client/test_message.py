@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_client._message import check_group, check_topic, make_record, taken_over
+from dledger_client._core.message_checks import check_group, check_topic, make_record, taken_over
 from dledger_client.errors import ClientError, MessageIllegal, MessageTooLarge
 from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError

@@ -20,7 +20,7 @@ from dledger_client import (
     ProducerFenced,
     UnknownOutcome,
 )
-from dledger_client._ids import named_producer_id
+from dledger_client._core.ids import named_producer_id
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.client.fake_member import Directive, Does, FakeCluster
 from tests.unit.client.helpers import eventually, run

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dledger_client._batch import Batch
-from dledger_client._retry import (
+from dledger_client._core.producer.batch import Batch
+from dledger_client._core.retry import (
     BACKOFF_MAX,
     BACKOFF_MIN,
     PLANS,

@@ -1,6 +1,6 @@
 """Which answer about routes replaces what is known (D14)."""
 
-from dledger_client._routes import RouteTable
+from dledger_client._core.routes import RouteTable
 from dledger_proto.v1 import broker_pb2, routes_pb2
 from tests.unit.client.model_cluster import topic_id, topic_message
 

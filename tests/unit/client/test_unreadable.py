@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import pytest
 
 from dledger_client import AsyncConsumer, ConsumerConfig, CorruptData, StartAt, UnreadableData
-from dledger_client import _fetch_state as fetch
-from dledger_client._fetch import BAD_FRAMES_MAX, FetchCore
-from dledger_client._links import MemberChoice
-from dledger_client._routes import RouteTable
+from dledger_client._core.consumer import state as fetch
+from dledger_client._core.consumer.core import BAD_FRAMES_MAX, FetchCore
+from dledger_client._core.members import MemberChoice
+from dledger_client._core.routes import RouteTable
 from dledger_client.unreadable import Unreadable
 from dledger_proto.batch.codec import Compression, Record, encode_batch, parse_header
 from dledger_proto.errors import Code

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from dledger_client.arrow import schema_of
 from dledger_client.errors import error_of
+from dledger_client.export.files.storage import Disk
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
-from dledger_client.export.records import Identity
+from dledger_client.export.manifests.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
-from dledger_client.export.storage import Disk
 from dledger_client.export.task import Made, Work, make_one
 from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code

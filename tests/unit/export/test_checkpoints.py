@@ -14,10 +14,16 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from dledger_client.export import ExportCode, ExportError, history, read_export, upkeep
-from dledger_client.export.checkpoint import CHECKPOINTS, Version, checkpoint_name, load_checkpoint
-from dledger_client.export.records import manifest_name, summed
-from dledger_client.export.storage import Storage
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
+from dledger_client.export.files.storage import Storage
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.checkpoint import (
+    CHECKPOINTS,
+    Version,
+    checkpoint_name,
+    load_checkpoint,
+)
+from dledger_client.export.manifests.records import manifest_name, summed
 from tests.unit.export.fakes import FakeLog, FaultyDisk, HereEngine, QuickDisk
 from tests.unit.export.test_damage import changed
 from tests.unit.export.test_files import now, run, storage_in

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dledger_client.export import upkeep
+from dledger_client.export.files.storage import TEMPORARY
 from dledger_client.export.layout import Piece
-from dledger_client.export.storage import TEMPORARY
 from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import FakeLog, HereEngine
 from tests.unit.export.test_files import run, storage_in

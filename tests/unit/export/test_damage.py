@@ -16,16 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dledger_client.export import (
-    ExportCode,
-    ExportError,
-    history,
-    parquet,
-    read_export,
-    upkeep,
-)
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
+from dledger_client.export.files import parquet
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import FILE_NAME, name_of
-from dledger_client.export.records import (
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import (
     Manifest,
     Plan,
     dump,
@@ -36,7 +32,6 @@ from dledger_client.export.records import (
     summed,
 )
 from dledger_client.export.run import plan_only
-from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
 from tests.unit.export.test_files import NOW_MS, OPTIONS, now, refusal, run, storage_in
 

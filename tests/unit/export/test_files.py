@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from dledger_client.arrow import COLUMNS, schema_of
 from dledger_client.errors import ClientError
-from dledger_client.export import ExportCode, ExportError, history, parquet, read_export, upkeep
+from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export.compact import make_compaction
-from dledger_client.export.content import ContentSum
-from dledger_client.export.engine_local import LocalEngine
+from dledger_client.export.engines.local import LocalEngine
+from dledger_client.export.files import parquet
+from dledger_client.export.files.content import ContentSum
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import (
     FILE_NAME,
     FrozenQueue,
@@ -26,12 +28,12 @@ from dledger_client.export.layout import (
     name_of,
     pieces_of,
 )
+from dledger_client.export.manifests import history
+from dledger_client.export.manifests.records import dump, load_manifest, manifest_name, plan_name
 from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.planning import MIB, Options
-from dledger_client.export.records import dump, load_manifest, manifest_name, plan_name
 from dledger_client.export.run import Outcome, export_once, plan_only
 from dledger_client.export.source import FreezeRequest, Frozen
-from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import DAY0, IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
 
 OPTIONS = Options("orders", file_bytes=MIB)

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dledger_client.export import ExportCode, history, parquet, read_export, upkeep
+from dledger_client.export import ExportCode, read_export, upkeep
+from dledger_client.export.files import parquet
+from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
+from dledger_client.export.manifests import history
 from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.planning import MIB
-from dledger_client.export.storage import Storage
 from tests.unit.export.fakes import IDENTITY, FakeLog, QuickDisk, rows_of
 from tests.unit.export.test_files import OPTIONS, refusal, run, storage_in
 

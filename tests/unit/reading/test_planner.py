@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 from google.protobuf.message import Message
 
-from dledger_client import _calls as calls
-from dledger_client._routes import RouteTable
-from dledger_client._wire import Method
+from dledger_client._core.routes import RouteTable
+from dledger_client._shell import calls
+from dledger_client._shell.wire import Method
 from dledger_client.errors import ClientError, OffsetOutOfRange, TopicNotFound, error_of
 from dledger_client.reading import Edge, HoldRequest, Planner, planner
 from dledger_client.reading.planner import TRIES

@@ -14,8 +14,8 @@ from threading import Event
 import grpc
 import pytest
 
-from dledger_client import _calls as calls
-from dledger_client._routes import GroupRoute, Member
+from dledger_client._core.routes import GroupRoute, Member
+from dledger_client._shell import calls
 from dledger_client.errors import OffsetOutOfRange
 from dledger_client.reading import Hold, Origin, Range, RangeReader, reader
 from dledger_client.reading.left import SECONDS, SECONDS_MAX, LeftMembers

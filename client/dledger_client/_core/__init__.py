@@ -1,0 +1,11 @@
+"""The pure half of the client: decisions without I/O, clock or chance.
+
+arguments       Checks of numbers that callers give, before anything depends on them
+ids             Producer ids and running numbers (D11, S117)
+members         Append links of a producer: which member is asked, what is on its way there
+message_checks  Checks of one message before anything is sent (S33), and its size in a batch
+retry           What a producer does after each answer
+routes          The route table: which group holds a queue, who leads it, where its members are
+consumer/       A consumer without I/O
+producer/       A producer without I/O
+"""

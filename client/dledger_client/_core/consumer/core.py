@@ -1,0 +1,450 @@
+"""What a consumer reads: positions, streams to members, buffered batches. Pure.
+
+Owns: which offset each queue continues at, which member each group is read from, what of an
+arriving frame is new, the bound of the buffer, the fair round over queues. Not: sockets and calls
+(`_shell/consumer.py`), where to begin (the engine finds an offset and tells).
+
+How to drive it, as `ProducerCore`: call an input, carry out `take_actions()`; inputs are `assign`,
+`unassign`, `seek`, `pause`, `resume`, `frame`, `stream_down`, `routes_changed`, `member_ready`,
+`tick`. A stream is read on only while `wants_more`.
+
+One stream serves all queues of a group. Whatever changes what is wanted of a group (assignment,
+seek, pause, another member) ends its stream and opens another at the exact next offsets; frames of
+a stream that is not the group's newest are dropped (that is the fence of `seek`).
+"""
+
+import random
+from collections import deque
+from typing import Final
+
+from dledger_client._core.consumer.state import (
+    Action,
+    CloseFetch,
+    FetchStream,
+    FindOffset,
+    OpenFetch,
+    Place,
+    QueueRead,
+    RefreshRoutes,
+    TellUnreadable,
+    Wanted,
+)
+from dledger_client._core.members import MemberChoice
+from dledger_client._core.retry import backoff
+from dledger_client._core.routes import GroupRoute, RouteChange, RouteTable
+from dledger_client.errors import ClientError, client_error, error_of
+from dledger_client.records import RecordBatch
+from dledger_client.unreadable import may_pass_over
+from dledger_proto.batch.codec import BatchView, check_envelope
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.frames import FetchFrame, FetchRow
+
+BAD_FRAMES_MAX: Final = 3
+"""Damaged or impossible answers for one offset, from members in turn, before the queue fails."""
+OUT_OF_RANGE: Final = frozenset((Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED))
+
+
+class FetchCore:
+    """Everything one consumer reads."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        members: MemberChoice,
+        generator: random.Random,
+        *,
+        prefer: str,
+        buffer_bytes: int,
+        fail_on_unreadable: bool = True,
+    ) -> None:
+        self._routes = routes
+        self._members = members
+        self._random = generator
+        self._prefer = prefer
+        self._buffer_bytes = buffer_bytes
+        self._fail_on_unreadable = fail_on_unreadable
+        self.buffered_bytes = 0
+        """As `RecordBatch.memory` counts: with bodies as large as they are decompressed."""
+        self._reads: dict[Place, QueueRead] = {}
+        self._round: deque[Place] = deque()
+        self._streams: dict[str, FetchStream] = {}
+        """By group, the newest."""
+        self._by_id: dict[int, FetchStream] = {}
+        self._stale: dict[str, None] = {}
+        """Groups whose stream no longer asks for what is wanted, in order."""
+        self._open_at: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._next_id = 0
+        self._actions: list[Action] = []
+
+    # What is read.
+
+    def places(self) -> list[Place]:
+        """Return all assigned queues."""
+        return list(self._reads)
+
+    def read(self, place: Place) -> QueueRead:
+        """Return the state of an assigned queue; InvalidRequest when it is not assigned."""
+        read = self._reads.get(place)
+        if read is None:
+            raise error_of(
+                Code.INVALID_ARGUMENT, f"topic {place[0]} queue {place[1]}: not assigned"
+            )
+        return read
+
+    def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
+        """Read a queue from `offset` on, also if it is assigned already."""
+        self.unassign(place)
+        self._reads[place] = QueueRead(place, topic_id, group, offset)
+        self._round.append(place)
+        self._renew(group)
+
+    def unassign(self, place: Place) -> None:
+        """Read a queue no more; what is buffered of it is dropped."""
+        read = self._reads.pop(place, None)
+        if read is not None:
+            self._drop_buffer(read)
+            self._round.remove(place)
+            self._renew(read.group)
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Continue a queue at `offset`; what is buffered or on its way is dropped."""
+        read = self.read(place)
+        self._drop_buffer(read)
+        read.position = read.fetch_at = offset
+        read.error = None
+        read.is_lost = False
+        read.bad_frames = 0
+        self._renew(read.group)
+
+    def fail(self, place: Place, error: ClientError) -> None:
+        """Note that a queue cannot be read on; `take` raises it until a seek."""
+        read = self._reads.get(place)
+        if read is not None:
+            self._note_error(read, error)
+            self._renew(read.group)
+
+    def _note_error(self, read: QueueRead, error: ClientError) -> None:
+        """Keep the error for `take`; a topic that is gone is looked up anew next time."""
+        read.error = error
+        topic = read.place[0]
+        route = self._routes.topic(topic)
+        if error.code is Code.TOPIC_NOT_FOUND and route is not None and route.id == read.topic_id:
+            self._routes.drop_topic(topic, RouteChange())
+
+    def pause(self, place: Place) -> None:
+        """Hand out and fetch nothing of a queue until `resume`; its buffer and position stay."""
+        read = self.read(place)
+        if not read.is_paused:
+            read.is_paused = True
+            self._renew(read.group)
+
+    def resume(self, place: Place) -> None:
+        """Undo `pause`."""
+        read = self.read(place)
+        if read.is_paused:
+            read.is_paused = False
+            self._renew(read.group)
+
+    def _drop_buffer(self, read: QueueRead) -> None:
+        while read.buffer:
+            self.buffered_bytes -= read.buffer.drop_first()
+
+    def continue_at(self, place: Place, offset: int) -> None:
+        """Fetch on at `offset` behind a gap; what was buffered before it is still handed out."""
+        read = self.read(place)
+        if not read.buffer:
+            read.position = offset
+        read.fetch_at = offset
+        read.is_lost = False
+        self._renew(read.group)
+
+    def _renew(self, group: str) -> None:
+        """End a group's stream now, so that nothing of it counts any more, and open another."""
+        self._close(group)
+        self._stale[group] = None
+
+    # Handing out.
+
+    def take(self, max_records: int) -> list[RecordBatch]:
+        """Return up to `max_records` records, queues in turn; if there are none, raise an error.
+
+        No more than the buffer's bound in memory, but at least one run. Records that were buffered
+        before an error are handed out first.
+        """
+        taken: list[RecordBatch] = []
+        left, room = max_records, self._buffer_bytes
+        for _ in range(len(self._round)):
+            if left <= 0 or room <= 0:
+                break
+            self._round.rotate(-1)
+            read = self._reads[self._round[-1]]
+            if read.is_paused:
+                continue
+            while (run := self._next_run(read)) is not None and left > 0:
+                if taken and run.memory > room:
+                    self._round.rotate(1)  # its turn comes first the next time, whatever its size
+                    room = 0
+                    break
+                room -= run.memory
+                if run.count > left:
+                    run, read.buffer.first = run.split(left)
+                else:
+                    self.buffered_bytes -= read.buffer.drop_first()
+                taken.append(run)
+                left -= run.count
+                read.position = run.next_offset
+        if not taken:
+            for read in self._reads.values():
+                if read.error is not None and not read.is_paused:
+                    raise read.error.again()
+        return taken
+
+    def _next_run(self, read: QueueRead) -> RecordBatch | None:
+        """Return what a queue hands out next; what cannot be decoded is passed over if it may."""
+        while read.buffer:
+            run = read.buffer.first
+            problem = None if self._fail_on_unreadable else run.view.problem
+            if problem is None or not may_pass_over(
+                problem, fail_on_unreadable=self._fail_on_unreadable
+            ):
+                return run
+            self._actions.append(TellUnreadable(run.place_of(problem)))
+            self.buffered_bytes -= read.buffer.drop_first()
+            read.position = run.next_offset
+        return None
+
+    @property
+    def has_news(self) -> bool:
+        """True: `take` would return or raise something."""
+        return any(
+            (read.buffer or read.error is not None) and not read.is_paused
+            for read in self._reads.values()
+        )
+
+    @property
+    def wants_more(self) -> bool:
+        """False: the buffer is full, no stream may be read on."""
+        return self.buffered_bytes < self._buffer_bytes
+
+    # Streams.
+
+    def pump(self, now: float) -> None:
+        """Open and close streams so that they ask for what is wanted. Call after every input."""
+        for group in list(self._stale):
+            if now < self._open_at.get(group, 0.0):
+                continue
+            del self._stale[group]
+            self._close(group)
+            wanted = [
+                Wanted(read.place, read.topic_id, read.fetch_at)
+                for read in self._reads.values()
+                if read.group == group and self._is_wanted(read)
+            ]
+            if wanted:
+                self._open(group, wanted, now)
+
+    @staticmethod
+    def _is_wanted(read: QueueRead) -> bool:
+        return not read.is_paused and not read.is_lost and read.error is None
+
+    def _open(self, group: str, wanted: list[Wanted], now: float) -> None:
+        route = self._routes.group(group)
+        address = self._choose(route, now) if route is not None else ""
+        if not address:
+            self._failures[group] = self._failures.get(group, 0) + 1
+            self._retry_later(group, now)
+            self._actions.append(RefreshRoutes())
+            return
+        self._next_id += 1
+        stream = FetchStream(self._next_id, group, address, wanted)
+        self._streams[group] = self._by_id[stream.id] = stream
+        self._actions.append(OpenFetch(stream.id, group, address, tuple(wanted)))
+
+    def _close(self, group: str) -> None:
+        stream = self._streams.pop(group, None)
+        if stream is not None:
+            del self._by_id[stream.id]
+            self._actions.append(CloseFetch(stream.id))
+
+    def _choose(self, route: GroupRoute, now: float) -> str:
+        """Return the address to read from; D9: every member gives the same, if maybe later."""
+        members = self._members
+        if self._prefer == "leader":
+            return members.choose(route, now)
+        fit = [
+            member
+            for member in route.members
+            if (
+                member.address != route.leader_address
+                if self._prefer == "follower"
+                else member.name == self._prefer
+            )
+            and not members.is_avoided(member.address, now)
+            and members.is_reachable(member.address)
+        ]
+        living = [member for member in fit if member.alive] or fit
+        if not living:
+            return members.choose(route, now)
+        ready = [member for member in living if members.is_ready(member.address)] or living
+        return self._random.choice(ready).address
+
+    def _retry_later(self, group: str, now: float) -> None:
+        self._open_at[group] = now + backoff(self._failures.get(group, 1), self._random)
+        self._stale[group] = None
+
+    def stream_down(self, stream: int, error: DledgerError, now: float) -> None:
+        """Take in that a stream ended; another is opened at the exact next offsets."""
+        gone = self._by_id.pop(stream, None)
+        if gone is None:
+            return
+        group = gone.group
+        del self._streams[group]
+        self._members.failed(gone.address, now)
+        failures = self._failures.get(group, 0) + 1
+        self._failures[group] = failures
+        if not error.retriable and error.definite:
+            for wanted in gone.wanted:
+                self.fail(wanted.place, client_error(error))
+        route = self._routes.group(group)
+        if failures >= (len(route.members) if route is not None else 1):
+            self._actions.append(RefreshRoutes())
+            self._retry_later(group, now)
+        self._stale[group] = None
+        self.pump(now)
+
+    def routes_changed(self, change: RouteChange, now: float) -> None:
+        """Take in what changed in the routes."""
+        for group in sorted(change.new_leaders | change.members):
+            stream = self._streams.get(group)
+            route = self._routes.group(group)
+            if stream is None:
+                self._open_at.pop(group, None)
+            elif (
+                self._prefer == "leader"
+                and route is not None
+                and route.has_leader
+                and stream.address != route.leader_address
+            ):
+                self._members.worked(route.leader_address)
+                self._stale[group] = None
+        for read in self._reads.values():
+            topic = self._routes.topic(read.place[0])
+            if topic is not None and topic.id == read.topic_id:
+                group_now = topic.group_of(read.place[1])
+                if group_now is not None and group_now != read.group:
+                    self._stale[read.group] = self._stale[group_now] = None
+                    read.group = group_now
+        self.pump(now)
+
+    def member_ready(self, address: str, now: float, *, is_ready: bool) -> None:
+        """Take in whether a connection to a member stands."""
+        self._members.set_ready(address, is_ready=is_ready)
+        if is_ready:
+            self.pump(now)
+
+    # Frames.
+
+    def frame(self, stream: int, frame: FetchFrame, now: float) -> None:
+        """Take in a frame of a stream; frames of a stream that was replaced are dropped."""
+        source = self._by_id.get(stream)
+        if source is None:
+            return
+        if frame.assignment >= len(source.wanted):
+            self._bad(source, None, f"assignment {frame.assignment} was not asked for", now)
+            self.pump(now)
+            return
+        read = self._reads[source.wanted[frame.assignment].place]
+        if read.is_lost or read.error is not None:
+            return
+        if frame.code is not Code.OK:
+            self._refused(source, read, frame, now)
+        else:
+            self._failures.pop(source.group, None)
+            self._members.worked(source.address)
+            read.minimum, read.maximum = frame.min_offset, frame.max_offset
+            for row, batch in zip(frame.rows, frame.batches, strict=True):
+                if not self._take_row(source, read, row, batch, now):
+                    break
+        self.pump(now)
+
+    def _take_row(
+        self, source: FetchStream, read: QueueRead, row: FetchRow, batch: memoryview, now: float
+    ) -> bool:
+        end = row.base_offset + row.record_count
+        if end <= read.fetch_at:
+            return True  # had before
+        if row.base_offset > read.fetch_at:
+            if read.minimum > read.fetch_at:
+                self._lose(read, f"offset {read.fetch_at} is below the minimum {read.minimum}")
+            else:
+                self._bad(source, read, f"offset {row.base_offset} where {read.fetch_at} is", now)
+            return False
+        try:
+            header = check_envelope(batch)
+        except DledgerError as error:
+            self._bad(source, read, f"batch at offset {row.base_offset}: {error.detail}", now)
+            return False
+        if row.first_record + row.record_count > header.record_count:
+            self._bad(source, read, f"a row of {row.record_count} records of fewer", now)
+            return False
+        skip = read.fetch_at - row.base_offset
+        run = RecordBatch(
+            read.place[0],
+            read.place[1],
+            read.fetch_at,
+            BatchView(batch, header),
+            row.first_record + skip,
+            row.record_count - skip,
+            row.store_time_ms,
+            read.group,
+        )
+        self.buffered_bytes += read.buffer.append(run)
+        read.fetch_at = end
+        read.bad_frames = 0
+        return True
+
+    def _refused(self, source: FetchStream, read: QueueRead, frame: FetchFrame, now: float) -> None:
+        """Handle the error of one assignment; the stream goes on for the others."""
+        detail = f"{source.address}: {frame.detail}"
+        error = error_of(frame.code, f"{read.name}: {detail}", repeatable=True)
+        if frame.code in OUT_OF_RANGE:
+            self._lose(read, detail)
+        elif error.retriable:
+            self._failures[source.group] = self._failures.get(source.group, 0) + 1
+            self._actions.append(RefreshRoutes())
+            self._retry_later(source.group, now)
+        else:
+            self._note_error(read, error)
+
+    def _lose(self, read: QueueRead, detail: str) -> None:
+        if not read.is_lost:
+            read.is_lost = True
+            self._actions.append(FindOffset(read.place, read.fetch_at, detail))
+
+    def _bad(self, source: FetchStream, read: QueueRead | None, detail: str, now: float) -> None:
+        """Handle bytes that cannot be right: ask another member, give up after some."""
+        if read is not None:
+            read.bad_frames += 1
+            if read.bad_frames >= BAD_FRAMES_MAX:
+                read.error = error_of(
+                    Code.CORRUPT_BATCH, f"{read.name}: {source.address}: {detail}"
+                )
+        self._members.failed(source.address, now)
+        self._renew(source.group)
+
+    # Time.
+
+    def tick(self, now: float) -> None:
+        """Let time pass: back-offs."""
+        self.pump(now)
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when `tick` has to be called next."""
+        times = [time for group in self._stale if (time := self._open_at.get(group, 0.0)) > now]
+        return min(times, default=None)
+
+    def take_actions(self) -> list[Action]:
+        """Return what the driver has to do now, in order."""
+        taken, self._actions = self._actions, []
+        return taken

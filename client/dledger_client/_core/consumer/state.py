@@ -1,0 +1,168 @@
+"""Values of a consumer's core: what it asks its driver for, and the state of a queue and a stream.
+
+Owns nothing; `core.py` decides.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dledger_client.errors import ClientError
+from dledger_client.records import RecordBatch
+from dledger_client.unreadable import Unreadable
+from dledger_proto.rpc.views import kept_bytes
+
+Place = tuple[str, int]
+"""Topic and queue."""
+
+
+class Wanted(NamedTuple):
+    """One assignment of a fetch stream."""
+
+    place: Place
+    topic_id: bytes
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFetch:
+    """Open a fetch stream; answer with `frame` and, at its end, `stream_down`."""
+
+    stream: int
+    group: str
+    address: str
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFetch:
+    """Close a stream; no answer is expected."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindOffset:
+    """An offset is out of range: find another by the consumer's policy, then `seek`, or `fail`."""
+
+    place: Place
+    offset: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRoutes:
+    """Fetch all routes; answer with `routes_changed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellUnreadable:
+    """Records were passed over; no answer is expected."""
+
+    what: Unreadable
+
+
+Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes | TellUnreadable
+
+
+class RunBuffer:
+    """Runs of one queue, in order, that are not handed out yet; how much memory they keep.
+
+    A view keeps all of the frame that it came in, so a frame counts as a whole until its last run
+    is dropped. To that come compressed bodies, at the size that they will have.
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: deque[RecordBatch] = deque()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def first(self) -> RecordBatch:
+        """The oldest run. What replaces it is a part of it, and keeps as much."""
+        return self._runs[0]
+
+    @first.setter
+    def first(self, run: RecordBatch) -> None:
+        self._runs[0] = run
+
+    def append(self, run: RecordBatch) -> int:
+        """Add the newest run; return how many bytes more are kept now."""
+        frame_bytes = 0 if self._runs and _share_frame(self._runs[-1], run) else _frame_bytes(run)
+        self._runs.append(run)
+        return frame_bytes + _unpacked_bytes(run)
+
+    def drop_first(self) -> int:
+        """Drop the oldest run; return how many bytes fewer are kept now."""
+        run = self._runs.popleft()
+        frame_bytes = 0 if self._runs and _share_frame(run, self._runs[0]) else _frame_bytes(run)
+        return frame_bytes + _unpacked_bytes(run)
+
+
+def _share_frame(one: RecordBatch, other: RecordBatch) -> bool:
+    return one.view.buffer.obj is other.view.buffer.obj
+
+
+def _frame_bytes(run: RecordBatch) -> int:
+    return kept_bytes((run.view.buffer,))
+
+
+def _unpacked_bytes(run: RecordBatch) -> int:
+    return run.memory - run.view.header.size
+
+
+class QueueRead:
+    """One assigned queue."""
+
+    __slots__ = (
+        "bad_frames",
+        "buffer",
+        "error",
+        "fetch_at",
+        "group",
+        "is_lost",
+        "is_paused",
+        "maximum",
+        "minimum",
+        "place",
+        "position",
+        "topic_id",
+    )
+
+    def __init__(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
+        self.place = place
+        self.topic_id = topic_id
+        self.group = group
+        self.position = offset
+        """The next record to be handed out."""
+        self.fetch_at = offset
+        """The next record to be fetched: position and what is buffered."""
+        self.buffer = RunBuffer()
+        self.is_paused = False
+        self.is_lost = False
+        """Its offset is out of range and another one is being found."""
+        self.bad_frames = 0
+        self.error: ClientError | None = None
+        self.minimum = -1
+        self.maximum = -1
+        """Bounds as the last frame told them; -1: not known."""
+
+    @property
+    def name(self) -> str:
+        """Topic and queue, for errors."""
+        return f"{self.place[0]}/{self.place[1]}"
+
+
+class FetchStream:
+    """One stream to one member."""
+
+    __slots__ = ("address", "group", "id", "wanted")
+
+    def __init__(self, identity: int, group: str, address: str, wanted: list[Wanted]) -> None:
+        self.id = identity
+        self.group = group
+        self.address = address
+        self.wanted = wanted

@@ -1,0 +1,232 @@
+"""One batch of a producer, from its first record to its outcome. Pure.
+
+Owns: the records, the stamp, the history of tries, the outcome. Not: when it is sent or repeated
+(`buffer.py` orders, `core.py` decides).
+
+What is known about a batch is in two flags. `is_outstanding`: a try is on its way and not answered.
+`maybe_stored`: a try ended without a definite answer, so the batch may lie in the log; from then on
+only a repeat with the same stamp, or a new epoch, can tell. Both false: certainly not stored.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from dledger_client.errors import ClientError
+from dledger_client.model import Acknowledgement, SendResult
+from dledger_proto.batch.codec import (
+    Compression,
+    ProducerStamp,
+    Record,
+    encode_batch,
+    message_id,
+    restamp,
+)
+
+_LOG = logging.getLogger("dledger_client")
+BATCH_OVERHEAD_BYTES = 192
+"""Upper bound of a batch's header, for sums before it is encoded."""
+
+
+class Batch:
+    """Records for one queue that are sent, repeated and acknowledged together."""
+
+    __slots__ = (
+        "_observers",
+        "_stamped_epoch",
+        "base_number",
+        "base_offset",
+        "base_sequence",
+        "before_sync",
+        "count",
+        "created_at",
+        "deadline",
+        "duplicate",
+        "encoded",
+        "error",
+        "gaps",
+        "group",
+        "index",
+        "is_keyed",
+        "is_movable",
+        "is_outstanding",
+        "is_settled",
+        "last_error",
+        "maybe_stored",
+        "members_tried",
+        "producer_id",
+        "queue",
+        "records",
+        "retry_at",
+        "size",
+        "term",
+        "topic",
+        "topic_id",
+        "tries",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, queue: int, group: str) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.queue = queue
+        self.group = group
+        self.records: list[Record] = []
+        self.size = BATCH_OVERHEAD_BYTES
+        """Upper bound of the encoded size, bytes."""
+        self.count = 0
+        """Records; stays when `records` is let go."""
+        self.created_at = 0.0
+        self.deadline = 0.0
+        """End of the budget of all tries, monotonic seconds."""
+        self.is_keyed = False
+        """Every record is bound to this queue by its ordering key: its topic is FIFO."""
+        self.is_movable = True
+        """No record is bound to this queue by number, ordering key or selector."""
+        self.base_number = -1
+        self.base_sequence = -1
+        """-1: not stamped."""
+        self.producer_id = b""
+        self._stamped_epoch = -1
+        self.encoded: bytes | None = None
+        self.tries = 0
+        self.gaps = 0
+        """Tries refused as SEQUENCE_GAP though nothing of ours was missing before it."""
+        self.is_outstanding = False
+        self.maybe_stored = False
+        self.retry_at = 0.0
+        self.last_error: ClientError | None = None
+        self.members_tried: list[str] = []
+        self.is_settled = False
+        self.error: ClientError | None = None
+        self.base_offset = -1
+        self.index = 0
+        self.term = 0
+        self.duplicate = False
+        self.before_sync = False
+        self._observers: deque[Callable[[], object]] = deque()
+
+    def encode(self, stamp: ProducerStamp | None, base_time_ms: int, kind: Compression) -> bytes:
+        """Return the batch's bytes under `stamp`; a repeat under the same stamp costs nothing."""
+        encoded = self.encoded
+        if encoded is None:
+            encoded = encode_batch(
+                self.records,
+                topic_id=self.topic_id,
+                queue=self.queue,
+                stamp=stamp,
+                base_number=self.base_number,
+                base_time_ms=base_time_ms,
+                compression=kind,
+                keyed=self.is_keyed,
+            )
+        elif stamp is not None and (stamp.epoch, stamp.base_sequence) != (
+            self._stamped_epoch,
+            self.base_sequence,
+        ):
+            encoded = restamp(encoded, stamp)
+        self.encoded = encoded
+        if stamp is not None:
+            self._stamped_epoch = stamp.epoch
+            self.base_sequence = stamp.base_sequence
+            self.producer_id = stamp.producer_id
+        return encoded
+
+    def unstamp(self) -> None:
+        """Take the stamp off a batch that is certainly not stored."""
+        assert not self.is_outstanding, f"{self.describe()}: a try is on its way"
+        self.base_sequence = -1
+        self.maybe_stored = False
+
+    def move_to(self, topic_id: bytes, queue: int, group: str) -> None:
+        """Bind a batch that is certainly not stored to another queue of its topic."""
+        assert self.base_sequence < 0, f"{self.describe()}: still stamped"
+        self.topic_id = topic_id
+        self.queue = queue
+        self.group = group
+        self.encoded = None
+
+    def observe(self, observer: Callable[[], object]) -> None:
+        """Call `observer` once: when the batch settles, or now if it is. Any thread.
+
+        This side adds and then looks whether the batch is settled, the other one settles it and
+        then takes the observers: one of them sees the other. Taking is atomic, so no lock is
+        needed for each to be called once.
+        """
+        self._observers.append(observer)
+        if self.is_settled:
+            self._call_observers()
+
+    def _call_observers(self) -> None:
+        observers = self._observers
+        while observers:
+            try:
+                observer = observers.popleft()
+            except IndexError:  # another thread took the last
+                return
+            try:
+                observer()
+            except BaseException as error:  # a user's callback must not end the producer's loop
+                # Python itself lets sys.exit() end the process in the main thread, else nothing.
+                is_end = isinstance(error, SystemExit | KeyboardInterrupt)
+                if is_end and threading.current_thread() is threading.main_thread():
+                    raise
+                _LOG.exception("a send callback failed")
+
+    def settle_stored(
+        self, base_offset: int, index: int, term: int, *, duplicate: bool, before_sync: bool
+    ) -> None:
+        """Note that the batch is stored; `base_offset` -1: where is not remembered."""
+        self.base_offset = base_offset
+        self.index = index
+        self.term = term
+        self.duplicate = duplicate
+        self.before_sync = before_sync
+        self._settle()
+
+    def settle_failed(self, error: ClientError) -> None:
+        """Note that the batch failed for good."""
+        self.error = error
+        self._settle()
+
+    def _settle(self) -> None:
+        assert not self.is_settled, f"{self.describe()}: settled twice"
+        self.is_outstanding = False
+        self.records = []
+        self.encoded = None
+        self.is_settled = True
+        self._call_observers()
+
+    def result_of(self, position: int) -> SendResult:
+        """Return the result of one record of a stored batch."""
+        return SendResult(
+            topic=self.topic,
+            group=self.group,
+            queue=self.queue,
+            offset=self.base_offset + position if self.base_offset >= 0 else -1,
+            index=self.index,
+            term=self.term,
+            message_id=message_id(self.producer_id, self.base_number + position)
+            if self.producer_id
+            else b"",
+            acknowledgement=Acknowledgement.MAJORITY_WRITTEN
+            if self.before_sync
+            else Acknowledgement.MAJORITY_SYNCED,
+            duplicate=self.duplicate,
+        )
+
+    def describe(self) -> str:
+        """Return one stable line for logs and tests."""
+        flags = "".join(
+            letter
+            for letter, is_set in (
+                ("o", self.is_outstanding),
+                ("u", self.maybe_stored),
+                ("s", self.is_settled),
+            )
+            if is_set
+        )
+        return (
+            f"{self.topic}/{self.queue} n={self.base_number}+{self.count}"
+            f" seq={self.base_sequence} tries={self.tries} {flags or '-'}"
+        )

@@ -1,0 +1,202 @@
+"""The topics of a producer: their lanes, which queue a message goes to, messages that wait. Pure.
+
+Owns: the choice of a queue (S34, S35, S37, S38, D14) and the parking of messages whose topic is not
+known yet. Not: looking topics up, and everything behind the choice.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dledger_client._core.producer.buffer import Accumulator
+from dledger_client._core.producer.lane import Lane
+from dledger_client._core.routes import TopicRoute
+from dledger_client._shell.futures import Delivery
+from dledger_client.errors import ClientError, error_of
+from dledger_client.latency import pick
+from dledger_client.selectors import QueueSelector, TopicQueue
+from dledger_proto.batch.codec import Record
+from dledger_proto.errors import Code
+from dledger_proto.keyhash import queue_of_key
+
+
+class Pin(NamedTuple):
+    """What binds a message to one queue; at most one of the first three is given."""
+
+    queue: int | None = None
+    ordering_key: bytes | None = None
+    selector: QueueSelector | None = None
+    argument: object = None
+
+
+class Parked(NamedTuple):
+    """A message, or several for one batch, whose topic is not known yet."""
+
+    future: Delivery
+    records: Sequence[Record]
+    size: int
+    pin: Pin | None
+    deadline: float
+    is_one_way: bool = False
+    is_batch: bool = False
+
+
+class TopicState:
+    """One topic of a producer."""
+
+    __slots__ = (
+        "ask_at",
+        "expire_at",
+        "is_asked",
+        "is_simple",
+        "lanes",
+        "name",
+        "one_way_lanes",
+        "parked",
+        "route",
+        "tries",
+        "turn",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.route: TopicRoute | None = None
+        self.lanes: list[Lane] = []
+        """By queue, of all that take messages."""
+        self.one_way_lanes: list[Lane] = []
+        self.turn = -1
+        """Of the round; the start is drawn when the topic is first known (S34)."""
+        self.is_simple = False
+        """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
+        self.parked: list[Parked] = []
+        self.expire_at = math.inf
+        """The first end of a parked message's budget."""
+        self.is_asked = False
+        self.ask_at = 0.0
+        self.tries = 0
+
+    def park(self, message: Parked) -> None:
+        """Keep a message until the topic is known."""
+        self.parked.append(message)
+        self.expire_at = min(self.expire_at, message.deadline)
+
+    def take_parked(self) -> list[Parked]:
+        """Return all messages that are kept, and keep them no more."""
+        taken, self.parked = self.parked, []
+        self.expire_at = math.inf
+        return taken
+
+    def set_route(
+        self, route: TopicRoute, accumulator: Accumulator, generator: random.Random
+    ) -> list[Lane]:
+        """Make the lanes of a layout; return the lanes that are left behind with content."""
+        old = [*self.lanes, *self.one_way_lanes]
+        self.route = route
+        by_way: list[list[Lane]] = []
+        for one_way in (False, True):
+            lanes: list[Lane] = []
+            for queue in range(route.write_queues):
+                group = route.group_of(queue)
+                assert group is not None, f"{route.name}: queue {queue} of {route.write_queues}"
+                lanes.append(
+                    accumulator.lane(
+                        route.name,
+                        route.id,
+                        queue,
+                        group,
+                        is_one_way=one_way,
+                        is_fifo=route.is_fifo,
+                    )
+                )
+            by_way.append(lanes)
+        self.lanes, self.one_way_lanes = by_way
+        if self.turn < 0 and self.lanes:
+            self.turn = generator.randrange(len(self.lanes))
+        kept = {*self.lanes, *self.one_way_lanes}
+        return [lane for lane in old if lane not in kept and not lane.is_idle]
+
+    def queues(self, has_leader: Callable[[str], bool]) -> list[TopicQueue]:
+        """Return the queues as a selector sees them."""
+        return [
+            TopicQueue(self.name, lane.queue, lane.group, has_leader(lane.group))
+            for lane in self.lanes
+        ]
+
+
+class QueueChoice:
+    """Chooses the lane of each message."""
+
+    def __init__(
+        self, is_usable: Callable[[str], bool], is_available: Callable[[str], bool]
+    ) -> None:
+        self._is_usable = is_usable
+        self._is_available = is_available
+
+    def choose(self, state: TopicState, record: Record, pin: Pin | None, lanes: list[Lane]) -> Lane:
+        """Return one of `lanes`; ClientError when the message is bound to a queue that is none.
+
+        A FIFO topic takes nothing that is not bound by an ordering key.
+        """
+        if not lanes:
+            raise error_of(Code.QUEUE_NOT_FOUND, f"topic {state.name}: has no write queues")
+        route = state.route
+        if route is not None and route.is_fifo and (pin is None or pin.ordering_key is None):
+            raise error_of(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {state.name} is FIFO: each message needs an ordering_key "
+                "(dledger send: --key)",
+            )
+        if pin is None:
+            start = state.turn
+            state.turn = start + 1
+            return pick(
+                lanes,
+                start,
+                lambda lane: self._is_available(lane.group),
+                lambda lane: self._is_usable(lane.group),
+            )
+        return lanes[self._bound(state, record, pin, len(lanes))]
+
+    def _bound(self, state: TopicState, record: Record, pin: Pin, count: int) -> int:
+        if pin.ordering_key is not None:
+            return queue_of_key(pin.ordering_key, count)
+        if pin.queue is not None:
+            queue = pin.queue
+            origin = "queue"
+        else:
+            assert pin.selector is not None, "a pin names a queue, a key or a selector"
+            queue = _selected(pin.selector, state.queues(self._is_usable), record, pin.argument)
+            origin = "the selector's queue"
+        if not 0 <= queue < count:
+            raise error_of(
+                Code.QUEUE_NOT_FOUND,
+                f"{origin}: {queue}, topic {state.name} has write queues 0 to {count - 1}",
+            )
+        return queue
+
+    def elsewhere(self, lanes: Sequence[Lane], failed: Lane, start: int) -> Lane | None:
+        """Return a lane of another group that can take a send now (S35); None: there is none."""
+        others = [
+            lane for lane in lanes if lane.group != failed.group and self._is_usable(lane.group)
+        ]
+        if not others:
+            return None
+        return pick(others, start, lambda lane: self._is_available(lane.group), lambda _lane: True)
+
+
+def _selected(
+    selector: QueueSelector, queues: list[TopicQueue], record: Record, argument: object
+) -> int:
+    try:
+        chosen = selector(queues, record, argument)
+    except ClientError:
+        raise
+    except Exception as error:
+        raise error_of(Code.INVALID_ARGUMENT, f"selector: it raised {error!r}") from error
+    queue = chosen.queue if isinstance(chosen, TopicQueue) else chosen
+    if not isinstance(queue, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise error_of(
+            Code.INVALID_ARGUMENT, f"selector: it returned {queue!r}, must be a queue or its number"
+        )
+    return queue

@@ -1,0 +1,367 @@
+"""The asyncio shell of a consumer: streams, timer and tasks around `FetchCore`.
+
+Owns: carrying out the core's actions, reading streams only while the buffer has room (gRPC's flow
+control then stops the member), waking those who poll, finding where a queue begins. Decides nothing
+about records. All methods run on the event loop's thread.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+
+import grpc.aio
+
+from dledger_client._core.arguments import check_integer
+from dledger_client._core.consumer import state as fetch
+from dledger_client._core.consumer.core import FetchCore
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.routes import RouteChange
+from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.queries import Queries
+from dledger_client._shell.wire import failure, group_metadata
+from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
+from dledger_client.errors import ClientClosed, ClientError, error_of
+from dledger_client.records import RecordBatch
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
+from dledger_proto.rpc.frames import parse_fetches
+from dledger_proto.rpc.raw import FETCH, raw_read, read_frame
+from dledger_proto.v1 import broker_pb2 as pb
+
+SILENCE_WAITS = 3
+"""Waits of a member without even an empty frame after which its stream is given up."""
+SILENCE_GRACE = 1.0
+"""Seconds more."""
+
+Start = StartAt | int
+_LOG = logging.getLogger("dledger_client")
+
+
+class ConsumerEngine:
+    """One consumer's streams and tasks."""
+
+    def __init__(self, bootstrap: Sequence[str], config: ConsumerConfig) -> None:
+        self.config = config
+        generator = random.Random(os.urandom(16))  # noqa: S311  spreads load, guards nothing
+        self._random = generator
+        self.cluster = Cluster(bootstrap, config.connection, generator)
+        self.queries = Queries(self.cluster)
+        self.core = FetchCore(
+            self.cluster.routes,
+            self.cluster.members,
+            generator,
+            prefer=config.prefer,
+            buffer_bytes=config.buffer_bytes,
+            fail_on_unreadable=config.fail_on_unreadable,
+        )
+        self.passed_over: Counter[Place] = Counter()
+        """Records that could not be decoded, of queues that are assigned."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self.is_closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the consumer was started on."""
+        if self._loop is None:
+            raise ClientClosed(Code.CLOSED, "the consumer is not started")
+        return self._loop
+
+    async def start(self) -> None:
+        """Begin to watch routes."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.cluster.listen(self._routes_changed)
+            self.cluster.listen_ready(self._member_ready)
+            self.cluster.start()
+
+    async def close(self) -> None:
+        """End all streams; what is buffered is dropped."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._news.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._streams.values(), *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.cluster.close()
+
+    def check_open(self) -> None:
+        """Refuse calls after `close`."""
+        if self.is_closed:
+            raise ClientClosed(Code.CLOSED, "this consumer is closed")
+
+    # What is read.
+
+    async def assign(self, starts: Mapping[Place, Start | None]) -> None:
+        """Read exactly these queues; None: the committed offset, or by `start_at`."""
+        self.check_open()
+        located = {place: await self.queries.located(place) for place in starts}
+        _check_number(Counter(group for _, group in located.values()))
+        await self._check_prefer({group for _, group in located.values()})
+        offsets = await self._offsets_of(starts)
+        located = {place: await self.queries.located(place) for place in starts}
+        for place in self.core.places():
+            if place not in starts:
+                self.core.unassign(place)
+                self.passed_over.pop(place, None)
+        for place, offset in offsets.items():
+            route, group = located[place]  # as of now: the offsets may have shown a topic anew
+            self.core.assign(place, route.id, group, offset)
+        self._advance()
+
+    async def _check_prefer(self, groups: Collection[str]) -> None:
+        """Refuse a preferred member that no group has; without this its leader would be read.
+
+        A name server that was just started does not know all members yet: others are asked too.
+        """
+        prefer = self.config.prefer
+        if not groups or prefer in PREFERENCES:
+            return
+        names = self._member_names(groups)
+        if prefer not in names:
+            await self.cluster.refreshed()
+            names |= self._member_names(groups)
+        if prefer not in names:
+            choices = ", ".join([*PREFERENCES, *sorted(names)])
+            raise error_of(Code.INVALID_ARGUMENT, f"prefer: {prefer!r}, must be one of {choices}")
+
+    def _member_names(self, groups: Collection[str]) -> set[str]:
+        routes = [self.cluster.routes.group(group) for group in groups]
+        return {member.name for route in routes if route is not None for member in route.members}
+
+    async def _offsets_of(self, starts: Mapping[Place, Start | None]) -> dict[Place, int]:
+        """Return where each queue begins (S103)."""
+        offsets: dict[Place, int] = {}
+        for place, start in starts.items():
+            if start is None or isinstance(start, StartAt):
+                continue
+            check_integer(f"{place[0]}/{place[1]}: offset", start)
+            offsets[place] = start
+        unset = [place for place, start in starts.items() if start is None]
+        if unset and self.config.group:
+            offsets |= await self.queries.committed(self.config.group, unset)
+        open_places = [place for place in starts if place not in offsets]
+        if open_places:
+            bounds = await self.queries.bounds(open_places)
+            for place in open_places:
+                policy = starts[place]
+                if not isinstance(policy, StartAt):
+                    policy = self.config.start_at
+                if policy is StartAt.ERROR:
+                    raise error_of(
+                        Code.OFFSET_OUT_OF_RANGE,
+                        f"{place[0]}/{place[1]}: no committed offset, and start_at is ERROR",
+                    )
+                bound = bounds[place]
+                offsets[place] = bound.minimum if policy is StartAt.FIRST else bound.maximum
+        return {place: offsets[place] for place in starts}
+
+    async def seek(self, offsets: Mapping[Place, Start]) -> None:
+        """Continue assigned queues at other offsets."""
+        self.check_open()
+        for place in offsets:
+            self.core.read(place)
+        for place, offset in (await self._offsets_of(dict(offsets))).items():
+            self.core.seek(place, offset)
+        self._advance()
+
+    async def seek_to_time(self, places: Sequence[Place], time_ms: int) -> None:
+        """Continue assigned queues at the first record stored at or after a time."""
+        found = await asyncio.gather(
+            *(self.queries.offset_by_time(place, time_ms) for place in places)
+        )
+        await self.seek(dict(zip(places, found, strict=True)))
+
+    async def set_paused(self, places: Sequence[Place], *, paused: bool) -> None:
+        """Pause or resume assigned queues."""
+        self.check_open()
+        for place in places:
+            if paused:
+                self.core.pause(place)
+            else:
+                self.core.resume(place)
+        self._advance()
+
+    async def poll(self, max_records: int, timeout: float | None) -> list[RecordBatch]:
+        """Return what has arrived, waiting up to `timeout` seconds for the first; may be empty."""
+        self.check_open()
+        if not self.core.places():
+            raise error_of(Code.INVALID_ARGUMENT, "poll: no queue is assigned, call assign first")
+        taken = self._take(max_records)
+        if taken or timeout == 0:
+            return taken
+        try:
+            async with asyncio.timeout(timeout):
+                while not taken:
+                    self._news.clear()
+                    await self._news.wait()
+                    self.check_open()
+                    taken = self._take(max_records)
+        except TimeoutError:
+            return []
+        return taken
+
+    def _take(self, max_records: int) -> list[RecordBatch]:
+        taken = self.core.take(max_records)
+        for action in self.core.take_actions():
+            self._carry_out(action)
+        if self.core.wants_more:
+            self._room.set()
+        return taken
+
+    # After every input of the core.
+
+    def _advance(self) -> None:
+        self.core.pump(self.loop.time())
+        for action in self.core.take_actions():
+            self._carry_out(action)
+        if self.core.has_news:
+            self._news.set()
+        if self.core.wants_more:
+            self._room.set()
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.core.next_deadline(self.loop.time())
+        if deadline is None or self.is_closed:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._advance()
+
+    def _routes_changed(self, change: RouteChange) -> None:
+        self.core.routes_changed(change, self.loop.time())
+        self._advance()
+
+    def _member_ready(self, address: str, is_ready: bool) -> None:
+        self.core.member_ready(address, self.loop.time(), is_ready=is_ready)
+        self._advance()
+
+    def _carry_out(self, action: fetch.Action) -> None:
+        match action:
+            case fetch.OpenFetch():
+                task = self.loop.create_task(
+                    self._run(action), name=f"dledger fetch {action.group}@{action.address}"
+                )
+                self._streams[action.stream] = task
+                task.add_done_callback(partial(self._stream_ended, action.stream))
+            case fetch.CloseFetch(stream):
+                running = self._streams.get(stream)
+                if running is not None:
+                    running.cancel()
+            case fetch.FindOffset(place, offset, detail):
+                self._spawn(self._find(place, offset, detail))
+            case fetch.RefreshRoutes():
+                self.cluster.refresh()
+            case fetch.TellUnreadable(what):
+                self.passed_over[what.topic, what.queue] += what.records
+                _LOG.warning("passed over: %s", what.describe())
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _stream_ended(self, stream: int, _task: "asyncio.Task[None]") -> None:
+        self._streams.pop(stream, None)
+
+    # Streams.
+
+    async def _run(self, action: fetch.OpenFetch) -> None:
+        request = pb.FetchRequest(
+            assignments=[
+                pb.FetchRequest.Assignment(
+                    queue=pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.place[1]),
+                    offset=wanted.offset,
+                )
+                for wanted in action.wanted
+            ],
+            max_bytes=self.config.frame_bytes,
+            wait_ms=self.config.wait_ms,
+        )
+        try:
+            channel = self.cluster.channels.to(action.address)
+            async with asyncio.timeout(self.config.connection.connect_timeout_ms / 1_000):
+                await channel.channel_ready()
+            call = raw_read(channel, FETCH)(
+                request.SerializeToString(), metadata=group_metadata(action.group)
+            )
+            try:
+                await self._read(action.stream, partial(read_frame, call))
+            finally:
+                call.cancel()
+            error = error_of(Code.UNAVAILABLE, f"{action.address}: the member ended the stream")
+        except TimeoutError:
+            error = error_of(Code.UNAVAILABLE, f"{action.address}: silent for too long")
+        except (grpc.aio.AioRpcError, DledgerError) as broken:
+            error = failure(broken, write=False)
+        _LOG.debug("fetch %s@%s: %s", action.group, action.address, error)
+        self.core.stream_down(action.stream, error, self.loop.time())
+        self._advance()
+
+    async def _read(
+        self, stream: int, read: Callable[[], Coroutine[object, object, bytes | None]]
+    ) -> None:
+        silence = SILENCE_WAITS * self.config.wait_ms / 1_000 + SILENCE_GRACE
+        while True:
+            while not self.core.wants_more:
+                self._room.clear()
+                await self._room.wait()
+            async with asyncio.timeout(silence):
+                message = await read()
+            if message is None:
+                return
+            for frame in parse_fetches(message):
+                self.core.frame(stream, frame, self.loop.time())
+                del frame
+            del message  # or it stays in memory until the next one comes
+            self._advance()
+
+    async def _find(self, place: Place, offset: int, detail: str) -> None:
+        """Find where a queue continues whose offset is out of range (S104)."""
+        policy = self.config.start_at
+        try:
+            if policy is StartAt.ERROR:
+                raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{place[0]}/{place[1]}: {detail}")
+            bound = (await self.queries.bounds([place]))[place]
+        except ClientError as error:
+            self.core.fail(place, error)
+        else:
+            found = bound.minimum if policy is StartAt.FIRST else bound.maximum
+            if offset < bound.minimum:
+                found = bound.minimum  # the head was trimmed under us: nothing that exists is lost
+            _LOG.warning("%s/%d: %s; continuing at %d", *place, detail, found)
+            read = self.core.read(place) if place in self.core.places() else None
+            if read is not None and read.is_lost:
+                self.core.continue_at(place, found)
+        self._advance()
+
+
+def _check_number(queues: Counter[str]) -> None:
+    for group, count in queues.items():
+        if count > FETCH_ASSIGNMENTS_MAX:
+            raise error_of(
+                Code.INVALID_ARGUMENT,
+                f"assign: {count} queues of group {group}, at most {FETCH_ASSIGNMENTS_MAX} for one"
+                " consumer; share them among several",
+            )

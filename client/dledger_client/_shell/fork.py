@@ -1,0 +1,102 @@
+"""What a fork leaves of clients: none that is open survives, new ones work where gRPC was at rest.
+
+Owns: bringing gRPC to rest before a fork, where no client is open, and whether this process is the
+child of a fork at which gRPC was running. Not: what the child's own background loop is
+(`runner.py`).
+
+gRPC's threads are not there in a child, and its state knows nothing of that: a call would wait for
+good, and gRPC's own fork handlers, on by default, end one child in six by SIGSEGV. But once the
+last channel of a process is freed gRPC ends all its threads, and begins anew with the next channel,
+in a child as well. So before each fork, when every client is closed, what the garbage collector
+still holds of their channels is freed, and the end of gRPC's threads waited for. That serves
+servers that fork their workers: close all clients in the parent, make others in the workers. Where
+a client is open in the parent, the child is told so by its first call, at once.
+"""
+
+import gc
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Final
+
+from dledger_client.errors import ClientClosed
+from dledger_proto.errors import Code
+
+REST_SECONDS: Final = 2.0
+"""How long a fork waits for the end of gRPC's threads; milliseconds are usual."""
+_LOOK_SECONDS: Final = 0.002
+_GRPC_THREADS: Final = frozenset({"event_engine", "grpc_global_tim", "lifeguard"})
+"""Their names in /proc, of 15 bytes at most."""
+_TASKS: Final = Path("/proc/self/task")
+
+
+class _Process:
+    """What is known of this process."""
+
+    is_used = False
+    """gRPC was started by a client since it was last known to be at rest."""
+    is_cut_off = False
+    cuts_off = False
+    """The fork under way makes a child that cannot have a client."""
+
+
+_open: "weakref.WeakSet[object]" = weakref.WeakSet()
+"""Clients that are started and not closed."""
+
+
+def opened(client: object) -> None:
+    """Say that a client is being started; ClientClosed in a child that cannot have one."""
+    check_fork()
+    _Process.is_used = True
+    _open.add(client)
+
+
+def closed(client: object) -> None:
+    """Say that a client has closed its channels."""
+    _open.discard(client)
+
+
+def check_fork() -> None:
+    """Raise ClientClosed in the child of a fork at which a client was open."""
+    if _Process.is_cut_off:
+        raise ClientClosed(
+            Code.CLOSED,
+            f"process {os.getpid()} was forked while its parent had a client open, or gRPC at work"
+            " for others or for one just closed, and gRPC does not survive that: close all clients"
+            ' of the parent before it forks, then make others in the child; or start it by "spawn"'
+            ' or "forkserver"',
+        )
+
+
+def _is_running() -> bool:
+    """Return whether gRPC has threads; where nobody can tell, whether it was used."""
+    if not _TASKS.is_dir():
+        return _Process.is_used
+    for task in _TASKS.iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+        except OSError:  # it ended meanwhile
+            continue
+        if name in _GRPC_THREADS:
+            return True
+    return False
+
+
+def _before_fork() -> None:
+    if _Process.is_used and not _open:
+        gc.collect()
+        end, pause = time.monotonic() + REST_SECONDS, threading.Event()
+        while _is_running() and time.monotonic() < end:
+            pause.wait(_LOOK_SECONDS)
+        # Whoever else keeps gRPC running is not waited for again, until the next client.
+        _Process.is_used = False
+    _Process.cuts_off = bool(_open) or _is_running()
+
+
+def _after_fork() -> None:
+    _Process.is_cut_off = _Process.is_cut_off or _Process.cuts_off
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,0 +1,496 @@
+"""The asyncio shell of a producer: streams, timers and tasks around `ProducerCore`.
+
+Owns: carrying out the core's actions, one writer and one reader per link, the timer, room in the
+buffer, messages handed over by other threads. Decides nothing about messages.
+
+All methods run on the event loop's thread, but for `take_from_thread` and `is_full`.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import grpc.aio
+
+from dledger_client._core.ids import ID_SIZE, first_number, named_producer_id
+from dledger_client._core.producer import actions
+from dledger_client._core.producer.core import ProducerCore
+from dledger_client._core.producer.topics import Pin
+from dledger_client._core.routes import RouteChange
+from dledger_client._shell import calls
+from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.creation import create_topic
+from dledger_client._shell.fork import check_fork
+from dledger_client._shell.futures import Delivery, fail, when_done
+from dledger_client._shell.unclosed import tell_lost
+from dledger_client._shell.wire import failure, group_metadata
+from dledger_client.config import ProducerConfig
+from dledger_client.errors import (
+    BufferFull,
+    ClientClosed,
+    ClientError,
+    TopicExists,
+    error_of,
+)
+from dledger_client.model import ProducerStatus
+from dledger_proto.batch.codec import Record
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.frames import parse_answers
+from dledger_proto.rpc.raw import APPEND, RawStreamCall, raw_stream, read_frame
+from dledger_proto.v1 import broker_pb2 as pb
+
+_LOG = logging.getLogger("dledger_client")
+Future = TypeVar("Future", bound=Delivery)
+ROOM_SHARE = 16
+"""Of a full buffer, one part of so many must be free before those who wait for room are woken."""
+
+
+class Arrival(NamedTuple):
+    """A message that another thread handed over."""
+
+    future: Delivery
+    topic: str
+    records: Sequence[Record]
+    size: int
+    pin: Pin | None
+    timeout: float
+    is_one_way: bool = False
+    is_batch: bool = False
+
+
+class ProducerEngine:
+    """One producer's streams and tasks."""
+
+    def __init__(self, bootstrap: Sequence[str], config: ProducerConfig) -> None:
+        self.config = config
+        generator = random.Random(os.urandom(16))  # noqa: S311  spreads load, guards nothing
+        self.cluster = Cluster(bootstrap, config.connection, generator)
+        self.core = ProducerCore(
+            config,
+            self.cluster.routes,
+            generator,
+            first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
+        )
+        self.core.members = self.cluster.members
+        self._life_id = os.urandom(ID_SIZE)
+        """Of this run: the groups know by it which registrations are ours (D11)."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[int, asyncio.Task[None]] = {}
+        self._writable: dict[int, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._is_flush_scheduled = False
+        self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._arrivals: deque[Arrival] = deque()
+        self._arrival_bytes = 0
+        self.is_closed = False
+        self._is_ended = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the producer was started on."""
+        if self._loop is None:
+            raise ClientClosed(Code.CLOSED, "the producer is not started")
+        return self._loop
+
+    async def start(self) -> None:
+        """Begin to watch routes. Sends may be handed over at once; they wait for the routes."""
+        if self._loop is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self.cluster.listen(self._routes_changed)
+        self.cluster.listen_ready(self._member_ready)
+        self.cluster.start()
+
+    # Handing messages over.
+
+    def is_full(self, size: int = 0) -> bool:
+        """Return whether the buffer has no room for `size` bytes. Any thread."""
+        taken = self.core.buffered_bytes + self._arrival_bytes
+        return taken + size > self.config.buffer_bytes
+
+    def check_open(self) -> None:
+        """Refuse new messages after `close`, and in a child after a fork."""
+        check_fork()
+        if self.is_closed:
+            raise ClientClosed(Code.CLOSED, "this producer is closed")
+
+    def take(
+        self,
+        future: Future,
+        topic: str,
+        record: Record,
+        size: int,
+        pin: Pin | None,
+        timeout: float,
+        *,
+        one_way: bool = False,
+    ) -> Future:
+        """Take a message of at most `size` bytes; BufferFull. `timeout` in seconds."""
+        self.check_open()
+        if self.is_full(size):
+            raise self.full(size)
+        now = self.loop.time()
+        self.core.place(future, topic, record, size, pin, now + timeout, now, one_way=one_way)
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self.loop.call_soon(self._flush)
+        return future
+
+    def full(self, size: int) -> BufferFull:
+        """Return the error of a message of `size` bytes that finds no room."""
+        return BufferFull(
+            Code.BUSY,
+            f"buffer_bytes: {self.core.buffered_bytes + self._arrival_bytes} of"
+            f" {self.config.buffer_bytes} bytes wait, no room for {size} more",
+        )
+
+    def take_from_thread(
+        self,
+        future: Future,
+        topic: str,
+        record: Record,
+        size: int,
+        pin: Pin | None,
+        timeout: float,
+        *,
+        one_way: bool = False,
+    ) -> Future:
+        """Take a message from any thread, in the order of each thread; see that there is room."""
+        self._arrive(Arrival(future, topic, (record,), size, pin, timeout, one_way))
+        return future
+
+    def take_batch(
+        self,
+        future: Future,
+        topic: str,
+        records: Sequence[Record],
+        size: int,
+        pin: Pin | None,
+        timeout: float,
+    ) -> Future:
+        """Take messages for one batch, of together at most `size` bytes. As `take_from_thread`."""
+        self._arrive(Arrival(future, topic, records, size, pin, timeout, is_batch=True))
+        return future
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self.check_open()
+        self._arrival_bytes += arrival.size
+        self._arrivals.append(arrival)
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            try:
+                self.loop.call_soon_threadsafe(self._flush)
+            except RuntimeError:  # closed meanwhile, and its loop has ended
+                raise ClientClosed(Code.CLOSED, "this producer is closed") from None
+
+    def _flush(self) -> None:
+        """End a turn: take what threads handed over, let everything go that may."""
+        self._is_flush_scheduled = False
+        now = self.loop.time()
+        arrivals = self._arrivals
+        while arrivals:
+            future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
+            self._arrival_bytes -= size
+            if self._is_ended:
+                fail(future, topic, self._closed_error())
+            elif is_batch:
+                self.core.place_batch(future, topic, records, size, pin, now + timeout, now)
+            else:
+                self.core.place(
+                    future, topic, records[0], size, pin, now + timeout, now, one_way=one_way
+                )
+        self.core.pump(now)
+        self._advance()
+
+    @staticmethod
+    def _closed_error() -> ClientError:
+        return ClientClosed(Code.CLOSED, "the producer was closed")
+
+    async def wait_for_room(self, size: int = 0, timeout: float | None = None) -> None:
+        """Wait until the buffer has room for `size` bytes; BufferFull after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self.is_full(size):
+                    self.check_open()
+                    waiter: asyncio.Future[None] = self.loop.create_future()
+                    self._room_waiters.append((size, waiter))
+                    await waiter
+        except TimeoutError:
+            raise self.full(size) from None
+        self.check_open()
+
+    # After every input of the core.
+
+    def _advance(self) -> None:
+        for action in self.core.take_actions():
+            self._carry_out(action)
+        for event in self._writable.values():
+            event.set()
+        if self._room_waiters:
+            self._wake_room()
+        self._arm()
+
+    def _wake_room(self) -> None:
+        """Wake as many waiters as there is room for, once it is worth the wake-up."""
+        room = self.config.buffer_bytes - self.core.buffered_bytes - self._arrival_bytes
+        if room < self.config.buffer_bytes // ROOM_SHARE and not self._is_ended:
+            return
+        while self._room_waiters and (room > 0 or self._is_ended):
+            size, waiter = self._room_waiters.popleft()
+            room -= size
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arm(self) -> None:
+        deadline = self.core.next_deadline(self.loop.time())
+        if deadline is None or self._is_ended:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.core.tick(self.loop.time())
+        self._advance()
+
+    def _routes_changed(self, change: RouteChange) -> None:
+        if not self.core.producer_id and self.config.idempotent and self.cluster.routes.cluster:
+            self.core.producer_id = (
+                named_producer_id(self.cluster.routes.cluster, self.config.name)
+                if self.config.name
+                else os.urandom(ID_SIZE)
+            )
+        self.core.routes_changed(change, self.loop.time())
+        self._advance()
+
+    def _member_ready(self, address: str, is_ready: bool) -> None:
+        self.core.member_ready(address, self.loop.time(), is_ready=is_ready)
+        self._advance()
+
+    def _carry_out(self, action: actions.Action) -> None:
+        match action:
+            case actions.OpenLink(link, group, address):
+                self._writable[link] = asyncio.Event()
+                stream = self.loop.create_task(
+                    self._run_link(link, group, address), name=f"dledger append {group}@{address}"
+                )
+                self._streams[link] = stream
+                stream.add_done_callback(partial(self._link_ended, link))
+            case actions.CloseLink(link, reason):
+                _LOG.debug("link %d closed: %s", link, reason)
+                task = self._streams.get(link)
+                if task is not None:
+                    task.cancel()
+            case actions.Register(group, address, epoch, ask):
+                self._spawn(self._register(group, address, epoch, ask))
+            case actions.ResolveTopic(topic, create):
+                self._spawn(self._resolve(topic, create=create))
+            case actions.RefreshRoutes():
+                self.cluster.refresh()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Streams.
+
+    async def _run_link(self, link: int, group: str, address: str) -> None:
+        try:
+            channel = self.cluster.channels.to(address)
+            async with asyncio.timeout(self.config.connection.connect_timeout_ms / 1_000):
+                await channel.channel_ready()
+            stream = raw_stream(channel, APPEND)(metadata=group_metadata(group))
+            try:
+                await self._use_link(link, stream)
+            finally:
+                stream.cancel()
+            error = error_of(Code.UNAVAILABLE, f"{address}: the member closed the stream")
+        except TimeoutError:
+            error = error_of(Code.UNAVAILABLE, f"{address}: no connection in time")
+        except (grpc.aio.AioRpcError, DledgerError) as broken:
+            error = failure(broken, write=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            error = error_of(Code.UNKNOWN_OUTCOME, f"{address}: the stream was cancelled")
+        self.core.link_down(link, error, self.loop.time())
+        self._advance()
+
+    async def _use_link(self, link: int, stream: RawStreamCall) -> None:
+        self.core.link_up(link, self.loop.time())
+        self._advance()
+        writer = self.loop.create_task(self._write(link, stream))
+        writer.add_done_callback(partial(_report_bug, stream))
+        try:
+            while (frame := await read_frame(stream)) is not None:
+                self.core.answered(link, parse_answers(frame), self.loop.time())
+                self._advance()
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self, link: int, stream: RawStreamCall) -> None:
+        writable = self._writable[link]
+        while True:
+            writable.clear()
+            frame = self.core.next_frame(link, self.loop.time(), time.time_ns() // 1_000_000)
+            if frame is None:
+                self._arm()
+                await writable.wait()
+            else:
+                await stream.write(frame)
+
+    def _link_ended(self, link: int, _task: "asyncio.Task[None]") -> None:
+        self._streams.pop(link, None)
+        self._writable.pop(link, None)
+
+    # Calls.
+
+    async def _register(self, group: str, address: str, epoch: int, ask: int) -> None:
+        request = pb.RegisterProducerRequest(
+            producer_id=self.core.producer_id, life_id=self._life_id, epoch=epoch
+        )
+        try:
+            reply = await self.cluster.channels.call(
+                address, calls.REGISTER, request, group=group,
+                timeout=self.config.connection.try_timeout_ms / 1_000,
+            )  # fmt: skip
+        except ClientError as error:
+            self.core.register_failed(group, ask, error, self.loop.time())
+        else:
+            if reply.taken:
+                self.core.register_taken(group, ask, reply.epoch, self.loop.time())
+            else:
+                last = {(row.topic_id, row.queue): row.last_sequence for row in reply.last}
+                self.core.registered(group, ask, reply.epoch, last, self.loop.time())
+        self._advance()
+
+    async def _resolve(self, topic: str, *, create: bool) -> None:
+        budget_ms = self.config.connection.call_timeout_ms
+        try:
+            group = await self.cluster.control_group(budget_ms)
+            try:
+                found = await self._find(topic, group, create=create)
+            except TopicExists:
+                found = await self._find(topic, group, create=False)
+        except ClientError as error:
+            self.core.topic_failed(topic, error, self.loop.time())
+            self._advance()
+        else:
+            self.cluster.apply_topic(found)
+            if self.cluster.routes.topic(topic) is None:
+                older = error_of(Code.UNAVAILABLE, f"topic {topic}: its route is older than known")
+                self.core.topic_failed(topic, older, self.loop.time())
+                self._advance()
+
+    async def _find(self, topic: str, group: str, *, create: bool) -> pb.Topic:
+        budget_ms = self.config.connection.call_timeout_ms
+        if create:
+            request = pb.CreateTopicRequest(
+                name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)
+            )
+            created = await create_topic(self.cluster, request, group=group)
+            return created.topic
+        described = await self.cluster.call(
+            calls.DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=topic),
+            group=group, timeout_ms=budget_ms,
+        )  # fmt: skip
+        return described.topic
+
+    def unsettled(self) -> int:
+        """Return how many messages that were taken have no outcome yet. Any thread."""
+        return self.core.unsettled() + sum(len(each.records) for each in list(self._arrivals))
+
+    def status(self) -> ProducerStatus:
+        """Return a picture of what waits and what is on its way. Any thread."""
+        senders = list(self.core.senders.values())
+        links = [sender.link for sender in senders]
+        return ProducerStatus(
+            buffered_bytes=self.core.buffered_bytes + self._arrival_bytes,
+            batches=len(self.core.accumulator.unsettled),
+            outstanding=sum(len(link.tries) for link in links if link is not None),
+            links=tuple(link.describe() for link in links if link is not None),
+            epochs=tuple((sender.name, sender.epoch.number) for sender in senders),
+            is_closed=self.is_closed,
+        )
+
+    # The end.
+
+    async def flush(self, timeout: float | None) -> None:
+        """Wait until everything handed over before is settled; TimeoutError after `timeout` s."""
+        self._flush()
+        self.core.close_open()
+        self._advance()
+        batches, parked = self.core.waiting()
+        left = len(batches) + len(parked)
+        if not left:
+            return
+        done = asyncio.Event()
+
+        def settled() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done.set()
+
+        for batch in batches:
+            batch.observe(settled)
+        for each in parked:
+            when_done(each.future, settled)
+        try:
+            async with asyncio.timeout(timeout):
+                await done.wait()
+        except TimeoutError:
+            raise TimeoutError(f"flush: {left} batches are not settled after {timeout} s") from None
+
+    async def close(self, timeout: float) -> None:
+        """Settle what was handed over for at most `timeout` seconds, give up the rest, end."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._loop is None:
+            return
+        self._flush()
+        batches, parked = self.core.waiting()
+        try:
+            with suppress(TimeoutError):
+                await self.flush(timeout)
+        finally:
+            self._is_ended = True
+            self.core.fail_all(self._closed_error())
+            self._wake_room()
+            if self._timer is not None:
+                self._timer.cancel()
+            tasks = [*self._streams.values(), *self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.cluster.close()
+            tell_lost(batches, parked)
+
+
+def _report_bug(stream: RawStreamCall, writer: "asyncio.Task[None]") -> None:
+    """End the stream of a writer that failed by itself; the reader sees what else happens to it."""
+    if writer.cancelled():
+        return
+    error = writer.exception()
+    if error is not None and not isinstance(
+        error, grpc.aio.AioRpcError | asyncio.InvalidStateError
+    ):
+        _LOG.error("the writer of an append stream failed", exc_info=error)
+        stream.cancel()

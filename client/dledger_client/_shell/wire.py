@@ -1,0 +1,162 @@
+"""Channels to members and name servers, tries of unary calls, errors.
+
+Owns: channel options (D10: back-off, keepalive, frame size), which connections stand, the metadata
+that names a group. Not: whom to ask (`cluster.py`), streams (`producer.py`,
+`consumer.py`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError, client_error
+from dledger_proto.errors import DledgerError
+from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, raw_unary
+from dledger_proto.rpc.status import from_rpc_error
+
+GROUP_KEY: Final = "dledger-group"
+CLOSE_TIMEOUT: Final = 0.05
+"""Seconds that closed channels have to say so."""
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+
+class Method(Generic[Request, Reply]):
+    """A unary method: its name, the type of its reply, and what a repeat may do."""
+
+    def __init__(
+        self, service: str, name: str, reply: type[Reply], *, write: bool, repeatable: bool = True
+    ) -> None:
+        self.path = f"/dledger.v1.{service}/{name}"
+        self.reply = reply
+        self.is_write = write
+        self.is_repeatable = repeatable
+        """Doing it twice is doing it once, so that an unknown outcome may be repeated."""
+
+
+def group_metadata(group: str) -> Metadata | None:
+    """Return the metadata that says which group of a process is meant."""
+    return ((GROUP_KEY, group),) if group else None
+
+
+def parse_addresses(addresses: str | Iterable[str]) -> list[str]:
+    """Return "host:port" strings from a list, or from text with commas; ValueError if bad."""
+    given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    found = list(dict.fromkeys(address.strip() for address in given if address.strip()))
+    for address in found:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ValueError(f'address {address!r}: must be "host:port"')
+    if not found:
+        raise ValueError("addresses: empty, give at least one name server or member")
+    return found
+
+
+def channel_options(config: ConnectionConfig) -> list[tuple[str, int]]:
+    """Return the options of every channel of a client, asyncio or blocking."""
+    return [
+        *CHANNEL_OPTIONS,
+        # Our own connections: another client's back-off must not be ours.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
+        # The least time of one connection attempt.
+        ("grpc.min_reconnect_backoff_ms", config.connect_timeout_ms),
+        ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
+        ("grpc.keepalive_time_ms", config.keepalive_ms),
+        ("grpc.keepalive_timeout_ms", config.keepalive_timeout_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.enable_retries", 0),
+    ]
+
+
+class Channels:
+    """One channel per address, kept connected; all methods on the loop's thread."""
+
+    def __init__(
+        self, config: ConnectionConfig, on_ready: Callable[[str, bool], None] | None = None
+    ) -> None:
+        self._config = config
+        self._on_ready = on_ready
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """Return the channel to an address."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = open_channel(address, options=channel_options(self._config))
+            self._channels[address] = channel
+        return channel
+
+    def keep_warm(self, addresses: Iterable[str]) -> None:
+        """Keep connections to these addresses, and tell which of them stand."""
+        for address in addresses:
+            if address not in self._watchers:
+                self._watchers[address] = asyncio.get_running_loop().create_task(
+                    self._watch(address), name=f"dledger connection {address}"
+                )
+
+    async def _watch(self, address: str) -> None:
+        channel = self.to(address)
+        stood = False
+        while address in self._watchers:
+            state = channel.get_state(try_to_connect=True)
+            stands = state is grpc.ChannelConnectivity.READY
+            # A first attempt that is still under way says nothing yet.
+            is_known = stands or stood or state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+            stood = stands
+            if is_known and self._on_ready is not None:
+                self._on_ready(address, stands)
+            await channel.wait_for_state_change(state)
+
+    async def call(
+        self,
+        address: str,
+        method: Method[Request, Reply],
+        request: Request,
+        *,
+        group: str,
+        timeout: float,
+    ) -> Reply:
+        """Make one try of a call at one address; ClientError. `timeout` in seconds."""
+        unary = raw_unary(self.to(address), method.path)
+        try:
+            answer = await unary(
+                request.SerializeToString(),
+                timeout=max(timeout, 0.001),  # zero would mean no deadline
+                metadata=group_metadata(group),
+            )
+        except grpc.aio.AioRpcError as error:
+            broken = failure(error, write=method.is_write)
+            broken.repeatable = method.is_repeatable
+            raise broken from None
+        return method.reply.FromString(answer)
+
+    async def close(self) -> None:
+        """Close all channels."""
+        watchers, self._watchers = list(self._watchers.values()), {}
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close(None)
+        # A closed channel ends its watch. Cancelling instead would leave gRPC with an answer for
+        # an event loop that may be gone by then.
+        if watchers:
+            _, late = await asyncio.wait(watchers, timeout=CLOSE_TIMEOUT)
+            for watcher in late:
+                watcher.cancel()
+
+
+def failure(error: grpc.RpcError | DledgerError, *, write: bool) -> ClientError:
+    """Return what a broken call means to the user."""
+    if isinstance(error, DledgerError):
+        return client_error(error)
+    return client_error(from_rpc_error(error, write=write))
