@@ -1,7 +1,7 @@
 """Real clusters as processes, for as long as a measurement needs them.
 
 Owns: starting in a folder that is removed afterwards, waiting for a leader, what /proc says about
-the processes. Not: the processes themselves (`dledger_broker.local_cluster`).
+the processes. Not: the processes themselves (`dledger_broker.local.cluster`).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from dledger_broker.local_cluster import LocalCluster, Setting
+from dledger_broker.local.cluster import LocalCluster, Setting
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.cluster import Running, started
-from dledger_broker.local_cluster import NAME_SERVER, LocalCluster, free_ports
+from dledger_broker.local.cluster import NAME_SERVER, LocalCluster, free_ports
 from jepsen_tests.backends import link_server
 from jepsen_tests.backends.surface import Kind, Trouble
 

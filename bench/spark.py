@@ -20,7 +20,7 @@ from bench.cluster import running
 from bench.figures import Figure, Rounds, compared
 from bench.native import AppendStream, Window, append_stream, register, rich_records
 from bench.plan import Plan
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
 from dledger_client.export.files.parquet import ZSTD_LEVEL

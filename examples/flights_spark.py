@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dledger_broker.demo.flights import ROWS, Departure, departures
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig, SendFuture
 from dledger_client.spark import read_export, session
 from dledger_proto.exit_codes import Exit

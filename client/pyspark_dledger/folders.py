@@ -8,7 +8,7 @@ So this is apart from both, and is imported where the option `path` is given. Ne
 from dledger_client.reading.folders import FolderError, FolderProblem
 
 try:
-    from dledger_broker.offline_reading import FolderPlanner, FolderRangeReader
+    from dledger_offline.reading import FolderPlanner, FolderRangeReader
 except ImportError as error:
     raise FolderError(
         FolderProblem.UNSUPPORTED,

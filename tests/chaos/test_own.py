@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.local_cluster import NAME_SERVER, LocalCluster
+from dledger_broker.local.cluster import NAME_SERVER, LocalCluster
 from dledger_client import Admin, ClientError
 from tests.chaos.test_chaos import ROOT, run
 from tests.waiting import wait_until

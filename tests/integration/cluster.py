@@ -16,7 +16,7 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
-from dledger_broker.local_cluster import LocalCluster, Setting
+from dledger_broker.local.cluster import LocalCluster, Setting
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc import raw

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin
 from dledger_client.export import read_export
 from dledger_proto.exit_codes import Exit

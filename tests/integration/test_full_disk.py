@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.local_cluster import LocalCluster, Setting
+from dledger_broker.local.cluster import LocalCluster, Setting
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,

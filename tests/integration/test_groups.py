@@ -9,15 +9,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger_broker.config import (
+from dledger_broker.config.model import (
     GroupConfig,
     MemberConfig,
     RaftConfig,
     StateConfig,
     StorageConfig,
 )
-from dledger_broker.local_cluster import free_ports
-from dledger_broker.member import Member as Process
+from dledger_broker.local.cluster import free_ports
+from dledger_broker.process.member import Member as Process
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
 from dledger_proto.rpc.status import from_rpc_error

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_client import AsyncAdmin
 from dledger_proto.batch.codec import BatchView, Compression, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code

@@ -19,7 +19,7 @@ import grpc.aio
 import pytest
 
 from dledger_broker.cli import main as dledger
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig
 from dledger_client.export import read_export
 from dledger_proto.batch.codec import ProducerStamp

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,

@@ -15,7 +15,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,

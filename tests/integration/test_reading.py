@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Producer, ProducerConfig
 from dledger_client.errors import ClientError, Held, OffsetOutOfRange, TopicNotFound
 from dledger_client.reading import (

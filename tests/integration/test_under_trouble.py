@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from dledger_broker.local_cluster import NAME_SERVER
+from dledger_broker.local.cluster import NAME_SERVER
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dledger_broker.local_cluster import free_port, free_ports
+from dledger_broker.local.cluster import free_port, free_ports
 from dledger_client import Admin
 
 DEADLINE_SECONDS = 60.0

@@ -82,7 +82,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "the id that the caller of a creation drew is not used, so its copies are other topics",
         [
             Edit(
-                "dledger_broker.topics:TopicAuthority._propose_create",
+                "dledger_broker.cluster.topic_authority:TopicAuthority._propose_create",
                 "request.topic_id or self._random.randbytes(ID_SIZE)",
                 "self._random.randbytes(ID_SIZE)",
             )
@@ -94,7 +94,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "of many holds, some of them stored, a refusal of the member is told as nothing done",
         [
             Edit(
-                "dledger_broker.many_queues:hold_all",
+                "dledger_broker.read.plan_reads:hold_all",
                 "if len(errors) == len(results) and all(each.definite for each in errors):",
                 "if True:",
             )
@@ -108,7 +108,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a member waits for confirmed state longer than its caller, to whom that is unknown",
         [
             Edit(
-                "dledger_broker.served:ServedGroup.confirm",
+                "dledger_broker.group.group_view:ServedGroup.confirm",
                 "min(self.clock.monotonic() + timeout, ANSWER_BY.get())",
                 "self.clock.monotonic() + timeout",
             )
@@ -123,7 +123,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a hold counts from a clock that may be behind the stamps by which it ends",
         [
             Edit(
-                "dledger_broker.messaging:Messaging.hold",
+                "dledger_broker.usecases.messaging:Messaging.hold",
                 "self.served.host.time_ms",
                 "self.served.clock.wall_ms()",
             )
@@ -135,7 +135,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "an entry that cannot be read is told to who asked, and the member goes on (I15, I16)",
         [
             Edit(
-                "dledger_broker.log_entries:log_entries",
+                "dledger_broker.read.log_entries:log_entries",
                 "        served.host.failed(error)\n",
                 "",
             )
@@ -147,7 +147,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a group takes over a decision with an index that the control group has not reached",
         [
             Edit(
-                "dledger_broker.topic_pages:check_page",
+                "dledger_broker.cluster.topic_pages:check_page",
                 "topic.control_index > reply.confirmed_index",
                 "topic.control_index < 0",
             )
@@ -159,7 +159,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a group takes over decisions of whoever answers, the control group or not",
         [
             Edit(
-                "dledger_broker.topic_pages:check_page",
+                "dledger_broker.cluster.topic_pages:check_page",
                 "(reply.cluster, reply.group) != (cluster, control_group)",
                 "not reply.group",
             )
@@ -171,7 +171,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a page tells that all is known up to its last topic, which others share an entry with",
         [
             Edit(
-                "dledger_broker.topic_pages:topics_page",
+                "dledger_broker.cluster.topic_pages:topics_page",
                 "last.control_index - 1",
                 "last.control_index",
             )

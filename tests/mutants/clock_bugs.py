@@ -149,7 +149,7 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "a leader counts time in which another one led, and counted it, too",
         [
             Edit(
-                "dledger_broker.expiry:ProducerExpiry.due",
+                "dledger_broker.group.expiry:ProducerExpiry.due",
                 "leads_term is None or leads_term != self._term",
                 "leads_term is None",
             )

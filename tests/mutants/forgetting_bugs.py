@@ -125,7 +125,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a control group restored from an old copy is followed, whose indexes were given before",
         [
             Edit(
-                "dledger_broker.topic_pages:check_history",
+                "dledger_broker.cluster.topic_pages:check_history",
                 "if reply.confirmed_index < newest:",
                 "if False:",
             )
@@ -155,7 +155,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a group that missed a deletion keeps the topic when the control group has forgotten it",
         [
             Edit(
-                "dledger_broker.topic_follower:TopicFollower._follow_pages",
+                "dledger_broker.cluster.topic_follower:TopicFollower._follow_pages",
                 "if reply.forgotten_index > floor:",
                 "if False:",
             )
@@ -167,7 +167,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "the first step of a creation creates the topic: a late copy of it does, too",
         [
             Edit(
-                "dledger_broker.topics:TopicAuthority.create",
+                "dledger_broker.cluster.topic_authority:TopicAuthority.create",
                 "if request.topic_id and not request.known_index:",
                 "if False:",
             )

@@ -237,7 +237,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a record is cut out of a batch whose checksum nobody has compared (I15)",
         [
             Edit(
-                "dledger_broker.lookups:_checked",
+                "dledger_broker.read.lookups:_checked",
                 "read_batches(log, [place.span])[0]",
                 "log.read_span(place.span)",
             )

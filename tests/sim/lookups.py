@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.state.values import QueueSpan
-from dledger_broker.fetch import read_batches
-from dledger_broker.lookups import KeyQuestion, cursor_of, find_by_key, places_of
+from dledger_broker.read.fetch import read_batches
+from dledger_broker.read.lookups import KeyQuestion, cursor_of, find_by_key, places_of
 from dledger_proto.batch.codec import BatchView, Record, check_batch
 from tests.sim.invariants.queue_contents import QueueContents, QueueKey, StoredBatch, batch_key
 from tests.sim.invariants.violation import Property, Violation

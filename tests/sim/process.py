@@ -10,7 +10,7 @@ from dledger.raft.api import WriteRound
 from dledger.raft.group import Group
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import MemberId
-from dledger_broker.fetch import DamagedBatch
+from dledger_broker.read.fetch import DamagedBatch
 from tests.sim.clock import Timer
 from tests.sim.convinced import Convinced
 from tests.sim.damage import FOLDER, is_bad_sector

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Producer
 from dledger_client.errors import Held
 from dledger_client.spark import DledgerSource

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin
 from dledger_client.errors import Held, UnknownOutcome
 from dledger_client.export.cluster_source import ClusterSource

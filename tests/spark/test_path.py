@@ -16,10 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from dledger.state.saved import SavedState
-from dledger_broker.local_cluster import LocalCluster
-from dledger_broker.offline import EntryFound, segment_files, walk_segments
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Compression, Producer, ProducerConfig
 from dledger_client.errors import ClientError
+from dledger_offline.folder import EntryFound, segment_files, walk_segments
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from tests.integration.test_reading import addresses, cluster_in, fill, leader_of, until
 

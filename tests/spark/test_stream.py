@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin, Producer, QueueNotFound
 from tests.integration.test_reading import addresses, fill
 from tests.waiting import wait_until

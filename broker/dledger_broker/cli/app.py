@@ -20,7 +20,7 @@ from dledger_broker.cli.output import (
     print_error,
     print_line,
 )
-from dledger_broker.config_checks import ConfigError
+from dledger_broker.config.checks import ConfigError
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit, exit_codes_help

@@ -18,7 +18,7 @@ import grpc
 import typer
 
 from dledger_broker.cli.output import CommandFailed, bad_input
-from dledger_broker.config_load import INSIDE_VARIABLE
+from dledger_broker.config.load import INSIDE_VARIABLE
 from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit

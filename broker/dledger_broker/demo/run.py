@@ -27,7 +27,7 @@ from dledger_broker.demo.report import (
     write_json,
     write_page,
 )
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,

@@ -1,7 +1,7 @@
 """What is said of a stopped member's folder that is read in place of the cluster. Pure.
 
 Owns: the names of what can be wrong with a folder, and what a reader of one has to be told. Not:
-the reading, which needs the state's tables (`dledger_broker.offline_reading`).
+the reading, which needs the state's tables (`dledger_offline.reading`).
 """
 
 import enum

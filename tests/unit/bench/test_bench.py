@@ -7,7 +7,7 @@ import pytest
 from bench.cluster import NotReady, Running
 from bench.native import Batches, rich_records
 from bench.steady import needless_terms
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_proto.batch.codec import BatchView
 
 

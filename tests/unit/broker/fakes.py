@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
-from dledger_broker.admission import Admission, AdmissionLimits
-from dledger_broker.append import Item
-from dledger_broker.served import GroupNames
+from dledger_broker.append.router import Item
+from dledger_broker.group.group_view import GroupNames
+from dledger_broker.rpc.admission import Admission, AdmissionLimits
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from dledger_broker.append import AppendRouter, Item
-from dledger_broker.append_intake import AppendIntake
-from dledger_broker.append_session import AppendSession
-from dledger_broker.append_unary import append_unary
+from dledger_broker.append.intake import AppendIntake
+from dledger_broker.append.router import AppendRouter, Item
+from dledger_broker.append.stream import AppendSession
+from dledger_broker.append.unary import append_unary
 from dledger_proto.rpc.frames import AnswerRow, encode_append, parse_answers
 from tests.unit.broker.fakes import (
     NAMES,

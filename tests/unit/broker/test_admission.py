@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dledger_broker.admission import (
+from dledger_broker.rpc.admission import (
     FETCH_FRAME_MIN,
     WAITERS_MAX,
     Admission,

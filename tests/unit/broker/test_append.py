@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dledger.raft.api import Role
 from dledger.state.machine import Appended, Refused
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
-from dledger_broker.append import PROPOSAL_SIZE_TARGET, AppendRouter, Item
+from dledger_broker.append.router import PROPOSAL_SIZE_TARGET, AppendRouter, Item
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
     ME,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger_broker.append import Item
+from dledger_broker.append.router import Item
 from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
@@ -437,7 +437,7 @@ def test_a_cancellation_at_each_await_leaves_nothing_behind(
 def test_more_waiters_than_there_may_be_are_refused_and_the_stream_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dledger_broker.admission.WAITERS_MAX", 0)
+    monkeypatch.setattr("dledger_broker.rpc.admission.WAITERS_MAX", 0)
 
     async def scenario() -> None:
         stage = Stage(append_bytes_max=1)

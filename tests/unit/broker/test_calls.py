@@ -10,9 +10,9 @@ import pytest
 from dledger.raft.api import Role
 from dledger.raft.group import Group
 from dledger.types import LogIndex
-from dledger_broker.admission import Bound
-from dledger_broker.calls import DEADLINE_MAX_SECONDS, Call, Calls
-from dledger_broker.forward import Channels
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.rpc.admission import Bound
+from dledger_broker.rpc.calls import DEADLINE_MAX_SECONDS, Call, Calls
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import ManualClock, admission

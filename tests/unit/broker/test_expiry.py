@@ -1,7 +1,7 @@
 """When a leader counts its time: each moment once, and only those of its own reign."""
 
 from dledger.state.commands.codec import ExpireProducers
-from dledger_broker.expiry import ProducerExpiry
+from dledger_broker.group.expiry import ProducerExpiry
 
 WEEK_MS = 7 * 24 * 3_600_000
 

@@ -9,8 +9,8 @@ import pytest
 from dledger.log.errors import DamagedLog
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, Span
-from dledger_broker.admission import FETCH_FRAME_MIN
-from dledger_broker.fetch import (
+from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.read.fetch import (
     FRAME_COPIES,
     FetchSession,
     Source,
@@ -18,7 +18,7 @@ from dledger_broker.fetch import (
     read_batches,
     read_runs,
 )
-from dledger_broker.long_poll import LongPoll
+from dledger_broker.rpc.admission import FETCH_FRAME_MIN
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
 from tests.unit.broker.fakes import TOPIC, admission, batch

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from dledger_broker.messaging import Messaging, Queue
-from dledger_broker.native_service import fetch_sources
+from dledger_broker.rpc.native import fetch_sources
+from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.v1 import broker_pb2 as pb

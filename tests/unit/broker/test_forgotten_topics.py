@@ -19,15 +19,15 @@ from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
 from dledger.state.results import Refused, TopicChanged
 from dledger.state.values import LayoutPart
-from dledger_broker import topic_follower
-from dledger_broker.cluster_view import ClusterView
-from dledger_broker.forgetting import EVERYTHING, LOOK_SECONDS, TopicForgetting
-from dledger_broker.forward import Channels
-from dledger_broker.local_cluster import free_port
-from dledger_broker.messaging import Messaging
-from dledger_broker.served import ServedGroup
-from dledger_broker.topic_follower import TopicFollower
-from dledger_broker.topic_pages import topics_page
+from dledger_broker.cluster import topic_follower
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.topic_follower import TopicFollower
+from dledger_broker.cluster.topic_pages import topics_page
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.group.forgetting import EVERYTHING, LOOK_SECONDS, TopicForgetting
+from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.local.cluster import free_port
+from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 from dledger_proto.v1 import broker_pb2 as pb

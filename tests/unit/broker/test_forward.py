@@ -8,9 +8,9 @@ from typing import cast
 import grpc.aio
 import pytest
 
-from dledger_broker import forward
-from dledger_broker.append import Item
-from dledger_broker.forward import AppendForwarder, Channels
+from dledger_broker.append.router import Item
+from dledger_broker.cluster import forward
+from dledger_broker.cluster.forward import AppendForwarder, Channels
 from dledger_proto.errors import Code
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
 from tests.unit.broker.fakes import ManualClock, Owner, batch

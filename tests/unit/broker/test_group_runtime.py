@@ -19,11 +19,11 @@ from dledger.raft.api import Role
 from dledger.raft.driver.transport import PeerListener
 from dledger.trace import ListTrace
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
-from dledger_broker import group_runtime
-from dledger_broker.config_load import load_config
-from dledger_broker.forward import Channels
-from dledger_broker.group_runtime import GroupRuntime
-from dledger_broker.member import exit_code_of
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.config.load import load_config
+from dledger_broker.process import group_runtime
+from dledger_broker.process.group_runtime import GroupRuntime
+from dledger_broker.process.member import exit_code_of
 from dledger_proto.entry import encode_genesis
 from tests.waiting import until
 

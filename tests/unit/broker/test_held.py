@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dledger.state.values import KeptFrom, LayoutPart, Topic, TopicType
-from dledger_broker.held import AFTER_SIZE_MAX, HOLDS_PER_PAGE_MAX, list_holds
+from dledger_broker.usecases.holds import AFTER_SIZE_MAX, HOLDS_PER_PAGE_MAX, list_holds
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import TOPIC

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dledger.log.commit_log import CommitLog
 from dledger.types import EntryRef, LogIndex, Position, Span, Term
-from dledger_broker.log_entries import ENTRIES_PER_REPLY, READ_BYTES, log_entries, read_headers
+from dledger_broker.read.log_entries import ENTRIES_PER_REPLY, READ_BYTES, log_entries, read_headers
 from dledger_proto.entry import ENTRY_HEADER_SIZE, KIND_COMMANDS, frame_entry
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.test_messaging import Host, Machine, messaging

@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from dledger_broker.cli.output import print_error
-from dledger_broker.config import LogConfig, LogFormat
-from dledger_broker.logs import set_up_logs
+from dledger_broker.config.model import LogConfig, LogFormat
+from dledger_broker.process.logs import set_up_logs
 from dledger_namesrv.__main__ import set_up_logs as set_up_name_server_logs
 
 

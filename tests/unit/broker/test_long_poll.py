@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger_broker.long_poll import LongPoll
+from dledger_broker.group.long_poll import LongPoll
 from dledger_proto.errors import Code, DledgerError
 
 A, B = b"a" * 16, b"b" * 16

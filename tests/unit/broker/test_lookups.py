@@ -13,8 +13,8 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import SpanGone
 from dledger.state.values import KeyHit, KeyHits, QueueSpan
 from dledger.types import Span
-from dledger_broker import lookups
-from dledger_broker.lookups import LOOKUPS_AT_ONCE, Found, KeyQuestion, Lookups
+from dledger_broker.read import lookups
+from dledger_broker.read.lookups import LOOKUPS_AT_ONCE, Found, KeyQuestion, Lookups
 from dledger_proto.batch import compression as codecs
 from dledger_proto.batch.codec import (
     BatchView,

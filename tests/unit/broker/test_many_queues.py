@@ -7,8 +7,8 @@ import pytest
 
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import LogIndex
-from dledger_broker.many_queues import hold_all, plan_reads, sample_offsets
-from dledger_broker.messaging import Messaging, Queue
+from dledger_broker.read.plan_reads import hold_all, plan_reads, sample_offsets
+from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb

@@ -8,10 +8,10 @@ import structlog
 from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
 from dledger.state.commands.codec import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
-from dledger_broker.config import LogConfig
-from dledger_broker.fetch import DamagedBatch
-from dledger_broker.logs import Quiet, set_up_logs
-from dledger_broker.member import exit_code_of
+from dledger_broker.config.model import LogConfig
+from dledger_broker.process.logs import Quiet, set_up_logs
+from dledger_broker.process.member import exit_code_of
+from dledger_broker.read.fetch import DamagedBatch
 from tests.unit.broker.fakes import ManualClock
 
 

@@ -13,10 +13,10 @@ from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex, Span
-from dledger_broker.long_poll import LongPoll
-from dledger_broker.messaging import Messaging, Queue
-from dledger_broker.served import Commands, ServedGroup
-from dledger_broker.topic_watch import TopicWatch
+from dledger_broker.group.group_view import Commands, ServedGroup
+from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, ManualClock, batch

@@ -6,9 +6,9 @@ from typing import NoReturn
 import grpc
 import pytest
 
-from dledger_broker.calls import Calls
-from dledger_broker.forward import Channels
-from dledger_broker.native_service import NativeService
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.rpc.calls import Calls
+from dledger_broker.rpc.native import NativeService
 from tests.unit.broker.fakes import ManualClock, admission
 
 

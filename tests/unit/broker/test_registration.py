@@ -18,16 +18,18 @@ from dledger.state.machine import StateMachine
 from dledger.state.results import Result, TopicChanged
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
-from dledger_broker import registration, tasks, topic_watch
-from dledger_broker.calls import Calls
-from dledger_broker.forward import Channels
-from dledger_broker.local_cluster import free_port, free_ports
-from dledger_broker.long_poll import LongPoll
-from dledger_broker.registration import Registrar
-from dledger_broker.routes_service import RoutesService, group_route
-from dledger_broker.served import Commands, ServedGroup
-from dledger_broker.tasks import keep_running
-from dledger_broker.topic_watch import TopicWatch
+from dledger_broker.cluster import registration
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.registration import Registrar
+from dledger_broker.group import topic_watch
+from dledger_broker.group.group_view import Commands, ServedGroup
+from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.local.cluster import free_port, free_ports
+from dledger_broker.process import tasks
+from dledger_broker.process.tasks import keep_running
+from dledger_broker.rpc.calls import Calls
+from dledger_broker.rpc.routes import RoutesService, group_route
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers

@@ -7,7 +7,7 @@ import pytest
 from dledger.state.commands import codec as commands
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
-from dledger_broker.served import ENTRY_ROWS_MAX, Commands
+from dledger_broker.group.group_view import ENTRY_ROWS_MAX, Commands
 from dledger_proto.errors import Code, DledgerError, Outcome
 from tests.unit.broker.fakes import FakeHost
 from tests.waiting import until

@@ -10,16 +10,16 @@ import grpc.aio
 import pytest
 
 from dledger.log.commit_log import CommitLog
-from dledger_broker import native_service
-from dledger_broker.admin_service import AdminService
-from dledger_broker.admission import Admission
-from dledger_broker.append import AppendRouter
-from dledger_broker.append_session import Receive, Send
-from dledger_broker.calls import Calls
-from dledger_broker.forward import Channels
-from dledger_broker.messaging import Messaging
-from dledger_broker.native_service import NativeService
-from dledger_broker.routes_service import RoutesService
+from dledger_broker.append.router import AppendRouter
+from dledger_broker.append.stream import Receive, Send
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.rpc import native
+from dledger_broker.rpc.admin import AdminService
+from dledger_broker.rpc.admission import Admission
+from dledger_broker.rpc.calls import Calls
+from dledger_broker.rpc.native import NativeService
+from dledger_broker.rpc.routes import RoutesService
+from dledger_broker.usecases.messaging import Messaging
 from dledger_namesrv.registry import Registry
 from dledger_namesrv.service import NameServerService
 from dledger_proto import limits
@@ -157,7 +157,7 @@ def test_an_append_stream_that_reads_no_answers_is_ended(monkeypatch: pytest.Mon
         async def run(self, _receive: Receive, send: Send) -> None:
             await send(b"answer")
 
-    monkeypatch.setattr(native_service, "AppendSession", Answering)
+    monkeypatch.setattr(native, "AppendSession", Answering)
 
     async def scenario() -> None:
         bounds = admission()

@@ -12,14 +12,14 @@ from dledger.raft.api import Role
 from dledger.state.commands import codec as commands
 from dledger.state.results import TopicChanged
 from dledger.state.values import Topic, TopicType
-from dledger_broker import topic_follower
-from dledger_broker.cluster_view import ClusterView
-from dledger_broker.forward import Channels
-from dledger_broker.local_cluster import free_port
-from dledger_broker.messaging import Messaging
-from dledger_broker.served import ServedGroup
-from dledger_broker.topic_follower import TopicFollower
-from dledger_broker.topic_pages import CURSOR
+from dledger_broker.cluster import topic_follower
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.topic_follower import TopicFollower
+from dledger_broker.cluster.topic_pages import CURSOR
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.local.cluster import free_port
+from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext, UnaryMethod, raw_handlers
 from dledger_proto.v1 import broker_pb2 as pb

@@ -11,8 +11,14 @@ from dledger.state.machine import StateMachine
 from dledger.state.topics import TopicTable
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex
-from dledger_broker.served import ServedGroup
-from dledger_broker.topic_pages import CURSOR, BadPage, check_history, check_page, topics_page
+from dledger_broker.cluster.topic_pages import (
+    CURSOR,
+    BadPage,
+    check_history,
+    check_page,
+    topics_page,
+)
+from dledger_broker.group.group_view import ServedGroup
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_PAGE_SIZE
 from dledger_proto.v1 import broker_pb2 as pb

@@ -12,13 +12,13 @@ from dledger.state.results import TopicChanged
 from dledger.state.topics import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex
-from dledger_broker import topics
-from dledger_broker.cluster_view import ClusterView
-from dledger_broker.convert import topic_from_proto, topic_to_proto
-from dledger_broker.forward import Channels
-from dledger_broker.messaging import ID_SIZE
-from dledger_broker.served import ANSWER_BY, Commands
-from dledger_broker.topics import TopicAuthority
+from dledger_broker.cluster import topic_authority
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.topic_authority import TopicAuthority
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.group.group_view import ANSWER_BY, Commands
+from dledger_broker.rpc.topic_proto import topic_from_proto, topic_to_proto
+from dledger_broker.usecases.messaging import ID_SIZE
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES
@@ -244,7 +244,7 @@ def layout_of(topic: Topic) -> list[pb.LayoutPart]:
 
 
 def test_a_change_tells_who_has_not_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "CARRY_SECONDS", 3_600.0)  # the caller's time is the bound
+    monkeypatch.setattr(topic_authority, "CARRY_SECONDS", 3_600.0)  # the caller's time is the bound
 
     async def run() -> None:
         authority = authority_of(Making(RESIZED), RESIZED, Hanging())

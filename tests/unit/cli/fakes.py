@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from dledger_broker.cli import main
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.status import STATUS, trailing_metadata

@@ -8,7 +8,7 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_namesrv import intake
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit

@@ -10,13 +10,13 @@ import pytest
 
 from dledger_broker.cli import main
 from dledger_broker.cli.app import COMMANDS
-from dledger_broker.cli.up import (
+from dledger_broker.cli.processes.up import (
     HEALTHY_SECONDS,
     RESTART_SECONDS_MAX,
     RESTART_SECONDS_MIN,
     Restarts,
 )
-from dledger_broker.local_cluster import FolderInUse, LocalCluster, OtherCluster
+from dledger_broker.local.cluster import FolderInUse, LocalCluster, OtherCluster
 from dledger_proto.exit_codes import exit_codes_help
 
 
@@ -106,7 +106,7 @@ def test_config_check(tmp_path: Path) -> None:
 def test_only_what_a_command_needs_is_imported() -> None:
     code = (
         "import sys; from dledger_broker.cli import main; main(['config', 'keys'])\n"
-        "heavy = {'dledger_client', 'dledger_broker.member', 'matplotlib', 'lmdb', 'pysyncobj'}\n"
+        "heavy = {'dledger_client', 'dledger_broker.process.member', 'matplotlib', 'lmdb', 'pysyncobj'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     ended = subprocess.run(

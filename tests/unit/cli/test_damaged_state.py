@@ -16,7 +16,7 @@ from dledger.store.lmdb_store import LmdbStore
 from dledger.store.sealed import FORMAT_KEY, seal
 from dledger.store.store import DamagedStore
 from dledger_broker.cli import main
-from dledger_broker.offline import read_hard_state, read_identity
+from dledger_offline.folder import read_hard_state, read_identity
 from tests.unit.cli.test_inspect_repair import write_everything
 from tests.unit.log.support import Member
 
@@ -99,7 +99,7 @@ def test_of_a_member_that_writes_meanwhile_nothing_is_called_damage(
 ) -> None:
     """Its pages change under the walk: neither a row nor a page that does not fit says anything."""
     sound = data_of(folder).read_bytes()
-    monkeypatch.setattr("dledger_broker.cli.inspect.is_running", lambda _: True)
+    monkeypatch.setattr("dledger_broker.cli.offline.inspect.is_running", lambda _: True)
     for damaged in (sound.replace(b"where", b"wherE"), sound[: len(sound) // 2]):
         data_of(folder).write_bytes(damaged)
         capsys.readouterr()
@@ -171,7 +171,7 @@ def test_what_may_not_be_read_is_no_damage(
     verdict = json.dumps({"end": "refused", "errno": 13, "text": "state store: Permission denied"})
     with monkeypatch.context() as patch:
         patch.setattr(
-            "dledger_broker.cli.repair.check_store",
+            "dledger_broker.cli.offline.repair.check_store",
             lambda place, whole: lmdb_check.read_verdict(place, 0, verdict.encode(), b""),
         )
         assert main(["repair", str(folder), "--yes"]) == 1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.cli import export as command
 from dledger_broker.cli import main
-from dledger_broker.cli.export import repeat
+from dledger_broker.cli.exports import export as command
+from dledger_broker.cli.exports.export import repeat
 from dledger_broker.cli.output import note
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.cli import export_progress
-from dledger_broker.cli.export_progress import Reporter
+from dledger_broker.cli.exports import progress
+from dledger_broker.cli.exports.progress import Reporter
 from dledger_client.export.files.storage import Storage
 from dledger_client.export.layout import Piece
 from dledger_client.export.task import Made, Work
@@ -28,7 +28,7 @@ def test_programs_are_told_how_long_it_takes(
 ) -> None:
     """By rows: a plan has their number, and bytes of the log are not those of columns."""
     clock = Clock()
-    monkeypatch.setattr(export_progress, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     reporter = Reporter(as_json=True)
 
     class Engine:

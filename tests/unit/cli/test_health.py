@@ -9,9 +9,9 @@ from threading import Event
 import grpc
 import pytest
 
-from dledger_broker import health
+from dledger_broker.process import health
 from dledger_broker.cli import main
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_client import Admin
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
@@ -166,7 +166,7 @@ def test_as_a_module_it_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_as_a_module_it_loads_no_command_line() -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "dledger_broker.health"]
+    command = [sys.executable, "-X", "importtime", "-m", "dledger_broker.process.health"]
     done = subprocess.run(
         [*command, f"127.0.0.1:{free_port()}"],
         capture_output=True, text=True, timeout=30, check=False,

@@ -4,7 +4,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from dledger_broker.cli import bench, main, send, tail
+from dledger_broker.cli import main
+from dledger_broker.cli.messages import bench, send, tail
 from dledger_broker.cli.output import CommandFailed
 
 

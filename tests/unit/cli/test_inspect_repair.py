@@ -31,7 +31,7 @@ from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
-from dledger_broker.offline import Damage, EntryFound, walk_segments
+from dledger_offline.folder import Damage, EntryFound, walk_segments
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from tests.contract.store_suite import save
 from tests.unit.log.support import Member

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_broker.cli.lines import (
+from dledger_broker.cli.messages.lines import (
     HANDED_OVER_MAX,
     Line,
     LineFeed,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_broker.cli import tail
+from dledger_broker.cli.messages import tail
 from dledger_broker.cli.output import print_error, print_json, print_line, print_rows, say
 from dledger_client import ConsumedRecord
 from dledger_client.records import RecordBatch

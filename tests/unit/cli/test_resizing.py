@@ -2,8 +2,8 @@
 
 import pytest
 
+from dledger_broker.cli.cluster.topics import resized
 from dledger_broker.cli.output import CommandFailed
-from dledger_broker.cli.topics import resized
 from dledger_proto.v1 import broker_pb2 as pb
 
 

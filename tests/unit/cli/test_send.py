@@ -9,7 +9,7 @@ import queue
 
 import pytest
 
-from dledger_broker.cli.send import Dressing, send_lines
+from dledger_broker.cli.messages.send import Dressing, send_lines
 from dledger_client import AsyncProducer, ProducerConfig
 from dledger_proto.errors import Code
 from dledger_proto.exit_codes import Exit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dledger_broker.cli.status_rows import group_rows, is_led, members_of, others_of
+from dledger_broker.cli.cluster.status_rows import group_rows, is_led, members_of, others_of
 from dledger_namesrv.registry import Names
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from dledger_broker.cli.bench import Load
-from dledger_broker.cli.cluster_status import COLUMNS
+from dledger_broker.cli.cluster.status import COLUMNS
+from dledger_broker.cli.messages.bench import Load
 from dledger_broker.cli.output import print_rows
 from dledger_broker.cli.tables import Row, Rows
 

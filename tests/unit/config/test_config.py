@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from dledger.types import Durability
-from dledger_broker.config import FlushMode, MemberConfig, RaftConfig
-from dledger_broker.config_checks import ConfigError
-from dledger_broker.config_load import (
+from dledger_broker.config.model import FlushMode, MemberConfig, RaftConfig
+from dledger_broker.config.checks import ConfigError
+from dledger_broker.config.load import (
     environment_name,
     known_keys,
     load_config,
     nearest_key,
     type_name,
 )
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from tests.unit.config.support import GOOD, lines
 
 # What is taken

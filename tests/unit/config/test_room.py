@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.config_checks import ConfigError
-from dledger_broker.config_load import load_config
+from dledger_broker.config.checks import ConfigError
+from dledger_broker.config.load import load_config
 
 MIB = 1 << 20
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.config_load import load_config
+from dledger_broker.config.load import load_config
 from tests.unit.config.support import GOOD, lines
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dledger_broker.config_load import load_config
+from dledger_broker.config.load import load_config
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

@@ -34,8 +34,8 @@ from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Settled
-from dledger_broker.local_cluster import free_ports
-from dledger_broker.member import server_options
+from dledger_broker.local.cluster import free_ports
+from dledger_broker.process.member import server_options
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
 from tests.waiting import until

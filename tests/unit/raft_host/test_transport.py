@@ -26,7 +26,7 @@ from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.message_codec import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
-from dledger_broker.local_cluster import free_port
+from dledger_broker.local.cluster import free_port
 from dledger_proto.entry import frame_entry
 from dledger_proto.rpc import raw
 from tests.waiting import until

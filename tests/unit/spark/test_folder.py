@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from dledger.state.commands.codec import CommitOffset, CommitOffsets, DeleteTopic, Trim
-from dledger_broker.offline import EntryFound, walk_segments
 from dledger_client.spark.batch import LogReader, PushingReader
 from dledger_client.spark.source import DledgerSource
+from dledger_offline.folder import EntryFound, walk_segments
 from dledger_proto.batch.codec import Compression
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, parse_segment_name
 from tests.unit.reading.data_folder import WrittenFolder, topic_id

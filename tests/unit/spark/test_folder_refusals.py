@@ -21,10 +21,10 @@ from dledger.state.commands.codec import CreateTopic, DeleteTopic, SetFormatLeve
 from dledger.state.values import PERMISSION_WRITE, LayoutPart, TopicType
 from dledger.store import lmdb_mark
 from dledger.store.lmdb_mark import read_mark, write_mark
-from dledger_broker import offline_reading
-from dledger_broker.offline import segment_files
 from dledger_client.spark.failures import DledgerReadError
 from dledger_client.spark.stream import stream_reader_for
+from dledger_offline import reading
+from dledger_offline.folder import segment_files
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, parse_segment_name
 from tests.unit.reading.data_folder import WrittenFolder, topic_id
 from tests.unit.spark.folders import (
@@ -276,7 +276,7 @@ def test_a_member_may_start_while_a_task_reads(
     written: WrittenFolder, monkeypatch: pytest.MonkeyPatch, trims: bool
 ) -> None:
     """What is read stays right; if it takes away what is wanted, it is named as the reason."""
-    monkeypatch.setattr(offline_reading, "READ_BYTES", 2_000)
+    monkeypatch.setattr(reading, "READ_BYTES", 2_000)
     written.close()
     sent = {queue: written.sent[ORDERS, queue] for queue in (0, 1)}
     reader = reader_of(written.path)

@@ -1,0 +1,193 @@
+"""Frames of batches in, items on their way out: admitted, checked, submitted in order.
+
+Owns what is the same for a stream (`append_session`) and a single call (`append_unary`): the wait
+for room, the check of every batch, the deadline of each. Not owned: where batches go (`append`),
+who hears of their fate.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from dledger.clock import Clock
+from dledger_broker.append.router import Answerable, AppendRouter, Item
+from dledger_broker.group.group_view import ANSWER_BY
+from dledger_broker.rpc.admission import Admission
+from dledger_proto.batch.codec import BatchHeader, check_batch
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.frames import parse_append
+
+APPEND_WAIT_SECONDS: Final = 0.2
+"""A frame waits this long for room before it is refused BUSY; RocketMQ's queued sends too (S142).
+Meanwhile the stream is not read, so a producer that is merely fast is slowed and not refused."""
+TIMEOUT_DEFAULT_MS: Final = 10_000
+"""Of a frame that names none."""
+TIMEOUT_MAX_MS: Final = 300_000
+
+
+class BatchGate(Protocol):
+    """Decides whether a batch may be proposed to the group (`messaging.WriteGate`)."""
+
+    def admits(self, header: BatchHeader) -> bool:
+        """True when queue and permission are known to be fine; False: ask `check`."""
+        ...
+
+    async def check(self, header: BatchHeader) -> None:
+        """DledgerError when the batch may not be written, judged on confirmed state."""
+        ...
+
+
+class Taker(Answerable, Protocol):
+    """Whoever sends frames in and waits for their items."""
+
+    def expects(self, items: Sequence[Item], frame_bytes: int, /) -> None:
+        """The items of a frame, in order; each is answered exactly once, from now on."""
+        ...
+
+    def freed(self, frame_bytes: int, /) -> None:
+        """All items of a frame are answered: nothing of it is in memory here any more."""
+        ...
+
+
+class AppendIntake:
+    """The way in to one group, for what clients send or for what members forward."""
+
+    def __init__(
+        self,
+        router: AppendRouter,
+        gate: BatchGate,
+        admission: Admission,
+        clock: Clock,
+        *,
+        forwarded: bool,
+    ) -> None:
+        self._router = router
+        self._gate = gate
+        self._admission = admission
+        self._clock = clock
+        self._forwarded = forwarded
+
+    async def take(self, frame: bytes, taker: Taker) -> None:
+        """Check the batches of a frame and submit them; of a one-way frame `taker` hears nothing.
+
+        DledgerError for a frame that is none. It is counted as a whole until all of its items are
+        answered: a view of one batch keeps all of the frame in memory.
+        """
+        header, batches = parse_append(frame)
+        timeout_ms = min(header.timeout_ms or TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS)
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        refusal = await self._admit(len(frame), len(batches))
+        owner = _Frame(
+            len(frame), len(batches), self._admission, _ONE_WAY if header.one_way else taker
+        )
+        items = [
+            Item(batch, number, deadline, owner)
+            for number, batch in enumerate(batches, header.first_number)
+        ]
+        owner.taker.expects(items, len(frame))
+        await self._judge(deque(items), refusal)
+
+    async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
+        """Submit or refuse each item. Of what a call's end leaves over nothing is proposed."""
+        passed: list[Item] = []
+        try:
+            while left:
+                error = refusal or await self._error_of(left[0], passed)
+                item = left.popleft()
+                if error is None:
+                    passed.append(item)
+                else:
+                    item.refuse(error.code, error.detail, hint=error.hint)
+            self._submit(passed)
+        finally:
+            for item in (*passed, *left):
+                item.refuse(Code.NOT_PROPOSED, "the call ended")
+
+    async def _error_of(self, item: Item, before: list[Item]) -> DledgerError | None:
+        """Return why a batch may not be proposed; what is in order before it may be submitted."""
+        try:
+            header = check_batch(item.batch)
+            if not self._gate.admits(header):
+                # What the check waits for must not overtake what is in order before.
+                self._submit(before)
+                await self._check(header, item.deadline)
+        except DledgerError as error:
+            # Its traceback names frames that hold the batch, and would outlive the answer.
+            return error.with_traceback(None)
+        return None
+
+    async def _check(self, header: BatchHeader, deadline: float) -> None:
+        """Ask the gate, for no longer than who sent the batch waits."""
+        token = ANSWER_BY.set(deadline)
+        try:
+            await self._gate.check(header)
+        finally:
+            ANSWER_BY.reset(token)
+
+    def _submit(self, items: list[Item]) -> None:
+        """Hand items to the router, and empty the list."""
+        if items:
+            self._router.submit(items, forwarded=self._forwarded)
+            items.clear()
+
+    async def _admit(self, size: int, count: int) -> DledgerError | None:
+        """Count the frame in; the refusal when no room came up in time (then counted anyway).
+
+        What is refused is counted for the moment until it is answered: one rule for all items.
+        """
+        admission = self._admission
+        if admission.draining:
+            admission.append_regardless(size, count)
+            return DledgerError(Code.SHUTTING_DOWN, "the member is draining")
+        if admission.try_append(size, count):
+            return None
+        until = self._clock.monotonic() + APPEND_WAIT_SECONDS
+        while (left := until - self._clock.monotonic()) > 0:
+            freed = asyncio.Event()
+            try:
+                admission.append_bytes.when_free(freed.set)
+                async with asyncio.timeout(left):
+                    await freed.wait()
+            except (TimeoutError, DledgerError):  # too late, or too many wait already
+                break
+            if admission.try_append(size, count):
+                return None
+        admission.append_regardless(size, count)
+        return admission.append_refusal()
+
+
+class _Frame:
+    """Owns the items of a frame, and its room in the admission until the last one is answered."""
+
+    __slots__ = ("_admission", "_count", "_left", "_size", "taker")
+
+    def __init__(self, size: int, count: int, admission: Admission, taker: Taker) -> None:
+        self._size = size
+        self._count = self._left = count
+        self._admission = admission
+        self.taker = taker
+
+    def answered(self, item: Item) -> None:
+        """See `append.Answerable`."""
+        self._left -= 1
+        if not self._left:
+            self._admission.append_done(self._size, self._count)
+            self.taker.freed(self._size)
+        self.taker.answered(item)
+
+
+class _OneWay:
+    """Nobody waits."""
+
+    def expects(self, items: Sequence[Item], frame_bytes: int) -> None:
+        """See `Taker`."""
+
+    def freed(self, frame_bytes: int) -> None:
+        """See `Taker`."""
+
+    def answered(self, item: Item) -> None:
+        """See `append.Answerable`."""
+
+
+_ONE_WAY: Final = _OneWay()

@@ -1,0 +1,256 @@
+"""The way of batches into one group: proposed here, forwarded once, or parked during an election.
+
+Owns the order of batches between the streams and the log, and what becomes of a batch whose member
+does not lead (D10). Not owned: reading and answering streams (`append_session`), deciding a
+batch's fate (the group and the state machine), retries (the client's alone).
+
+Everything that arrives within one turn of the loop is proposed together, so that the group's cost
+is per turn and not per batch. A batch that was proposed, or handed to another member, is never
+sent again from here: what is not known travels to the client as UNKNOWN_OUTCOME.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from dledger.clock import Clock
+from dledger.raft.api import Role
+from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.state.machine import Appended, Refused
+from dledger.types import EntryKind, MemberId, Settled
+from dledger_broker.group.group_view import GroupNames
+from dledger_proto.errors import Code, Outcome
+from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
+from dledger_proto.rpc.frames import AnswerRow
+
+PROPOSAL_SIZE_TARGET: Final = ENTRY_SIZE_TARGET // 4
+"""Batches are proposed in portions of this size, of which the group packs its entries."""
+PARKED_TICK_SECONDS: Final = 0.02
+"""How exactly the deadline of a batch that waits for a leader is kept."""
+
+
+class Answerable(Protocol):
+    """Whoever waits for an item."""
+
+    def answered(self, item: "Item", /) -> None:
+        """The item's `row` is set."""
+        ...
+
+
+class Item:
+    """One batch on its way. `row` is its answer once there is one."""
+
+    __slots__ = ("batch", "deadline", "number", "owner", "row", "size")
+
+    def __init__(self, batch: memoryview, number: int, deadline: float, owner: Answerable) -> None:
+        self.batch: memoryview = batch
+        self.number = number
+        self.deadline = deadline
+        self.size = len(batch)
+        self.owner = owner
+        self.row: AnswerRow | None = None
+
+    def answer(self, row: AnswerRow) -> None:
+        """Settle the item; the batch's bytes are let go."""
+        assert self.row is None, f"append {self.number} answered twice"
+        self.row = row
+        self.batch = _NOTHING
+        self.owner.answered(self)
+
+    def refuse(self, code: Code, detail: str = "", *, hint: str = "", term: int = 0) -> None:
+        """Settle the item with a code."""
+        self.answer(AnswerRow(number=self.number, code=code, detail=detail, hint=hint, term=term))
+
+
+_NOTHING: Final = memoryview(b"")
+
+
+class Forwarder(Protocol):
+    """Sends batches to the leader of the group (`forward.AppendForwarder`)."""
+
+    def send(self, address: str, items: Sequence[Item]) -> None:
+        """Send in order; each item is answered exactly once, with what the leader said."""
+        ...
+
+
+class AppendRouter:
+    """The batches of one group. All methods on the loop's thread."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        names: GroupNames,
+        forwarder: Forwarder,
+        clock: Clock,
+    ) -> None:
+        self._host = host
+        self._names = names
+        self._forwarder = forwarder
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._staged: list[Item] = []
+        self._staged_forwarded: list[Item] = []
+        self._scheduled = False
+        self._parked: deque[Item] = deque()
+        self._parked_timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+        host.watch_leadership(self._leadership_changed)
+
+    @property
+    def parked_count(self) -> int:
+        """How many batches wait for a leader."""
+        return len(self._parked)
+
+    def submit(self, items: Sequence[Item], *, forwarded: bool) -> None:
+        """Take batches in order; each item is answered exactly once.
+
+        `forwarded` items came from another member: here they are proposed or refused NOT_LEADER.
+        """
+        (self._staged_forwarded if forwarded else self._staged).extend(items)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def reroute(self, items: Sequence[Item]) -> None:
+        """Take back what the forwarder could not send; it goes in front of what waits already."""
+        if self._stopping:
+            self._park(items)
+            return
+        self._parked.extendleft(reversed(items))
+        self._park(())
+
+    def stop(self) -> None:
+        """Refuse what waits for a leader and what comes from here on."""
+        self._stopping = True
+        self._flush()
+        while self._parked:
+            self._parked.popleft().refuse(Code.SHUTTING_DOWN, "the member is draining")
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        forwarded, self._staged_forwarded = self._staged_forwarded, []
+        if forwarded:
+            if self._host.leadership.role is Role.LEADER:
+                self._propose(forwarded, forwarded=True)
+            else:
+                self._refuse_not_leader(forwarded)
+        staged, self._staged = self._staged, []
+        if staged:
+            self._route(staged)
+
+    def _route(self, items: list[Item]) -> None:
+        if self._parked:
+            self._park(items)  # behind those that wait already
+            return
+        leadership = self._host.leadership
+        if leadership.role is Role.LEADER:
+            self._propose(items, forwarded=False)
+        elif leadership.leader not in (None, self._names.member) and not self._stopping:
+            assert leadership.leader is not None
+            address = self._names.addresses.get(MemberId(leadership.leader), "")
+            self._forwarder.send(address, items)
+        else:
+            self._park(items)
+
+    def _refuse_not_leader(self, items: Sequence[Item]) -> None:
+        leadership = self._host.leadership
+        leader = leadership.leader
+        hint = self._names.clients.get(MemberId(leader), "") if leader is not None else ""
+        detail = f"leader is {leader or 'not known'} in term {leadership.term}"
+        for item in items:
+            item.refuse(Code.NOT_LEADER, detail, hint=hint, term=leadership.term)
+
+    def _propose(self, items: list[Item], *, forwarded: bool) -> None:
+        portion: list[Item] = []
+        size = 0
+        for item in items:
+            if portion and (
+                size + item.size > PROPOSAL_SIZE_TARGET or len(portion) >= ENTRY_PAYLOADS_MAX
+            ):
+                self._propose_portion(portion, forwarded=forwarded)
+                portion, size = [], 0
+            portion.append(item)
+            size += item.size
+        self._propose_portion(portion, forwarded=forwarded)
+
+    def _propose_portion(self, items: list[Item], *, forwarded: bool) -> None:
+        self._host.propose_nowait(
+            EntryKind.BATCHES,
+            [item.batch for item in items],
+            partial(self._settled, items, forwarded),
+        )
+
+    def _settled(self, items: list[Item], forwarded: bool, settled: Settled) -> None:
+        if settled.outcome is Outcome.STORED:
+            self._stored(items, settled)
+        elif settled.outcome is Outcome.UNKNOWN:
+            for item in items:
+                item.refuse(Code.UNKNOWN_OUTCOME, settled.detail, term=settled.term)
+        elif settled.code in _NEVER_PROPOSED and not settled.index:
+            if forwarded:
+                self._refuse_not_leader(items)
+            elif self._host.leadership.role is Role.LEADER:
+                # The group knows of its deposition before the host's view does, or it is handing
+                # leadership over: proposing again at once would be refused for ever.
+                self._park(items)
+            else:
+                self._route(items)
+        else:
+            for item in items:
+                item.refuse(settled.code, settled.detail, term=settled.term)
+
+    def _stored(self, items: list[Item], settled: Settled) -> None:
+        index, term, early = settled.index, settled.term, self._host.counts_unsynced
+        for item, result in zip(items, settled.results, strict=True):
+            if isinstance(result, Appended):
+                item.answer(
+                    AnswerRow(
+                        number=item.number,
+                        code=Code.OK,
+                        duplicate=result.duplicate,
+                        unsynced=early,
+                        base_offset=result.base_offset,
+                        index=index,
+                        term=term,
+                    )
+                )
+            else:
+                assert isinstance(result, Refused), f"a batch gave {result!r}"
+                item.refuse(result.code, result.detail, term=term)
+
+    # Elections.
+
+    def _park(self, items: Sequence[Item]) -> None:
+        if self._stopping:
+            for item in items:
+                item.refuse(Code.SHUTTING_DOWN, "the member is draining")
+            return
+        self._parked.extend(items)
+        if self._parked and self._parked_timer is None:
+            self._parked_timer = self._loop.call_later(PARKED_TICK_SECONDS, self._expire_parked)
+
+    def _expire_parked(self) -> None:
+        self._parked_timer = None
+        now = self._clock.monotonic()
+        if any(item.deadline <= now for item in self._parked):
+            kept: deque[Item] = deque()
+            for item in self._parked:
+                if item.deadline <= now:
+                    item.refuse(Code.NO_LEADER, "no leader came up before the deadline")
+                else:
+                    kept.append(item)
+            self._parked = kept
+        self._leadership_changed(self._host.leadership)
+        if self._parked and self._parked_timer is None:
+            self._parked_timer = self._loop.call_later(PARKED_TICK_SECONDS, self._expire_parked)
+
+    def _leadership_changed(self, leadership: Leadership) -> None:
+        if self._parked and (leadership.role is Role.LEADER or leadership.leader is not None):
+            items = list(self._parked)
+            self._parked.clear()
+            self._route(items)
+
+
+_NEVER_PROPOSED: Final = (Code.NOT_LEADER, Code.NO_LEADER)

@@ -1,0 +1,48 @@
+"""One unary append: a frame in, its answers out when all of them are known."""
+
+import asyncio
+from collections.abc import Sequence
+
+from dledger_broker.append.intake import AppendIntake
+from dledger_broker.append.router import Item
+from dledger_proto.rpc.frames import AnswerRow, encode_answers
+
+
+class _Call:
+    """Waits for the last answer of one frame."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._items: Sequence[Item] = ()
+        self._all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def expects(self, items: Sequence[Item], _frame_bytes: int) -> None:
+        """See `append_intake.Taker`."""
+        self._items = items
+        self._left = len(items)
+
+    def answered(self, _item: Item) -> None:
+        """See `append.Answerable`."""
+        self._left -= 1
+        if not self._left and not self._all_answered.done():
+            self._all_answered.set_result(None)
+
+    def freed(self, frame_bytes: int) -> None:
+        """See `append_intake.Taker`."""
+
+    async def rows(self) -> list[AnswerRow]:
+        """Wait for all answers; none are to come for a one-way frame."""
+        if self._left:
+            await self._all_answered
+        return [item.row for item in self._items if item.row is not None]
+
+
+async def append_unary(intake: AppendIntake, frame: bytes) -> bytes:
+    """Return the frame of answers, in order; empty for a one-way frame.
+
+    DledgerError for a frame that is none.
+    """
+    call = _Call()
+    await intake.take(frame, call)
+    rows = await call.rows()
+    return encode_answers(rows) if rows else b""

@@ -1,0 +1,40 @@
+"""`dledger health`: whether one process answers."""
+
+from typing import Annotated
+
+import typer
+
+from dledger_broker.cli.output import CommandFailed, bad_input, print_line
+from dledger_broker.process.health import TIMEOUT_SECONDS, Unhealthy, look
+from dledger_proto.addresses import check_address
+from dledger_proto.exit_codes import Exit, exit_codes_help
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("health", epilog=exit_codes_help("health"))(health)
+
+
+def health(
+    address: Annotated[
+        str,
+        typer.Argument(
+            help="host:port of a member or name server; default: whoever listens here at a "
+            "member's usual port, 10911, else at a name server's, 9876."
+        ),
+    ] = "",
+    timeout: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds.")] = TIMEOUT_SECONDS,
+) -> None:
+    """Ask one process, and no other, whether it answers, and say what it is.
+
+    For health checks; those that run often had better run: python -m dledger_broker.process.health
+    """
+    if address:
+        try:
+            check_address(address)
+        except ValueError as error:
+            bad_input(f"{address}, {error}")
+    try:
+        print_line(look(address, timeout))
+    except Unhealthy as error:
+        raise CommandFailed(str(error), code=Exit.FAILED) from error

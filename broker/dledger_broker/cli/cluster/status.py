@@ -1,0 +1,168 @@
+"""`dledger status`: every member of every group, asked one by one, in a table."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Final
+
+import typer
+from rich.console import Group
+from rich.live import Live
+
+from dledger_broker.cli.cluster.status_rows import (
+    Answer,
+    Known,
+    group_rows,
+    is_led,
+    members_of,
+    others_of,
+)
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    Cluster,
+    NameServers,
+    Timeout,
+    unknown_group,
+)
+from dledger_broker.cli.output import (
+    CommandFailed,
+    JsonFlag,
+    answering,
+    console,
+    print_json,
+)
+from dledger_broker.cli.tables import Rows
+from dledger_proto.errors import DledgerError
+from dledger_proto.exit_codes import Exit, exit_codes_help
+
+COLUMNS: Final = (
+    "member",
+    "address",
+    "role",
+    "term",
+    "leader",
+    "match_index",
+    "commit",
+    "applied",
+    "lag",
+    "flush",
+    "clock_offset_ms",
+    "reason",
+)
+ASKED_AT_ONCE_MAX: Final = 32
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("status", epilog=exit_codes_help("status"))(status)
+
+
+def status(
+    group: Annotated[str, typer.Option(help="Only this group.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between refreshes.")] = 1.0,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 5.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show role, term, leader, progress, flush mode and clock of every configured member.
+
+    A member that does not answer is shown as well, with the time since which nobody who answers
+    has heard it. A leader is named only if it says itself that it leads.
+
+    match index: what the leader knows to be on the member's disk; lag: entries of the leader's log
+    that are not; clock offset: of its clock from the majority's median. `reason` says why a member
+    does not serve, that its clock is off by more than a second, or why a leader does not learn of
+    the control group's topics.
+    """
+    with Cluster(name_servers, timeout) as cluster:
+        if not watch:
+            rows = look(cluster, group)
+            if as_json:
+                print_json(rows)
+            else:
+                with answering():
+                    console().print(Group(*_tables(rows)))
+            if any(row["reason"] for row in rows) or not is_led(rows):
+                raise typer.Exit(Exit.FAILED)
+            return
+        _watch(cluster, group, every, as_json)
+
+
+def _watch(cluster: Cluster, group: str, every: float, as_json: bool) -> None:
+    try:
+        if as_json:
+            while True:
+                print_json(_look_again(cluster, group))
+                time.sleep(every)
+        # Visible: rows below the end of the screen are not left out.
+        with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
+            while True:
+                live.update(Group(*_tables(_look_again(cluster, group))), refresh=True)
+                time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+def _look_again(cluster: Cluster, group: str) -> list[dict[str, object]]:
+    cluster.restart_clock()
+    cluster.routes(refresh=True)
+    return look(cluster, group)
+
+
+def look(cluster: Cluster, only: str = "") -> list[dict[str, object]]:
+    """Return a row for each member of each group; who does not answer has the reason in its row."""
+    routes = cluster.routes()
+    groups = {route.group: route for route in (*routes.silent_groups, *routes.groups)}
+    if not groups:
+        raise CommandFailed(
+            "no broker group is registered", "start its members", code=Exit.UNREACHABLE
+        )
+    if only and only not in groups:
+        unknown_group(only, groups)
+    asked = [groups[only]] if only else [groups[name] for name in sorted(groups)]
+    known = {route.group: members_of(route) for route in asked}
+    answers = _ask_all(cluster, known)
+    others = {name: others_of(known[name], answers[name]) for name in known}
+    for name, more in _ask_all(cluster, others).items():
+        answers[name] |= more
+        known[name] |= others[name]
+    now_ms = round(time.time() * 1_000)
+    return [
+        row
+        for route in asked
+        for row in group_rows(route, known[route.group], answers[route.group], now_ms)
+    ]
+
+
+def _ask_all(
+    cluster: Cluster, known: Mapping[str, Mapping[str, Known]]
+) -> dict[str, dict[str, Answer]]:
+    """Return what the members with an address say, by group and name; all are asked at once."""
+    answers: dict[str, dict[str, Answer]] = {group: {} for group in known}
+    wanted = [(group, member) for group in known for member in known[group].values()]
+    with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:
+        asked = [
+            (group, member.name, pool.submit(_ask, cluster, member.address, group))
+            for group, member in wanted
+            if member.address
+        ]
+        for group, name, future in asked:
+            answers[group][name] = future.result()
+    return answers
+
+
+def _ask(cluster: Cluster, address: str, group: str) -> Answer:
+    try:
+        return cluster.status(address, group)
+    except DledgerError as error:
+        return error
+
+
+def _tables(rows: Sequence[dict[str, object]]) -> list[Rows]:
+    tables: list[Rows] = []
+    for group in sorted({str(row["group"]) for row in rows}):
+        mine = [row for row in rows if row["group"] == group]
+        title = f"{group} (control group)" if mine[0]["control_group"] else group
+        tables.append(Rows(mine, COLUMNS, title))
+    return tables

@@ -1,0 +1,7 @@
+"""Commands that send and read messages.
+
+bench  `dledger bench`: a quick load on a running cluster: throughput and latency in a table
+lines  Lines of a source that may be slow: a thread waits for it, the event loop never does
+send   `dledger send`: messages from arguments, a file or standard input, one per line
+tail   `dledger tail`: print a topic's messages, from any place, and follow it
+"""

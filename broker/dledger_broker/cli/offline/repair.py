@@ -1,0 +1,252 @@
+"""`dledger repair`: set a damaged data folder aside, so that the member returns as a wiped one.
+
+Nothing is mended in place and nothing is deleted: a damaged member must not go on with what is left
+(it might have forgotten a vote or an acknowledged entry). Renamed away, the folder stays for
+inspection; the member starts empty, in quarantine, and is filled again by its group (D18).
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, TypeVar
+
+import typer
+
+from dledger.log.errors import DamagedFile, DamagedLog, NewerFormat
+from dledger.log.folder import DataFolder
+from dledger.log.identity import INCARNATION_SIZE, Identity
+from dledger.log.reading.file_pool import FilePool
+from dledger.log.recovery.recover import examine
+from dledger.raft.commit.applying import check_state
+from dledger.store.lmdb_check import check_store
+from dledger.store.sealed import reason_of
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
+from dledger.types import MemberId
+from dledger_broker.cli.asking import Yes, ask
+from dledger_broker.cli.offline.folders import FolderArgument, one_data_folder
+from dledger_broker.cli.output import (
+    CommandFailed,
+    JsonFlag,
+    print_json,
+    progress_bar,
+    say,
+)
+from dledger_offline.folder import (
+    DAMAGED_MARK,
+    Damage,
+    EntryFound,
+    Found,
+    ReadOnlyFileSystem,
+    SegmentStart,
+    is_running,
+    read_hard_state,
+    read_identity,
+    segment_files,
+    state_folder,
+    walk_segments,
+)
+from dledger_offline.state import applied_index, open_state
+from dledger_proto.exit_codes import Exit, exit_codes_help
+
+T = TypeVar("T")
+
+ASIDE_MAX: Final = 1_000
+_UNKNOWN: Final = Identity("", "", MemberId(""), bytes(INCARNATION_SIZE))
+"""Stands for an identity that cannot be read: it names no group, so none is compared."""
+NEWER: Final = "newer is not damaged; nothing was changed"
+MAY_NOT_READ: Final = "that says nothing of damage: let this command look, as the member's user may"
+UP_RECORD: Final = "cluster.json"
+UP_DEPTH: Final = 3
+"""`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("repair", epilog=exit_codes_help("repair"))(repair)
+
+
+def repair(
+    folder: FolderArgument,
+    yes: Yes = False,
+    check: Annotated[bool, typer.Option("--check", help="Only say what is damaged.")] = False,
+    force: Annotated[
+        bool, typer.Option("--even-if-healthy", help="Set aside a folder without damage.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain what is damaged in a stopped member's folder and set the folder aside.
+
+    The folder is renamed to `<folder>.damaged-N`; nothing is deleted. Started again, the member is
+    empty and in quarantine: it neither votes nor counts until the others have filled it. Do this
+    for one member at a time. It does not start by itself: a service manager may have given it up,
+    and `dledger up` does not start a member again that found its data damaged.
+    """
+    found = one_data_folder(folder)
+    if is_running(found):
+        raise CommandFailed(f"the member of {found} is running", "stop it first")
+    problems = list(find_damage(found))
+    if check:
+        _tell(found, problems, None, as_json)
+        raise typer.Exit(Exit.FAILED if problems else Exit.OK)
+    if not problems and not force:
+        raise CommandFailed(
+            f"{found} is healthy: every file passes its checks",
+            "--even-if-healthy sets it aside all the same",
+        )
+    if not as_json:
+        _tell(found, problems, None, as_json=False)
+    ask(
+        f"{found} is not renamed",
+        "Set it aside?",
+        yes=yes,
+        warning=f"{found} is renamed, and the member starts empty. It counts for no majority until "
+        "the others have filled it: while it is away, losing one more member may stop the group.",
+    )
+    aside = set_aside(found)
+    if as_json:
+        _tell(found, problems, aside, as_json)
+    else:
+        say(f"renamed to {aside}")
+        say(
+            f"{_how_to_start(found)}: it returns empty, in quarantine, and is filled by the "
+            "others (dledger status shows it). Keep the renamed folder until it serves."
+        )
+
+
+def _how_to_start(folder: Path) -> str:
+    """Return the words for who is to start the member of this folder, by who keeps it."""
+    for parent in folder.absolute().parents[:UP_DEPTH]:
+        if (parent / UP_RECORD).exists():
+            return (
+                "Start the member again, with all of its cluster (`dledger up` leaves a damaged "
+                f"member down): Ctrl-C if it runs, then dledger up --folder {parent}"
+            )
+    return "Start the member again (dledger broker, or your service manager)"
+
+
+def find_damage(folder: Path) -> Iterator[str]:
+    """Yield a sentence for each thing that keeps a member from using the folder.
+
+    What a start would refuse is decided by recovery itself; a torn end, which it would cut, is no
+    damage. What a start does not read, the entries below the checkpoint and the rows of a large
+    state, is read as well. CommandFailed when something may not be read: that is no damage.
+    """
+    identity = read_identity(folder)
+    yield from _problem(identity)
+    yield from _problem(read_hard_state(folder))
+    yield from _log_damage(folder, identity.value or _UNKNOWN)
+    yield from _state_damage(state_folder(folder))
+    yield from _mismatch(folder, identity.value or _UNKNOWN)
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename the folder to a free name beside it, durably; return that name."""
+    for number in range(1, ASIDE_MAX + 1):
+        aside = folder.with_name(f"{folder.name}{DAMAGED_MARK}{number}")
+        if not aside.exists():
+            break
+    else:
+        raise CommandFailed(f"{ASIDE_MAX} folders were set aside beside {folder}", "remove some")
+    try:
+        folder.rename(aside)
+        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise CommandFailed(f"{folder} cannot be renamed: {error.strerror}") from error
+    return aside
+
+
+def _problem(found: Found[T]) -> Iterator[str]:
+    if found.refused:
+        raise CommandFailed(f"{found.path}: {found.problem}", MAY_NOT_READ)
+    if found.value is None:
+        yield f"{found.path}: {found.problem}"
+
+
+def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
+    """Yield what recovery refuses, and damaged entries that it would not look at."""
+    pool = FilePool(ReadOnlyFileSystem())
+    refused: DamagedLog | None = None
+    try:
+        end = examine(DataFolder(pool.fs, str(folder), identity, None), pool).end.position
+    except DamagedLog as damage:
+        refused, end = damage, damage.position
+        yield f"{damage.file}: {damage.reason}"
+    except NewerFormat as newer:
+        raise CommandFailed(newer.detail, NEWER) from newer
+    finally:
+        pool.close()
+    files = segment_files(folder)
+    with progress_bar("checking segments", len(files), show=True) as advance:
+        for piece in walk_segments(folder):
+            match piece:
+                case SegmentStart():
+                    advance(1)
+                case EntryFound(path, entry, problem):
+                    if problem and entry.header.position < end:
+                        yield f"{path}: at position {entry.header.position}: {problem}"
+                case Damage(path, position, reason):
+                    known = refused is not None and (refused.file, refused.position) == (
+                        str(path),
+                        position,
+                    )
+                    if position < end and not known:
+                        yield f"{path}: at position {position}: {reason}"
+
+
+def _state_damage(folder: Path) -> Iterator[str]:
+    """Yield what a start would refuse, with all that it would not read, and rows of no meaning."""
+    try:
+        checked = check_store(str(folder), whole=True)
+    except DamagedStore as error:
+        yield reason_of(error)
+        return
+    except NewerStore as error:
+        raise CommandFailed(str(error), NEWER) from error
+    except StoreFailed as error:
+        raise CommandFailed(error.strerror or str(error), MAY_NOT_READ) from error
+    if checked.totals is None:
+        return  # a folder that was just made has no rows yet
+    for row in open_state(folder, None, sys.maxsize):
+        if row.problem:
+            yield f"{folder}: {row.table} {row.key}: {row.problem}"
+
+
+class _Ends(NamedTuple):
+    first_index: int
+    last_index: int
+
+
+def _mismatch(folder: Path, identity: Identity) -> Iterator[str]:
+    """Yield why the state does not fit the log, when each for itself can be read."""
+    pool, state = FilePool(ReadOnlyFileSystem()), state_folder(folder)
+    try:
+        log = examine(DataFolder(pool.fs, str(folder), identity, None), pool)
+        first = log.segments[0].base_index if log.segments else 1
+        check_state(str(state), applied_index(state), _Ends(first, log.end.index))
+    except (DamagedLog, NewerFormat, OSError):
+        return  # said before
+    except DamagedFile as damage:
+        yield f"{damage.file}: {damage.reason}"
+    finally:
+        pool.close()
+
+
+def _tell(folder: Path, problems: list[str], aside: Path | None, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder),
+                "problems": problems,
+                "renamed_to": str(aside) if aside is not None else None,
+            }
+        )
+        return
+    if not problems:
+        say(f"{folder}: no damage found")
+    for problem in problems:
+        say(problem)

@@ -1,0 +1,70 @@
+"""`dledger broker` and `dledger namesrv`: one process of a real cluster, in the foreground."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dledger_broker.cli.output import bad_input
+from dledger_proto.exit_codes import exit_codes_help
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (broker, namesrv):
+        name = command.__name__
+        app.command(name, epilog=exit_codes_help(name))(command)
+
+
+def broker(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="TOML file; without it the environment is read."),
+    ] = None,
+) -> None:
+    """Run one member of its broker group (or groups) until SIGTERM."""
+    _silence_grpc()
+    # Imported here: the server's machinery is not worth loading for any other command.
+    from dledger_broker.config.load import load_config
+    from dledger_broker.process.logs import set_up_logs
+    from dledger_broker.process.member import run_member
+
+    loaded = load_config(config, os.environ).config
+    set_up_logs(loaded.log, cluster=loaded.cluster, member=loaded.member)
+    raise typer.Exit(run_member(loaded))
+
+
+def namesrv(
+    listen: Annotated[str, typer.Option(help="host:port")] = "0.0.0.0:9876",
+    cluster: Annotated[
+        str, typer.Option(help="Serve only this cluster; default: the first that registers.")
+    ] = "",
+    lease_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, max=3600, help="A member silent for longer is dropped."),
+    ] = 10.0,
+    log_format: Annotated[str, typer.Option(help="console or json")] = "console",
+) -> None:
+    """Run a name server until SIGTERM. It keeps nothing: start as many as you like."""
+    _silence_grpc()
+    from dledger_namesrv.__main__ import run, set_up_logs
+    from dledger_namesrv.service import NameServerSettings
+    from dledger_proto.addresses import check_address
+
+    try:
+        check_address(listen)
+    except ValueError as error:
+        bad_input(f"--listen: {listen}, {error}")
+    if log_format not in {"console", "json"}:
+        bad_input(f"--log-format: {log_format}, must be console or json")
+    set_up_logs(json=log_format == "json")
+    raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds)))
+
+
+def _silence_grpc() -> None:
+    """Keep gRPC's own lines out of the log: strangers cause one with every call that is refused.
+
+    What matters of them reaches us as errors. It is read when gRPC is imported.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,0 +1,9 @@
+"""The rest of the cluster: other groups, name servers, topics.
+
+forward          From member to member
+registration     A member's place at the name servers
+topic_authority  Topics of the whole cluster
+topic_follower   A group takes over what the control group decides about topics (D1)
+topic_pages      Lists of topics in pages
+view             What this process knows of the other groups of its cluster
+"""

@@ -1,0 +1,284 @@
+"""From member to member: warm channels, and the append streams that carry forwarded batches.
+
+Owns the connections this process opens as a caller of other members, and the rule of D10 that a
+forwarded batch is sent once: when its stream breaks behind it, its outcome is unknown. Peer links
+of the Raft groups are not here (`dledger.raft.driver.transport`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, cast
+
+import grpc
+import grpc.aio
+import structlog
+
+from dledger.clock import Clock
+from dledger_broker.append.router import Item
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import (
+    FRAME_ROWS_MAX,
+    FRAME_SIZE_TARGET,
+    RECONNECT_BACKOFF_MAX_MS,
+    RECONNECT_BACKOFF_MIN_MS,
+)
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.frames import encode_append, parse_answers
+
+GROUP_KEY: Final = "dledger-group"
+"""Call metadata: which group of the process is meant."""
+FORWARDED_KEY: Final = "dledger-forwarded"
+"""Call metadata: a member forwarded this call; it is not forwarded again."""
+KEEPALIVE_MS: Final = 2_000
+CONNECT_SECONDS: Final = 1.0
+"""A leader that cannot be reached for this long: what was not sent yet is routed again."""
+
+
+def client_options() -> list[tuple[str, int]]:
+    """Return the options of a channel to another member or a name server (D10)."""
+    return [
+        ("grpc.use_local_subchannel_pool", 1),
+        *raw.CHANNEL_OPTIONS,
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
+        ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
+        ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
+    ]
+
+
+class Channels:
+    """One channel per address, opened at first use and kept."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """Return the channel to "host:port"."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = open_channel(address, options=client_options())
+            self._channels[address] = channel
+        return channel
+
+    async def close(self) -> None:
+        """Close all."""
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close(None) for channel in channels.values()))
+
+
+class AppendForwarder:
+    """Forwards the batches of one group to whoever leads it."""
+
+    def __init__(
+        self,
+        group: str,
+        channels: Channels,
+        clock: Clock,
+        reroute: Callable[[Sequence[Item]], None],
+    ) -> None:
+        self._group = group
+        self._channels = channels
+        self._clock = clock
+        self._reroute = reroute
+        self._stream: _ForwardStream | None = None
+        self._streams: set[_ForwardStream] = set()
+        """Those that were replaced and still drain, too."""
+
+    def send(self, address: str, items: Sequence[Item]) -> None:
+        """See `append.Forwarder`. A change of leader begins a new stream, the old one drains."""
+        stream = self._stream
+        if stream is None or stream.address != address or stream.is_over:
+            if stream is not None:
+                stream.finish()
+            try:
+                stream = self._open(address)
+            except grpc.aio.UsageError as error:  # the channels are closed: this process ends
+                for item in items:
+                    item.refuse(Code.NOT_PROPOSED, f"not forwarded to {address}: {error}")
+                return
+            self._stream = stream
+        stream.send(items)
+
+    def _open(self, address: str) -> "_ForwardStream":
+        call: raw.RawStreamCall = raw.raw_stream(self._channels.to(address), raw.APPEND)(
+            metadata=((GROUP_KEY, self._group), (FORWARDED_KEY, "1")), wait_for_ready=False
+        )
+        stream = _ForwardStream(address, call, self._clock, self._reroute, self._streams.discard)
+        self._streams.add(stream)
+        return stream
+
+    async def stop(self) -> None:
+        """End the streams once their answers are in, or at once when they hang."""
+        await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
+
+
+class _ForwardStream:
+    """One append stream to one leader.
+
+    A writer task and a reader task, of which neither settles anything when it ends: that is done by
+    callbacks of their ends, which run however they end. What was handed to the call is unknown
+    then, what was not is routed again, or refused when the end was a bug of ours, lest it repeats.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        call: raw.RawStreamCall,
+        clock: Clock,
+        reroute: Callable[[Sequence[Item]], None],
+        ended: Callable[["_ForwardStream"], None],
+    ) -> None:
+        self.address = address
+        self.is_over = False
+        self._call = call
+        self._clock = clock
+        self._reroute = reroute
+        self._ended = ended
+        self._unsent: deque[Item] = deque()
+        self._sent: deque[Item] = deque()
+        self._next_number = 1
+        self._wake = asyncio.Event()
+        self._finishing = False
+        self._reason = _ENDED
+        self._bug: BaseException | None = None
+        self._log = structlog.get_logger().bind(address=address)
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._writer = loop.create_task(self._write(), name=f"forward to {address}")
+        self._reader = loop.create_task(self._read(), name=f"forwarded answers of {address}")
+        self._writer.add_done_callback(self._writer_ended)
+        self._reader.add_done_callback(self._reader_ended)
+
+    def send(self, items: Sequence[Item]) -> None:
+        self._unsent.extend(items)
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Send no more than is queued; close when all is answered."""
+        self._finishing = True
+        self._wake.set()
+
+    async def stop(self) -> None:
+        self.finish()
+        for limit in (CONNECT_SECONDS, CONNECT_SECONDS):
+            await asyncio.wait([self._reader], timeout=limit)
+            if self.is_over:
+                return
+            self._call.cancel()
+            self._reader.cancel()
+
+    async def _write(self) -> None:
+        # Nothing counts as sent before the leader has taken the stream.
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await self._call.initial_metadata()
+        while not self._call.done():
+            if self._unsent:
+                await self._call.write(self._take_frame())
+            elif self._finishing:
+                await self._call.done_writing()
+                return
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _take_frame(self) -> bytes:
+        """Return a frame of what waits. From here on these batches count as sent."""
+        batches: list[memoryview] = []
+        size = 0
+        now = self._clock.monotonic()
+        timeout_ms = 1
+        for item in islice(self._unsent, FRAME_ROWS_MAX):
+            if batches and size + item.size > FRAME_SIZE_TARGET:
+                break
+            batches.append(item.batch)
+            size += item.size
+            timeout_ms = max(timeout_ms, int((item.deadline - now) * 1000))
+        number = self._next_number
+        frame = encode_append(batches, first_number=number, timeout_ms=timeout_ms, one_way=False)
+        self._next_number += len(batches)
+        self._sent.extend(self._unsent.popleft() for _ in batches)
+        return frame
+
+    async def _read(self) -> None:
+        read = cast("Callable[[], Awaitable[object]]", self._call.read)  # bytes, or EOF
+        while isinstance(frame := await read(), bytes):
+            self._take_answers(frame)
+
+    def _take_answers(self, frame: bytes) -> None:
+        rows = parse_answers(frame)
+        if len(rows) > len(self._sent):
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"{len(rows)} answers, {len(self._sent)} were sent"
+            )
+        for row in rows:
+            expected = self._next_number - len(self._sent)
+            if row.number != expected:
+                raise DledgerError(
+                    Code.INVALID_ARGUMENT, f"answer {row.number}, {expected} is the next"
+                )
+            item = self._sent.popleft()
+            item.answer(replace(row, number=item.number))
+
+    # The end.
+
+    def _writer_ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._note_end(task)
+            self._call.cancel()
+            # gRPC may swallow a cancellation of the call; the reader must end in any case.
+            self._reader.cancel()
+
+    def _reader_ended(self, task: "asyncio.Task[None]") -> None:
+        self._note_end(task)
+        self.is_over = True
+        self._writer.cancel()
+        self._call.cancel()
+        self._ended(self)
+        if self._bug is not None:
+            self._log.error("forwarding failed by a bug of ours", exc_info=self._bug)
+        if self._sent:
+            self._log.warning("forwarded batches of unknown outcome", count=len(self._sent))
+        self._settle()
+
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
+        """Remember why the stream broke: the first reason is the cause of the others."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None or self._reason != _ENDED:
+            return
+        self._reason = f"the stream to the leader broke: {type(error).__name__}"
+        if not isinstance(error, _BREAKS):
+            self._bug = error
+
+    def _settle(self) -> None:
+        """Give everything that is left its outcome, also when a receiver raises."""
+        try:
+            while self._sent:
+                self._sent.popleft().refuse(Code.UNKNOWN_OUTCOME, self._reason)
+            if self._bug is not None:
+                while self._unsent:
+                    self._unsent.popleft().refuse(Code.NOT_PROPOSED, self._reason)
+            unsent = list(self._unsent)
+            self._unsent.clear()
+            if unsent:
+                self._reroute(unsent)
+        finally:
+            if self._sent or self._unsent:
+                self._loop.call_soon(self._settle)
+
+
+_ENDED: Final = "the stream to the leader ended"
+_BREAKS: Final = (
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,
+    asyncio.CancelledError,
+    TimeoutError,
+    DledgerError,
+)
+"""How a stream ends that the network or the leader broke; anything else is a bug of ours."""

@@ -1,0 +1,152 @@
+"""A member's place at the name servers: one registration stream per group and name server (S4-S9).
+
+Owns what is told and when: everything first, cut into messages of a megabyte; then a heartbeat each
+interval, and leader or topic changes at once. Name servers know nothing of each other, so each has
+a stream of its own, and none of them is waited for.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from dledger.raft.driver.tasks import end_task
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.process.tasks import keep_running
+from dledger_broker.rpc.topic_proto import topic_to_proto
+from dledger_namesrv.chunks import chunks_of
+from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.status import from_rpc_error
+from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
+
+REGISTER_METHOD: Final = "/dledger.v1.Registry/Register"
+
+
+class Registrar:
+    """The stream of one group to one name server."""
+
+    def __init__(
+        self,
+        name_server: str,
+        served: ServedGroup,
+        channels: Channels,
+        *,
+        heartbeat_seconds: float,
+    ) -> None:
+        self._name_server = name_server
+        self._served = served
+        self._channels = channels
+        self._heartbeat = heartbeat_seconds
+        self._changed = asyncio.Event()
+        self._told_version = -1
+        self._sequence = 0
+        self._send_full = True
+        self._reason = ""
+        """Why it is not registered, as told last."""
+        self._task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger().bind(
+            group=served.names.group, member=served.names.member, name_server=name_server
+        )
+
+    def start(self) -> None:
+        """Begin to register."""
+        name = f"register {self._served.names.group} at {self._name_server}"
+        work = keep_running(self._run, name)
+        self._task = asyncio.get_running_loop().create_task(work, name=name)
+
+    async def stop(self) -> None:
+        """Close the stream: the name server drops this member at once."""
+        await end_task(self._task)
+
+    def changed(self) -> None:
+        """Leader or topics changed: tell now."""
+        self._changed.set()
+
+    async def _run(self) -> None:
+        while True:
+            channel = self._channels.to(self._name_server)
+            call = raw.raw_stream(channel, REGISTER_METHOD)(wait_for_ready=True)
+            reader = asyncio.get_running_loop().create_task(self._read(call))
+            try:
+                self._sequence = 0
+                self._send_full = True
+                await self._tell(call, reader)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+                # The stream has ended; its reader is told why.
+                await asyncio.wait({reader}, timeout=self._heartbeat)
+            finally:
+                reader.cancel()
+                call.cancel()
+            await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
+
+    async def _tell(self, call: raw.RawStreamCall, reader: "asyncio.Task[None]") -> None:
+        """Send until the stream ends."""
+        while not reader.done():
+            self._changed.clear()
+            for message in self._next():
+                await call.write(message.SerializeToString())
+            try:
+                async with asyncio.timeout(self._heartbeat):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _read(self, call: raw.RawStreamCall) -> None:
+        try:
+            async for answer in call:
+                self._reason = ""
+                if RegistrationAnswer.FromString(answer).send_full and not self._send_full:
+                    self._send_full = True
+                    self._changed.set()
+        except grpc.aio.AioRpcError as error:
+            refusal = from_rpc_error(error, write=False)
+            self._not_registered(refusal.detail or refusal.code.name)
+        except DecodeError as error:
+            self._not_registered(f"the answer is garbled: {error}")
+        finally:
+            self._changed.set()
+
+    def _not_registered(self, reason: str) -> None:
+        """Tell it once, not at every try: again when the reason changes."""
+        if reason != self._reason:
+            self._reason = reason
+            self._log.warning("not registered", reason=reason)
+
+    def _next(self) -> Iterator[Registration]:
+        """Return what is to be told now: a heartbeat at least."""
+        full = self._send_full
+        self._send_full = False
+        watch = self._served.topic_watch
+        if full:
+            topics = self._served.machine.topics(with_deleted=True)
+        else:
+            topics = watch.changed_since(self._told_version)
+        self._told_version = watch.version
+        message = self._heartbeat_message()
+        message.full = full
+        message.topics.extend(topic_to_proto(topic) for topic in topics)
+        for part in chunks_of(message):
+            self._sequence = part.sequence
+            yield part
+
+    def _heartbeat_message(self) -> Registration:
+        names = self._served.names
+        leadership = self._served.host.leadership
+        return Registration(
+            cluster=names.cluster,
+            group=names.group,
+            member=names.member,
+            address=names.clients[names.member],
+            peer_address=names.addresses[names.member],
+            sequence=self._sequence + 1,
+            term=leadership.term,
+            leader=leadership.leader or "",
+            applied_index=self._served.machine.applied_index,
+            control_group=names.is_control,
+            configured_members=list(names.addresses),
+        )

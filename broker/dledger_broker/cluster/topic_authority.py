@@ -1,0 +1,228 @@
+"""Topics of the whole cluster: decided by the control group, taken over by the others (D1, D14).
+
+Owns: creating with a layout over all eligible groups (S19-S21), and telling each other group at
+once that there is a decision to fetch. Not owned: how a group takes it over (`topic_follower`), the
+rules of a single topic (`dledger.state.topics`).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final
+
+import grpc.aio
+import structlog
+
+from dledger.state.commands import codec as commands
+from dledger.state.results import TopicChanged
+from dledger.state.topics import first_queues, queues_of
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
+from dledger_broker.cluster.forward import GROUP_KEY, Channels
+from dledger_broker.cluster.topic_follower import import_topics
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.group.group_view import ANSWER_BY
+from dledger_broker.rpc.calls import DEADLINE_MAX_SECONDS
+from dledger_broker.rpc.topic_proto import layout_from_proto, topic_to_proto, topic_type
+from dledger_broker.usecases.messaging import ID_SIZE, Messaging, check_id
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import check_topic_name
+from dledger_proto.rpc import raw
+from dledger_proto.v1 import broker_pb2 as pb
+
+PULL_METHOD: Final = "/dledger.v1.Admin/PullTopics"
+CARRY_SECONDS: Final = 2.0
+"""How long another group is waited for before it is reported as missing: it takes it later."""
+
+OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
+"""The others are reserved: a topic that promised delays and did not keep them would be a lie."""
+
+
+def _offered_type(number: int) -> TopicType:
+    """Return the type; INVALID_ARGUMENT for no type, UNIMPLEMENTED for a reserved one (D19)."""
+    known = topic_type(number)
+    if known not in OFFERED_TYPES:
+        offered = ", ".join(each.name for each in OFFERED_TYPES)
+        raise DledgerError(
+            Code.UNIMPLEMENTED,
+            f"topic type {known.name} is not part of this version, use {offered}",
+        )
+    return known
+
+
+class TopicAuthority:
+    """What the control group's leader does about topics."""
+
+    def __init__(
+        self,
+        messaging: Messaging,
+        view: ClusterView,
+        channels: Channels,
+        local: Mapping[str, Messaging],
+        random: Random,
+        *,
+        auto_create: bool,
+        default_queues_per_group: int,
+    ) -> None:
+        self._messaging = messaging
+        self._view = view
+        self._channels = channels
+        self._local = local
+        self._random = random
+        self._auto_create = auto_create
+        self._default_queues = default_queues_per_group
+        self._log = structlog.get_logger().bind(group=messaging.served.names.group)
+
+    async def create(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
+        """Create a topic; the reply has it, and the groups that have not taken it yet.
+
+        Who draws the topic's id asks twice: first for the index that its creation is to name (see
+        `dledger.state.topics`), which creates nothing, then with it. Here and below ANSWER_BY
+        bounds what comes before a proposal and behind its commit.
+        """
+        check_topic_name(request.name)
+        if request.topic_id:
+            check_id("topic_id", request.topic_id)
+        served = self._messaging.served
+        await served.confirm(DEADLINE_MAX_SECONDS)
+        applied = served.machine.applied_index
+        if request.known_index > applied:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"known_index {request.known_index}, at most {applied} here"
+            )
+        known = served.machine.topic_by_name(request.name)
+        if request.automatic:
+            if known is not None:
+                return pb.CreateTopicReply(topic=topic_to_proto(known))
+            if not self._auto_create:
+                raise DledgerError(
+                    Code.TOPIC_NOT_FOUND,
+                    f"topic {request.name} does not exist, and topics.auto_create is false",
+                )
+        if request.topic_id and not request.known_index:
+            return pb.CreateTopicReply(known_index=applied)
+        topic = await self._propose_create(request, known)
+        missing = await self.carry(topic)
+        return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
+
+    async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
+        groups = list(dict.fromkeys(request.groups)) or self._view.groups()
+        self._check_known("groups", groups)
+        queues = request.write_queues_per_group or self._default_queues
+        layout = tuple(LayoutPart(name, queues) for name in groups)
+        read_queues = queues_of(layout)
+        if known is not None and _is_as_asked(known, request):
+            layout, read_queues = first_queues(known.layout, known.write_queues), known.read_queues
+        command = commands.CreateTopic(
+            topic_id=request.topic_id or self._random.randbytes(ID_SIZE),
+            name=request.name,
+            type=_offered_type(request.type),
+            layout=layout,
+            read_queues=request.read_queues or read_queues,
+            permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
+            known_index=request.known_index or self._messaging.served.machine.applied_index,
+        )
+        try:
+            return await self._changed(command)
+        except DledgerError as error:
+            found = self._messaging.served.machine.topic_by_name(request.name)
+            if request.automatic and error.code is Code.TOPIC_EXISTS and found is not None:
+                return found
+            raise
+
+    async def update(self, request: pb.UpdateTopicRequest) -> tuple[Topic, list[str]]:
+        """Change permission, read queues or layout; returns the topic, and who has not taken it."""
+        # Behind a barrier: a new leader may not have applied that its name has another topic now.
+        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
+        layout = layout_from_proto(request.layout)
+        known = {part.group for part in topic.layout}
+        self._check_known("layout", [part.group for part in layout if part.group not in known])
+        command = commands.UpdateTopic(
+            topic.topic_id,
+            layout=layout,
+            read_queues=request.read_queues,
+            permission=request.permission,
+        )
+        changed = await self._changed(command)
+        return changed, await self.carry(changed)
+
+    async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
+        """Delete a topic; its name is free for another one. Returns as `update`."""
+        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
+        deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
+        return deleted, await self.carry(deleted)
+
+    def _check_known(self, field: str, groups: Sequence[str]) -> None:
+        """Raise INVALID_ARGUMENT for a group that nobody has heard of."""
+        unknown = [name for name in groups if self._view.place(name) is None]
+        if unknown:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"{field}: {', '.join(map(repr, unknown))} not known, known are "
+                f"{', '.join(self._view.groups())}",
+            )
+
+    async def carry(self, topic: Topic) -> list[str]:
+        """Give a decision to every other group; returns those that have not taken it in time."""
+        left = ANSWER_BY.get() - self._messaging.served.clock.monotonic()
+        limit = max(0.0, min(left, CARRY_SECONDS))
+
+        async def took(group: str) -> bool:
+            try:
+                async with asyncio.timeout(limit):
+                    return await self._carry_to(group, topic)
+            except TimeoutError:
+                return False
+
+        names = [name for name in self._view.groups() if name != self._own_group]
+        names += [
+            part.group for part in topic.layout if part.group not in (*names, self._own_group)
+        ]
+        taken = await asyncio.gather(*map(took, names))
+        missing = [name for name, done in zip(names, taken, strict=True) if not done]
+        if missing:
+            self._log.warning("topic not carried yet", topic=topic.name, missing=missing)
+        return missing
+
+    @property
+    def _own_group(self) -> str:
+        return self._messaging.served.names.group
+
+    async def _carry_to(self, group: str, topic: Topic) -> bool:
+        local = self._local.get(group)
+        if local is not None and local.served.leads:
+            try:
+                return not await import_topics(local, [topic], self._messaging.served.log.group_id)
+            except DledgerError:
+                return False
+        place = self._view.place(group)
+        request = pb.PullTopicsRequest(
+            topic_id=topic.topic_id, control_index=topic.control_index
+        ).SerializeToString()
+        for address in place.where_to_ask() if place is not None else ():
+            try:
+                unary = raw.raw_unary(self._channels.to(address), PULL_METHOD)
+                await unary(request, timeout=CARRY_SECONDS, metadata=((GROUP_KEY, group),))
+            except grpc.aio.AioRpcError:
+                continue
+            return True
+        return False
+
+    async def _changed(self, command: commands.Command) -> Topic:
+        result = await self._messaging.served.commands.propose(command)
+        assert isinstance(result, TopicChanged), result
+        return result.topic
+
+
+def _is_as_asked(known: Topic, request: pb.CreateTopicRequest) -> bool:
+    """Tell whether a topic has what a creation asks for, however it came to have it.
+
+    The same call again finds the same topic, whatever groups have come up since.
+    """
+    written: Counter[str] = Counter()
+    for part in first_queues(known.layout, known.write_queues):
+        written[part.group] += part.queues
+    asked = request.write_queues_per_group
+    if asked and any(queues != asked for queues in written.values()):
+        return False
+    return not request.groups or set(request.groups) == written.keys()

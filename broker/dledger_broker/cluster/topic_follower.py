@@ -1,0 +1,254 @@
+"""A group takes over what the control group decides about topics (D1).
+
+Owns the loop by which a group's leader fetches decisions, and their only way in: whoever says that
+there is something new, only makes it ask the configured control group itself. Not owned: decisions
+(`topics`), the rules of a single topic (`dledger.state.topics`). Every step is idempotent and
+stamped with the control group's log index, so repeating and reordering do no harm.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from dledger.raft.driver.host import Leadership
+from dledger.raft.driver.tasks import end_task
+from dledger.state.commands import codec as commands
+from dledger.state.values import Topic
+from dledger_broker.cluster.forward import GROUP_KEY, Channels
+from dledger_broker.cluster.topic_pages import BadPage, check_history, check_page, knows
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.process.logs import Quiet
+from dledger_broker.process.tasks import keep_running
+from dledger_broker.rpc.topic_proto import topic_from_proto
+from dledger_broker.usecases.messaging import Messaging, check_id
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc import raw, status
+from dledger_proto.v1 import broker_pb2 as pb
+
+LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"
+PAGE_SECONDS: Final = 2.0
+"""How long one member of the control group is waited for."""
+PULL_SECONDS: Final = 5.0
+"""How often a leader asks the control group what it missed; at once when it becomes leader."""
+TELL_SECONDS: Final = 60.0
+"""A leader that cannot follow says so once in so long; status says it all the time."""
+TOPICS_PER_IMPORT: Final = 256
+FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
+"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
+
+
+async def import_topics(
+    messaging: Messaging, topics: Sequence[Topic], control_id: bytes
+) -> list[DledgerError]:
+    """Take over decisions of the control group of this id; older ones than known are passed over.
+
+    Returns the refusals of topics that will never be taken over, the others were. DledgerError for
+    anything else, and then some may not have been.
+    """
+    served = messaging.served
+    # What is known is not stored again: a leader asks for everything, and its disk may be low.
+    news = [
+        topic for topic in topics if not knows(served.machine, topic.topic_id, topic.control_index)
+    ]
+    results = await asyncio.gather(
+        *(served.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
+        return_exceptions=True,
+    )
+    refused: list[DledgerError] = []
+    for result in results:
+        if isinstance(result, DledgerError) and result.code in FINAL_REFUSALS:
+            refused.append(result)
+        elif isinstance(result, BaseException):
+            raise result
+    return [error for error in refused if error.code is not Code.STALE_LAYOUT]
+
+
+class TopicFollower:
+    """Keeps a group that is not the control group up to date while this member leads it."""
+
+    def __init__(
+        self, messaging: Messaging, control_group: str, view: ClusterView, channels: Channels
+    ) -> None:
+        self._messaging = messaging
+        self._control_group = control_group
+        self._view = view
+        self._channels = channels
+        self._log = structlog.get_logger()
+        self._quiet = Quiet(messaging.served.clock, TELL_SECONDS)
+        self._wake = asyncio.Event()
+        self._waiting: list[asyncio.Future[str]] = []
+        """Who waits for the end of a pull that has not begun; told what `problem` is then."""
+        self._complete_up_to = 0
+        """Everything the control group decided up to here is known; starts anew with each term."""
+        self._problem = ""
+        self._task: asyncio.Task[None] | None = None
+        messaging.served.host.watch_leadership(self._leadership_changed)
+
+    @property
+    def problem(self) -> str:
+        """Why this member, a leader, does not follow the control group; empty when it does."""
+        return self._problem if self._messaging.served.leads else ""
+
+    def complete_up_to(self) -> int:
+        """Return the index up to which all that the control group decided is known here.
+
+        0 when this member does not lead, or has not pulled everything in its term.
+        """
+        return self._complete_up_to if self._messaging.served.leads else 0
+
+    def start(self) -> None:
+        """Begin to follow."""
+        work = keep_running(self._run, "topics")
+        self._task = asyncio.get_running_loop().create_task(work, name="topics")
+
+    async def stop(self) -> None:
+        """End."""
+        await end_task(self._task)
+
+    async def pull(self, topic_id: bytes, control_index: int, seconds: float) -> None:
+        """Return when a topic is known as of a decision, asking the control group for it now.
+
+        INVALID_ARGUMENT when the control group tells of no such decision, UNAVAILABLE when it
+        cannot be asked in time.
+        """
+        check_id("topic_id", topic_id)
+        machine = self._messaging.served.machine
+        if knows(machine, topic_id, control_index):
+            return
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(seconds):
+                problem = await done
+        except TimeoutError:
+            problem = f"topics were not pulled within {seconds:.1f} s"
+        finally:
+            if done in self._waiting:
+                self._waiting.remove(done)
+        if problem:
+            raise DledgerError(Code.UNAVAILABLE, problem)
+        if not knows(machine, topic_id, control_index):
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
+                "has not decided so, or it was refused here",
+            )
+
+    def _leadership_changed(self, _leadership: Leadership) -> None:
+        self._complete_up_to = 0
+        self._problem = ""
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            waiting, self._waiting = self._waiting, []
+            problem = "the pull was cut short"
+            try:
+                problem = await self._pull()
+            finally:
+                for done in waiting:
+                    if not done.done():
+                        done.set_result(problem)
+            try:
+                async with asyncio.timeout(PULL_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _pull(self) -> str:
+        """Take over what is new; return why that did not come to its end, empty when it did."""
+        served = self._messaging.served
+        if not served.leads:
+            return str(served.not_leader())
+        term = served.host.leadership.term
+        place = self._view.place(self._control_group)
+        addresses = place.where_to_ask() if place is not None else []
+        problem = f"no member of the control group {self._control_group} is known here"
+        for address in addresses:
+            try:
+                await self._follow_pages(address, term)
+            except grpc.aio.AioRpcError as error:
+                problem = f"{address}: {status.from_rpc_error(error, write=False)}"
+            except (DledgerError, DecodeError, BadPage) as error:
+                problem = f"{address}: {error}"
+            else:
+                problem = ""
+                break
+        if term == served.host.leadership.term:
+            self._tell(problem)
+        return problem
+
+    def _tell(self, problem: str) -> None:
+        if problem:
+            left_out = self._quiet.admit("problem")
+            if left_out is not None:
+                self._log.warning(
+                    "topics of the control group are not followed",
+                    group=self._messaging.served.names.group,
+                    reason=problem,
+                    others_since=left_out,
+                )
+        self._problem = problem
+
+    async def _follow_pages(self, address: str, term: int) -> None:
+        """Take over all that one member of the control group tells; raises what went wrong.
+
+        The control group forgets deletions some time. Who has not heard of all up to there goes
+        through the whole list, and takes what it knows beside it for deleted.
+        """
+        served = self._messaging.served
+        since = floor = self._complete_up_to
+        newest = max(served.machine.newest_control_index, served.machine.forgotten_index)
+        cursor = b""
+        told: set[bytes] = set()
+        while True:
+            reply = await self._page(address, since, cursor)
+            if term != served.host.leadership.term:
+                raise served.not_leader()
+            check_history(reply, served.machine.control_id, newest)
+            if reply.forgotten_index > floor:
+                since, floor, cursor = 0, reply.forgotten_index, b""
+                told.clear()
+                continue
+            topics = [topic_from_proto(topic) for topic in reply.topics]
+            told.update(topic.topic_id for topic in topics)
+            await self._take_over(topics, reply.group_id)
+            cursor = reply.cursor
+            if not cursor:
+                break
+        if since < floor:
+            await self._take_over(
+                [
+                    replace(topic, deleted=True, control_index=floor)
+                    for topic in served.machine.topics()
+                    if topic.control_index < floor and topic.topic_id not in told
+                ],
+                reply.group_id,
+            )
+        if term != served.host.leadership.term:
+            raise served.not_leader()
+        self._complete_up_to = max(self._complete_up_to, reply.control_index)
+
+    async def _page(self, address: str, since: int, cursor: bytes) -> pb.ListTopicsReply:
+        served = self._messaging.served
+        request = pb.ListTopicsRequest(since_control_index=since, with_deleted=True, cursor=cursor)
+        unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
+        metadata = ((GROUP_KEY, self._control_group),)
+        answer = await unary(request.SerializeToString(), timeout=PAGE_SECONDS, metadata=metadata)
+        reply = pb.ListTopicsReply.FromString(answer)
+        check_page(request, reply, served.names.cluster, self._control_group)
+        return reply
+
+    async def _take_over(self, topics: Sequence[Topic], control_id: bytes) -> None:
+        for first in range(0, len(topics), TOPICS_PER_IMPORT):
+            some = topics[first : first + TOPICS_PER_IMPORT]
+            for error in await import_topics(self._messaging, some, control_id):
+                # The others must not wait for it; once for each leader.
+                self._log.warning("topic not taken over", reason=str(error))

@@ -1,0 +1,139 @@
+"""Lists of topics in pages: what a member answers, and what a reader of them may believe.
+
+Owns the order (that of the last change), the cursor, the bounds of a page. A topic that changes
+between two pages moves to the end and comes again, so no change is missed.
+"""
+
+import struct
+from typing import Final
+
+from dledger.log.identity import GROUP_ID_SIZE
+from dledger.state.queries import Queries
+from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.rpc.topic_proto import topic_to_proto
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import TOPICS_PAGE_SIZE, TOPICS_PER_PAGE_MAX
+from dledger_proto.v1 import broker_pb2 as pb
+
+CURSOR: Final = struct.Struct(">Q16s")
+"""Control index and id of the last topic that was told."""
+ROW_OVERHEAD: Final = 8
+"""Tag and length of a topic in its answer, at most."""
+LAST_ID: Final = b"\xff" * 16
+
+
+class BadPage(Exception):
+    """An answer to ListTopics that the control group cannot have given; the sentence says why."""
+
+
+def topics_page(
+    served: ServedGroup, request: pb.ListTopicsRequest, count: int = TOPICS_PER_PAGE_MAX
+) -> pb.ListTopicsReply:
+    """Return the page that a request asks for, as of what is applied here. INVALID_ARGUMENT.
+
+    The caller took a read barrier: no decision that was made before it is above `confirmed_index`.
+    """
+    after = _after(request)
+    machine = served.machine
+    found = machine.topics_after(after, count + 1, with_deleted=request.with_deleted)
+    page: list[pb.Topic] = []
+    size = 0
+    for topic in found[:count]:
+        wire = topic_to_proto(topic)
+        size += wire.ByteSize() + ROW_OVERHEAD
+        if page and size > TOPICS_PAGE_SIZE:
+            break
+        page.append(wire)
+    reply = pb.ListTopicsReply(
+        topics=page,
+        control_index=max(
+            request.since_control_index, machine.newest_control_index, machine.forgotten_index
+        ),
+        cluster=served.names.cluster,
+        group=served.names.group,
+        confirmed_index=machine.applied_index,
+        forgotten_index=machine.forgotten_index,
+        group_id=served.log.group_id,
+    )
+    if len(page) < len(found):
+        last = page[-1]
+        # Others that the same entry decided may be on the next page.
+        reply.control_index = max(request.since_control_index, last.control_index - 1)
+        reply.cursor = CURSOR.pack(last.control_index, last.id)
+    return reply
+
+
+def _after(request: pb.ListTopicsRequest) -> tuple[int, bytes]:
+    """Return (control index, id) behind which a page begins."""
+    if not request.cursor:
+        return request.since_control_index, LAST_ID
+    if len(request.cursor) != CURSOR.size:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"cursor of {len(request.cursor)} bytes: must be the one of the answer before",
+        )
+    index, topic_id = CURSOR.unpack(request.cursor)
+    return index, topic_id
+
+
+def check_page(
+    request: pb.ListTopicsRequest, reply: pb.ListTopicsReply, cluster: str, control_group: str
+) -> None:
+    """Raise BadPage unless the configured control group can have given this answer.
+
+    A group takes over nothing that is not above what it knows. One decision with an index that the
+    control group has not reached would make it refuse all that are really made until then.
+    """
+    if (reply.cluster, reply.group) != (cluster, control_group):
+        raise BadPage(
+            f"cluster {reply.cluster!r}, group {reply.group!r} answers, "
+            f"not the control group {control_group} of {cluster}"
+        )
+    before = _after(request)
+    for topic in reply.topics:
+        place = topic.control_index, topic.id
+        if place <= before:
+            raise BadPage(f"topic {topic.name!r}: index {topic.control_index} is out of order")
+        if topic.control_index > reply.confirmed_index:
+            raise BadPage(
+                f"topic {topic.name!r}: index {topic.control_index} is above what the control "
+                f"group has confirmed, {reply.confirmed_index}"
+            )
+        before = place
+    if reply.control_index > reply.confirmed_index:
+        raise BadPage(f"complete up to {reply.control_index}, confirmed is {reply.confirmed_index}")
+    if reply.forgotten_index > reply.confirmed_index:
+        raise BadPage(
+            f"forgotten up to {reply.forgotten_index}, confirmed is {reply.confirmed_index}"
+        )
+    if reply.cursor and (not reply.topics or reply.cursor != CURSOR.pack(*before)):
+        raise BadPage("the cursor does not go on behind the last topic")
+
+
+def check_history(reply: pb.ListTopicsReply, control_id: bytes, newest: int) -> None:
+    """Raise BadPage when a group that knows decisions up to `newest` cannot go on with an answer.
+
+    A control group that was formed anew, or restored from an old copy, does not tell of all topics
+    that this group holds. By its lists they would be deleted, with what was written to them.
+    `control_id`: whose decisions are known; empty: of none yet.
+    """
+    told = reply.group_id
+    if len(told) != GROUP_ID_SIZE:
+        raise BadPage(f"group id of {len(told)} bytes, must be {GROUP_ID_SIZE}")
+    if control_id not in (b"", told):
+        raise BadPage(
+            f"another control group answers, of id {told.hex()}: topics here are those of "
+            f"{control_id.hex()}, which alone may change them"
+        )
+    if reply.confirmed_index < newest:
+        raise BadPage(
+            f"the log of the control group ends at {reply.confirmed_index}, decisions up to "
+            f"{newest} are known here: it was restored from an old copy"
+        )
+
+
+def knows(machine: Queries, topic_id: bytes, control_index: int) -> bool:
+    """Tell whether a topic is known as of a decision, or of a later one, or is forgotten since."""
+    known = machine.topic_by_id(topic_id)
+    newest = machine.forgotten_index if known is None else known.control_index
+    return newest >= control_index

@@ -1,0 +1,115 @@
+"""What this process knows of the other groups of its cluster: where they are, who leads them.
+
+Own groups are known from the configuration and from the hosts themselves; others from the name
+servers, whose routes are watched. The view is a hint: a call to a wrong member is forwarded or
+refused there. In routes a leader of a lower term never replaces one of a higher term (D14).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from dledger.raft.driver.tasks import end_task
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.process.tasks import keep_running
+from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.names import NO_SUCH_TOPIC
+from dledger_proto.rpc import raw
+from dledger_proto.v1 import routes_pb2
+
+WATCH_METHOD: Final = "/dledger.v1.Routes/Watch"
+GROUPS_MAX: Final = 4_096
+
+
+@dataclass(slots=True)
+class GroupPlace:
+    """A group: where members reach its members, and its leader as of a term."""
+
+    addresses: dict[str, str] = field(default_factory=dict)
+    leader: str = ""
+    term: int = 0
+
+    def where_to_ask(self) -> list[str]:
+        """Return addresses to try, the leader's first."""
+        first = self.addresses.get(self.leader)
+        others = [address for address in self.addresses.values() if address != first]
+        return others if first is None else [first, *others]
+
+
+class ClusterView:
+    """All groups known here, by name."""
+
+    def __init__(self, cluster: str, own: Mapping[str, Mapping[str, str]]) -> None:
+        self._cluster = cluster
+        self._own = frozenset(own)
+        self._groups = {name: GroupPlace(dict(addresses)) for name, addresses in own.items()}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger()
+
+    def groups(self) -> list[str]:
+        """Return the names of all known groups, sorted."""
+        return sorted(self._groups)
+
+    def place(self, group: str) -> GroupPlace | None:
+        """Return where a group is, None when it is not known."""
+        return self._groups.get(group)
+
+    def start(self, name_servers: tuple[str, ...], channels: Channels) -> None:
+        """Watch the routes of each name server."""
+        loop = asyncio.get_running_loop()
+        for address in name_servers:
+            name = f"routes of {address}"
+            watch = keep_running(partial(self._watch, address, channels), name)
+            self._tasks.append(loop.create_task(watch, name=name))
+
+    async def stop(self) -> None:
+        """End the watches."""
+        for task in self._tasks:
+            await end_task(task)
+
+    async def _watch(self, address: str, channels: Channels) -> None:
+        # Topics come from the control group.
+        request = routes_pb2.RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
+        said = False
+        while True:
+            try:
+                call = raw.raw_read(channels.to(address), WATCH_METHOD)(
+                    request, wait_for_ready=True
+                )
+                async for reply in call:
+                    said = False
+                    self.merge(routes_pb2.RoutesReply.FromString(reply))
+            except grpc.aio.AioRpcError as error:
+                if not said:
+                    said = True
+                    self._log.warning(
+                        "name server not reached", address=address, reason=error.code().name
+                    )
+            except DecodeError as error:
+                if not said:
+                    said = True
+                    self._log.warning("routes are garbled", address=address, reason=str(error))
+            await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
+
+    def merge(self, reply: routes_pb2.RoutesReply) -> None:
+        """Take over what a name server says of groups that are not our own."""
+        if reply.cluster and reply.cluster != self._cluster:
+            return
+        for route in reply.groups:
+            if route.group in self._own or len(self._groups) >= GROUPS_MAX:
+                continue
+            place = self._groups.setdefault(route.group, GroupPlace())
+            place.addresses.update(
+                {each.member: each.peer_address or each.address for each in route.members}
+            )
+            if route.term >= place.term:
+                place.term, place.leader = route.term, route.leader
+        for name in reply.removed_groups:
+            if name not in self._own:
+                self._groups.pop(name, None)

@@ -1,0 +1,5 @@
+"""The configuration of a member.
+
+load   Reading a member's configuration
+model  The configuration of a member process
+"""

@@ -1,0 +1,230 @@
+"""One group as the services see it: its host, state, log, and the helpers every use case needs.
+
+Owns the small rules that are common to all of them: read on confirmed state before refusing
+(D10), propose commands together, map outcomes to errors. Not owned: how it is opened and closed
+(`member`), what each call does (`messaging`, `topics`).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, NamedTuple, TypeVar
+
+from dledger.clock import Clock
+from dledger.log.commit_log import CommitLog
+from dledger.raft.api import Role
+from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.state.commands import codec as commands
+from dledger.state.machine import Refused, StateMachine
+from dledger.types import EntryKind, MemberId, Settled
+from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.group.topic_watch import TopicWatch
+from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
+
+BARRIER_RETRY_SECONDS: Final = 0.05
+ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
+"""When the call that is being served must be answered at the latest, on the monotonic clock: a
+refusal that comes after its caller has gone is an unknown outcome to it."""
+CONFIRM_SECONDS: Final = 1.25
+"""How long confirmed state is waited for where no deadline is passed on: as long as most elections,
+and shorter than a try of our client, which learns so that nothing was done."""
+
+ENTRY_ROWS_MAX: Final = 131_072
+"""Rows that apply reads for the commands of one entry, at most: some tenths of a second. No command
+alone may read more (`rows_read_max`)."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """Who this member is in a group, and where the members are."""
+
+    cluster: str
+    group: str
+    member: MemberId
+    addresses: Mapping[MemberId, str]
+    """Where they reach each other."""
+    clients: Mapping[MemberId, str]
+    """Where clients reach them: what hints and `leader_address` name. Routes carry both."""
+    is_control: bool
+
+
+class _Staged(NamedTuple):
+    """One encoded command, who waits for it (the outcome, its place), what kind it is."""
+
+    payload: bytes
+    future: "asyncio.Future[tuple[Settled, int]]"
+    frees_space: bool
+    rows: int
+
+
+class Commands:
+    """Proposes commands; those of one turn of the loop share a proposal, or two."""
+
+    def __init__(self, host: GroupHost) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._staged: list[_Staged] = []
+
+    async def propose(self, command: commands.Command) -> object:
+        """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
+        future: asyncio.Future[tuple[Settled, int]] = self._loop.create_future()
+        staged = _Staged(
+            commands.encode(command),
+            future,
+            commands.frees_space(command),
+            commands.rows_read_max(command),
+        )
+        if not self._staged:
+            self._loop.call_soon(self._flush)
+        self._staged.append(staged)
+        settled, place = await future
+        if settled.outcome is Outcome.UNKNOWN:
+            raise DledgerError(Code.UNKNOWN_OUTCOME, settled.detail)
+        if settled.outcome is Outcome.NOT_STORED:
+            raise DledgerError(settled.code, settled.detail)
+        result = settled.results[place]
+        if isinstance(result, Refused):
+            raise DledgerError(result.code, result.detail)
+        return result
+
+    def _flush(self) -> None:
+        staged, self._staged = self._staged, []
+        portion: list[_Staged] = []
+        size = rows = 0
+        for each in staged:
+            full = (
+                size + len(each.payload) > ENTRY_SIZE_TARGET
+                or len(portion) >= ENTRY_PAYLOADS_MAX
+                or rows + each.rows > ENTRY_ROWS_MAX
+            )
+            # What frees space is not refused because of what is proposed beside it.
+            if portion and (full or portion[0].frees_space != each.frees_space):
+                self._propose(portion)
+                portion, size, rows = [], 0, 0
+            portion.append(each)
+            size += len(each.payload)
+            rows += each.rows
+        self._propose(portion)
+
+    def _propose(self, portion: list[_Staged]) -> None:
+        def settled(result: Settled) -> None:
+            for place, each in enumerate(portion):
+                if not each.future.done():
+                    each.future.set_result((result, place))
+
+        self._host.propose_nowait(
+            EntryKind.COMMANDS,
+            [each.payload for each in portion],
+            settled,
+            frees_space=portion[0].frees_space,
+        )
+
+
+@dataclass(slots=True)
+class ServedGroup:
+    """A running group of this process."""
+
+    names: GroupNames
+    host: GroupHost
+    machine: StateMachine
+    topic_watch: TopicWatch
+    log: CommitLog
+    pool: Executor
+    long_poll: LongPoll
+    commands: Commands
+    clock: Clock
+    _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Connect to the host's and the machine's events; called once, before anything runs."""
+        self.host.watch_leadership(self._leadership_changed)
+        self.machine.on_append(self._appended)
+
+    @property
+    def leads(self) -> bool:
+        """True while this member leads."""
+        return self.host.leadership.role is Role.LEADER
+
+    @property
+    def leader(self) -> MemberId | None:
+        """The leader this member knows."""
+        return self.host.leadership.leader
+
+    def leader_address(self) -> str:
+        """Return where clients reach the leader; empty when none is known."""
+        leader = self.leader
+        return self.names.clients.get(leader, "") if leader is not None else ""
+
+    def leader_peer_address(self) -> str:
+        """Return where members reach the leader; empty when none is known."""
+        leader = self.leader
+        return self.names.addresses.get(leader, "") if leader is not None else ""
+
+    def not_leader(self) -> DledgerError:
+        """Return NOT_LEADER naming the leader, its address and the term."""
+        leadership = self.host.leadership
+        return DledgerError(
+            Code.NOT_LEADER,
+            f"leader of {self.names.group} is {leadership.leader or 'not known'} "
+            f"in term {leadership.term}",
+            hint=self.leader_address(),
+        )
+
+    def no_leader(self) -> DledgerError:
+        """Return why the group cannot serve now."""
+        status = self.host.group.status()
+        if status.role is Role.UNFORMED:
+            return DledgerError(Code.NOT_FORMED, status.reason)
+        return DledgerError(
+            Code.NO_LEADER,
+            status.reason or f"{self.names.group} has no leader in term {status.term}",
+        )
+
+    async def leadership_change(self, timeout: float) -> None:
+        """Wait for a change of leadership, at most `timeout` seconds."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leadership_waiters.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            if future in self._leadership_waiters:
+                self._leadership_waiters.remove(future)
+
+    async def confirm(self, timeout: float = CONFIRM_SECONDS) -> None:
+        """Return once everything committed before the call is applied here (D9, D10).
+
+        Waits out an election; NO_LEADER or NOT_FORMED when none ends within `timeout` seconds, or
+        before the call that is served must be answered.
+        """
+        until = min(self.clock.monotonic() + timeout, ANSWER_BY.get())
+        while (left := until - self.clock.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self.host.wait_applied(await self.host.read_barrier())
+            except TimeoutError:
+                break
+            except DledgerError as error:
+                if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
+                    raise
+                await self.leadership_change(min(left, BARRIER_RETRY_SECONDS))
+            else:
+                return
+        raise self.no_leader()
+
+    def _leadership_changed(self, _leadership: Leadership) -> None:
+        waiters, self._leadership_waiters = self._leadership_waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def _appended(self, topic_id: bytes, queue: int, _maximum: int) -> None:
+        self.long_poll.arrived(topic_id, queue)

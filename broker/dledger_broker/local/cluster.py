@@ -1,0 +1,293 @@
+"""A whole cluster on this machine: a name server and one broker group as separate processes.
+
+Owns the folder layout, the ports, the configuration files and the processes; used by `dledger up`,
+`dledger demo`, the benchmarks and the integration tests. Knows nothing of what the processes do.
+
+    folder/cluster.json           ports and names, kept so that the next start is the same cluster
+    folder/<member>/config.toml   what the member is told
+    folder/<member>/data/         its log and state
+    folder/<process>.log          what it printed
+"""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NAME_SERVER = "namesrv"
+STOP_SECONDS = 10.0
+"""How long a process may take to end after SIGTERM before it is killed."""
+
+# Whoever starts processes here often has gRPC channels open, and gRPC's fork handlers can hang the
+# child. Read by gRPC when it starts.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+Setting = str | int | float | bool
+
+
+class PortTaken(Exception):
+    """A port that the cluster was told to use belongs to somebody else."""
+
+
+class FolderInUse(Exception):
+    """Another owner runs a cluster in the folder; `owner` is its process id, 0 when it is gone."""
+
+    def __init__(self, folder: Path, owner: int) -> None:
+        self.owner = owner
+        who = f"process {owner}" if owner else "processes of an earlier start that are still ending"
+        super().__init__(f"the cluster in {folder} is in use by {who}")
+
+
+class BadRecord(Exception):
+    """The folder's `cluster.json` cannot be read; the message says why."""
+
+
+class OtherCluster(Exception):
+    """The folder holds a cluster that was made with other settings; the message names them."""
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody listens on now."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return as many different ones."""
+    with ExitStack() as stack:
+        # All are held until the last is found: a port that was let go may be found again.
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def check_port_free(port: int, purpose: str) -> None:
+    """Raise PortTaken, naming the purpose, when somebody listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTaken(f"port {port} for {purpose} is taken: {error.strerror}") from error
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """Processes of one cluster. Names: `namesrv`, and `n1`, `n2`... for the members."""
+
+    folder: Path
+    cluster: str = "local"
+    group: str = "group-1"
+    members: int = 3
+    base_port: int = 0
+    """Port of the name server, the members follow; 0: any free ports."""
+    settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
+    """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
+    die_with_owner: bool = False
+    """Processes get SIGTERM when the thread that started them ends, however it ends (Linux)."""
+    ports: dict[str, int] = field(default_factory=dict[str, int])
+    processes: dict[str, subprocess.Popen[bytes]] = field(
+        default_factory=dict[str, subprocess.Popen[bytes]]
+    )
+    lock_fd: int = -1
+    """Inherited by the processes, so that the folder is free only when the last one has ended."""
+
+    def take_folder(self) -> None:
+        """Become the folder's only owner; FolderInUse when there is one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock_fd = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = int(os.pread(lock_fd, 20, 0) or b"0")
+            os.close(lock_fd)
+            raise FolderInUse(self.folder, owner if owner and _exists(owner) else 0) from None
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
+        self.lock_fd = lock_fd
+
+    def give_folder(self) -> None:
+        """Stop being the owner, after all processes have ended."""
+        if self.lock_fd >= 0:
+            os.close(self.lock_fd)
+            self.lock_fd = -1
+
+    def prepare(self) -> None:
+        """Make the folder and the configuration files, or read what an earlier start left."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record = self.folder / "cluster.json"
+        if record.exists():
+            self._take_over(record)
+            if self.base_port and self.base_port != self.ports[NAME_SERVER]:
+                raise OtherCluster(
+                    f"the cluster in {self.folder} has its name server on port "
+                    f"{self.ports[NAME_SERVER]}, not {self.base_port}"
+                )
+        else:
+            names = [NAME_SERVER, *(f"n{number}" for number in range(1, self.members + 1))]
+            first, count = self.base_port, len(names)
+            ports = range(first, first + count) if first else free_ports(count)
+            self.ports = dict(zip(names, ports, strict=True))
+            known = {"cluster": self.cluster, "group": self.group, "ports": self.ports}
+            # Whole or not at all: the next start must find the same ports.
+            beside = record.with_suffix(".new")
+            beside.write_text(json.dumps(known, indent=1) + "\n")
+            beside.replace(record)
+        for name in self.member_names:
+            (self.folder / name).mkdir(exist_ok=True)
+            (self.folder / name / "config.toml").write_text(self._config(name))
+
+    def _take_over(self, record: Path) -> None:
+        """Become the cluster that an earlier start made."""
+        try:
+            known = json.loads(record.read_text())
+            self.cluster, self.group = str(known["cluster"]), str(known["group"])
+            self.ports = {str(name): int(port) for name, port in known["ports"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise BadRecord(f"{record} is damaged: {what}") from error
+        self.members = len(self.ports) - 1
+        if NAME_SERVER not in self.ports or not self.members:
+            raise BadRecord(f"{record} is damaged: ports of {', '.join(self.ports) or 'nobody'}")
+
+    @property
+    def member_names(self) -> list[str]:
+        """Names of the members, in order."""
+        return [name for name in self.ports if name != NAME_SERVER]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all processes, the name server first."""
+        return [NAME_SERVER, *self.member_names]
+
+    def address(self, name: str) -> str:
+        """Return "host:port" of a process."""
+        return f"127.0.0.1:{self.ports[name]}"
+
+    @property
+    def name_server(self) -> str:
+        """Address that clients are given."""
+        return self.address(NAME_SERVER)
+
+    def start(self, name: str) -> None:
+        """Start a process that is not running; PortTaken when its port is not free."""
+        assert not self.is_running(name), f"{name} is running"
+        check_port_free(self.ports[name], name)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(  # noqa: S603 - our own command
+                self._command(name),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Ctrl-C reaches the owner alone, who stops the cluster in order. Not a session:
+                # Linux gives each a share of a processor, and one that mostly sleeps gets it late.
+                process_group=0,
+                # The files say everything; a variable of the user's shell must not reach in.
+                env={key: value for key, value in os.environ.items() if key[:8] != "DLEDGER_"},
+                pass_fds=(self.lock_fd,) if self.lock_fd >= 0 else (),
+            )
+
+    def start_all(self) -> None:
+        """Start every process that is not running."""
+        for name in self.names:
+            if not self.is_running(name):
+                self.start(name)
+
+    def is_running(self, name: str) -> bool:
+        """Tell whether the process was started and has not ended."""
+        process = self.processes.get(name)
+        return process is not None and process.poll() is None
+
+    def ended(self) -> Iterator[tuple[str, int]]:
+        """Yield (name, exit code) of processes that were started and have ended."""
+        for name, process in self.processes.items():
+            code = process.poll()
+            if code is not None:
+                yield name, code
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a started process."""
+        return self.processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """SIGKILL and reap."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        os.kill(self.pid(name), signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        os.kill(self.pid(name), signal.SIGCONT)
+
+    def stop(self, name: str) -> int:
+        """SIGTERM; after STOP_SECONDS SIGKILL. Return the exit code."""
+        process = self.processes[name]
+        process.terminate()
+        return _reap(process)
+
+    def stop_all(self) -> None:
+        """Stop the members together, then the name server."""
+        running = [name for name in self.member_names if self.is_running(name)]
+        for name in running:
+            self.resume(name)
+            self.processes[name].terminate()
+        for name in running:
+            _reap(self.processes[name])
+        if self.is_running(NAME_SERVER):
+            self.stop(NAME_SERVER)
+
+    def log_text(self, name: str) -> str:
+        """Return what a process has printed."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _command(self, name: str) -> list[str]:
+        tie = ["dledger_broker.local.child", str(os.getpid())] if self.die_with_owner else []
+        if name == NAME_SERVER:
+            command = ["dledger_namesrv", "--listen", self.address(name)]
+        else:
+            config = self.folder / name / "config.toml"
+            command = ["dledger_broker.cli", "broker", "--config", str(config)]
+        return [sys.executable, "-m", *tie, *command]
+
+    def _config(self, name: str) -> str:
+        lines = [
+            f"cluster = {json.dumps(self.cluster)}",
+            f"group = {json.dumps(self.group)}",
+            f"member = {json.dumps(name)}",
+            f"listen = {json.dumps(self.address(name))}",
+            f"folder = {json.dumps(str((self.folder / name / 'data').absolute()))}",
+            f"name_servers = [{json.dumps(self.name_server)}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in self.settings.items()),
+            "",
+            "[members]",
+            *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.member_names),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _reap(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

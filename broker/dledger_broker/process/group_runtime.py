@@ -1,0 +1,316 @@
+"""One group of a member, opened: folder, log, state, Raft group, links; and its upkeep.
+
+Owns the order in which these are made and closed, and the loop that once a second looks at the
+disk and, on the leader, proposes what falls due. Not owned: any rule of what is made here.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from random import Random
+from typing import Final
+
+import structlog
+
+from dledger.clock import Clock
+from dledger.files import OsFileSystem
+from dledger.log.commit_log import CommitLog
+from dledger.log.folder import DataFolder
+from dledger.log.settings import LogSettings
+from dledger.raft.api import Role
+from dledger.raft.commit.applying import check_state
+from dledger.raft.driver.host import GroupHost, HostSettings
+from dledger.raft.driver.transport import (
+    LINK_QUEUE_BYTES_SLACK,
+    LinkIdentity,
+    LinkSettings,
+    LinkTarget,
+    PeerLink,
+    PeerListener,
+)
+from dledger.raft.group import Group
+from dledger.state.commands.codec import ExpireProducers, ForgetTopics
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.results import ProducersExpired, TopicsForgotten
+from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import StoreFull
+from dledger.types import DiskRoom, MemberId
+from dledger_broker.append.router import AppendRouter, Item
+from dledger_broker.cluster.forward import AppendForwarder, Channels
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.group.expiry import ProducerExpiry
+from dledger_broker.group.forgetting import TopicForgetting
+from dledger_broker.group.group_view import Commands, GroupNames, ServedGroup
+from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.process.log_trace import LogTrace
+from dledger_broker.process.tasks import keep_running
+from dledger_broker.usecases.messaging import Messaging
+from dledger_proto.errors import DledgerError
+
+UPKEEP_SECONDS: Final = 5.0
+UPKEEP_SECONDS_LOW: Final = 1.0
+"""While the disk is low: how soon it is seen that others made room. What is left when the log has
+allocated more for itself, it measures at once."""
+_DISK_LINES: Final = {
+    DiskRoom.ENOUGH: "disk has room again",
+    DiskRoom.LOW: "disk is low: writes are refused but those that free space",
+    DiskRoom.FULL: "disk is full: all writes are refused",
+}
+HAND_OVER_SECONDS: Final = 2.0
+
+
+class GroupRuntime:
+    """The parts of one group in this process."""
+
+    served: ServedGroup
+    messaging: Messaging
+    router: AppendRouter
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        group: GroupConfig,
+        clock: Clock,
+        random: Random,
+        pool: Executor,
+        channels: Channels,
+    ) -> None:
+        self._config = config
+        self._group_config = group
+        self._clock = clock
+        self._random = random
+        self._pool = pool
+        self._channels = channels
+        self._links: dict[MemberId, PeerLink] = {}
+        self._upkeep_task: asyncio.Task[None] | None = None
+        self._telling_topics = False
+        self.known_index: Callable[[], int] = lambda: 0
+        """Tells up to which index the control group's decisions are known here without a gap."""
+        self.on_topics_changed: list[Callable[[], None]] = []
+        self.on_leadership_changed: list[Callable[[], None]] = []
+        self._log_lines = structlog.get_logger().bind(group=group.name, member=group.member)
+
+    def open(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Open everything; blocks for as long as recovery takes. Nothing runs yet."""
+        config, group = self._config, self._group_config
+        fs = OsFileSystem()
+        member = MemberId(group.member)
+        self._folder = DataFolder.open(
+            fs, str(group.folder), config.cluster, group.name, member, self._random
+        )
+        storage = config.storage
+        log_settings = LogSettings(
+            segment_size=storage.segment_size_bytes,
+            tail_cache_bytes=storage.tail_cache_bytes,
+            checkpoint_bytes=storage.checkpoint_bytes,
+            reserve_bytes=storage.disk_reserve_bytes,
+            low_water_bytes=storage.disk_low_water_bytes,
+        )
+        self._log = CommitLog.open(fs, self._folder, log_settings, self._random)
+        self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
+        machine = StateMachine(self._store, StateSettings(group=group.name))
+        check_state(self._folder.state_path, machine.applied_index, self._log)
+        watch = TopicWatch(machine, self._topics_changed)
+        settings = config.group_settings(group)
+        self._trace = LogTrace(group.name, group.member, lambda: raft.term)
+        raft = Group(
+            settings,
+            self._folder.identity,
+            self._log,
+            self._folder.load_hard_state(),
+            watch,
+            self._clock,
+            self._random,
+            self._trace,
+        )
+        host = GroupHost(
+            raft,
+            machine,
+            self._log,
+            HostSettings(save_interval=config.state.save_interval_ms / 1000, state_full=StoreFull),
+            self._clock,
+            on_failure,
+            name=group.name,
+            trace=self._trace,
+        )
+        self._serve(host, machine, watch)
+
+    def _topics_changed(self) -> None:
+        """Called within apply: tell once per turn of the loop."""
+        if not self._telling_topics:
+            self._telling_topics = True
+            asyncio.get_running_loop().call_soon(self._tell_topics)
+
+    def _tell_topics(self) -> None:
+        self._telling_topics = False
+        _call_all(self.on_topics_changed)
+
+    def _serve(self, host: GroupHost, machine: StateMachine, watch: TopicWatch) -> None:
+        config, group = self._config, self._group_config
+        names = GroupNames(
+            config.cluster,
+            group.name,
+            MemberId(group.member),
+            _by_member(group.members),
+            _by_member(group.clients),
+            config.is_control_group(group),
+        )
+        self.served = ServedGroup(
+            names,
+            host,
+            machine,
+            watch,
+            self._log,
+            self._pool,
+            LongPoll(),
+            Commands(host),
+            self._clock,
+        )
+        self.served.watch()
+        self.messaging = Messaging(self.served)
+        self._forwarder = AppendForwarder(group.name, self._channels, self._clock, self._reroute)
+        self.router = AppendRouter(host, names, self._forwarder, self._clock)
+
+    def _reroute(self, items: Sequence[Item]) -> None:
+        self.router.reroute(items)
+
+    def start(self, listener: PeerListener) -> None:
+        """Dial the peers, take their links, start the group."""
+        config, names = self._config, self.served.names
+        identity = LinkIdentity(
+            config.cluster, names.group, names.member, self._folder.identity.incarnation
+        )
+        settings = LinkSettings(
+            redial_timeout=config.raft.link_loss_redial_ms / 1000,
+            queue_bytes_max=config.raft.inflight_bytes_max + LINK_QUEUE_BYTES_SLACK,
+        )
+        host = self.served.host
+        for peer, address in names.addresses.items():
+            if peer != names.member:
+                self._links[peer] = PeerLink(
+                    identity,
+                    peer,
+                    address,
+                    host,
+                    self._log,
+                    self._pool,
+                    self._random,
+                    self._trace,
+                    settings,
+                )
+        host.watch_leadership(lambda _leadership: _call_all(self.on_leadership_changed))
+        host.start(_Links(self._links))
+        listener.add_group(
+            names.group, LinkTarget(names.member, frozenset(self._links), host, self._links)
+        )
+        for link in self._links.values():
+            link.start()
+        loop = asyncio.get_running_loop()
+        name = f"upkeep {names.group}"
+        self._upkeep_task = loop.create_task(keep_running(self._upkeep, name), name=name)
+
+    async def hand_over(self) -> None:
+        """Give leadership away; nothing when this member does not lead, or is alone."""
+        self.router.stop()
+        if not self.served.leads or len(self.served.names.addresses) == 1:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                leader = await self.served.host.transfer(None)
+            self._log_lines.info("handed over", leader=leader)
+        except (TimeoutError, DledgerError) as error:
+            self._log_lines.warning("not handed over", reason=str(error) or "no answer in time")
+
+    async def stop(self, limit: float) -> None:
+        """Save, close; at most about `limit` seconds when a disk hangs."""
+        if self._upkeep_task is not None:
+            self._upkeep_task.cancel()
+        await self._forwarder.stop()
+        ended = False
+        try:
+            async with asyncio.timeout(limit):
+                await self.served.host.stop()
+            ended = True
+        except TimeoutError:
+            self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)
+        for link in self._links.values():
+            await link.stop()
+        if not ended:
+            return  # a thread may still write: lock and files stay ours until the process is gone
+        self._log.close()
+        self._store.close()
+        self._folder.close()
+
+    async def _upkeep(self) -> None:
+        expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
+        forgetting = TopicForgetting(self.served.machine)
+        room = DiskRoom.ENOUGH
+        while True:
+            look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
+            await asyncio.sleep(min(look, expiry.period))
+            room = await self._look_at_disk(room)
+            raft = self.served.host.group
+            leads_term = raft.term if raft.role is Role.LEADER else None
+            now = self._clock.monotonic()
+            if (due := expiry.due(leads_term, now)) is not None:
+                await self._expire_producers(due, expiry.rest())
+            known_index = None if leads_term is None else self.known_index()
+            if (forget := forgetting.due(known_index, now)) is not None:
+                await self._forget_topics(forget)
+
+    async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
+        """Measure free space; say so when it is another than before."""
+        loop = asyncio.get_running_loop()
+        try:
+            room = await loop.run_in_executor(self._pool, self._log.space.check)
+        except OSError as error:
+            self.served.host.failed(error)  # the reserve can't be kept (I16)
+            return before
+        if room is not before:
+            self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
+        return room
+
+    async def _expire_producers(self, due: ExpireProducers, rest: ExpireProducers) -> None:
+        """Forget producers that wrote nothing for so long (D11)."""
+        try:
+            while True:
+                result = await self.served.commands.propose(due)
+                assert isinstance(result, ProducersExpired), result
+                self._log_lines.info("producers expired", count=result.count)
+                if not result.more:
+                    return
+                due = rest
+        except DledgerError as error:
+            self._log_lines.info("producers not expired", reason=str(error))
+
+    async def _forget_topics(self, due: ForgetTopics) -> None:
+        """Free the rows of topics that were deleted long ago (D1)."""
+        try:
+            while True:
+                result = await self.served.commands.propose(due)
+                assert isinstance(result, TopicsForgotten), result
+                self._log_lines.info("topics forgotten", count=len(result.topic_ids))
+                if not result.more:
+                    return
+        except DledgerError as error:
+            self._log_lines.info("topics not forgotten", reason=str(error))
+
+
+class _Links:
+    """The host's sender: picks the link."""
+
+    def __init__(self, links: dict[MemberId, PeerLink]) -> None:
+        self._links = links
+
+    def send(self, peer: MemberId, message: object) -> None:
+        self._links[peer].send(message)  # type: ignore[arg-type]
+
+
+def _by_member(addresses: Mapping[str, str]) -> dict[MemberId, str]:
+    return {MemberId(name): address for name, address in addresses.items()}
+
+
+def _call_all(callbacks: list[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()

@@ -1,0 +1,319 @@
+"""The member process: opens its groups, serves them on one port, ends in order.
+
+Owns the order of starting and stopping, and which error ends the process with which exit code
+(`dledger_proto.exit_codes` says what each means). Not owned: what is served (the services), how a
+group runs (`dledger.raft.driver.host`), its upkeep (`group_runtime`).
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from random import SystemRandom
+from typing import Final
+
+import structlog
+import uvloop
+
+from dledger.clock import SystemClock
+from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
+from dledger.raft.driver.transport import PeerListener
+from dledger.state.commands.codec import UnknownCommand
+from dledger.store.store import DamagedStore, NewerStore
+from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.registration import Registrar
+from dledger_broker.cluster.topic_authority import TopicAuthority
+from dledger_broker.cluster.topic_follower import TopicFollower
+from dledger_broker.cluster.view import ClusterView
+from dledger_broker.config.model import MemberConfig
+from dledger_broker.group.forgetting import EVERYTHING
+from dledger_broker.process.group_runtime import GroupRuntime
+from dledger_broker.process.log_trace import LogTrace
+from dledger_broker.process.logs import set_up_logs
+from dledger_broker.read.fetch import DamagedBatch
+from dledger_broker.rpc.admin import AdminService
+from dledger_broker.rpc.admission import Admission, AdmissionLimits
+from dledger_broker.rpc.calls import Calls
+from dledger_broker.rpc.native import NativeService
+from dledger_broker.rpc.routes import RoutesService
+from dledger_broker.usecases.messaging import Messaging
+from dledger_proto import __version__
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import make_server
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.exit_codes import Exit
+from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
+
+READ_THREADS: Final = 4
+SWITCH_INTERVAL_SECONDS: Final = 0.0005
+"""How long the loop's thread may keep the interpreter from a worker whose sync has just ended."""
+COLLECT_AFTER_OBJECTS: Final = 20_000
+"""New objects before the collector looks for cycles; by default it does every few calls."""
+SERVER_GRACE_SECONDS: Final = 0.1
+STREAMS_PER_CONNECTION_MAX: Final = 1_024
+KEEPALIVE_MS: Final = 10_000
+PING_INTERVAL_MIN_MS: Final = 500
+
+
+class PortTaken(Exception):
+    """The address to listen on cannot be had."""
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Return the options of a member's gRPC server: bounded, keepalive allowed and enforced."""
+    return [
+        *raw.MESSAGE_SIZE_OPTIONS,
+        ("grpc.so_reuseport", 0),  # or a second process would share the port without a word
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        # Compressed calls are refused: gRPC unpacks them before anybody can count their bytes, and
+        # 15 KiB may become 16 MiB. Bodies are compressed by their producer, within the batch.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def exit_code_of(error: BaseException) -> Exit:
+    """Return the exit code for what ended the process."""
+    if isinstance(error, DamagedFile | DamagedBatch | DamagedStore):
+        return Exit.DAMAGED
+    if isinstance(error, FolderInUse | WrongFolder):
+        return Exit.FOLDER
+    if isinstance(error, UnknownCommand | NewerFormat | NewerStore):
+        return Exit.NEWER_FORMAT
+    if isinstance(error, PortTaken):
+        return Exit.PORT_TAKEN
+    if isinstance(error, OSError | LogFailed):
+        return Exit.STORAGE
+    return Exit.BUG
+
+
+class Member:
+    """A running member. Made on the loop that serves it."""
+
+    def __init__(self, config: MemberConfig) -> None:
+        self._config = config
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._admission = Admission(AdmissionLimits(**config.admission.model_dump()))
+        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._channels = Channels()
+        self._groups: dict[str, GroupRuntime] = {}
+        self._followers: dict[str, TopicFollower] = {}
+        self._registrars: list[Registrar] = []
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._server = make_server(options=server_options())
+        trace = LogTrace("", config.member, lambda: 0)
+        self._listener = PeerListener(config.cluster, trace)
+        self._view = ClusterView(
+            config.cluster, {group.name: dict(group.members) for group in config.groups}
+        )
+        self._log = structlog.get_logger().bind(member=config.member)
+
+    async def start(self) -> None:
+        """Open the groups and serve; returns when the port answers."""
+        try:
+            port = self._server.add_insecure_port(self._config.listen)
+        except RuntimeError as error:
+            raise PortTaken(f"cannot listen on {self._config.listen}: {error}") from error
+        if port == 0:
+            raise PortTaken(f"cannot listen on {self._config.listen}")
+        for group in self._config.groups:
+            runtime = GroupRuntime(
+                self._config, group, self._clock, self._random, self._pool, self._channels
+            )
+            runtime.open(self._failed)
+            self._groups[group.name] = runtime
+        self._add_services()
+        await self._server.start()
+        for runtime in self._groups.values():
+            runtime.start(self._listener)
+        self._view.start(self._config.name_servers, self._channels)
+        for follower in self._followers.values():
+            follower.start()
+        for registrar in self._registrars:
+            registrar.start()
+        # What exists now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER_OBJECTS)
+        self._log.info(
+            "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
+        )
+
+    def request_stop(self) -> None:
+        """Begin to end; `run` returns when it is done."""
+        self._ended.set()
+
+    async def run(self) -> int:
+        """Serve until asked to stop or until the storage fails; returns the exit code."""
+        await self._ended.wait()
+        if self._failure is not None:
+            return exit_code_of(self._failure)
+        await self._drain()
+        return Exit.OK if self._failure is None else exit_code_of(self._failure)
+
+    def _failed(self, error: BaseException) -> None:
+        """A group cannot go on: the process ends at once, so that others notice at once (I16)."""
+        if self._failure is None:
+            self._failure = error
+            is_bug = exit_code_of(error) == Exit.BUG  # where in the code matters then alone
+            self._log.critical(
+                "member stops",
+                reason=f"{type(error).__name__}: {error}",
+                exc_info=error if is_bug else None,
+            )
+        self._ended.set()
+
+    def _add_services(self) -> None:
+        config = self._config
+        messagings = {name: runtime.messaging for name, runtime in self._groups.items()}
+        calls = Calls(messagings, self._admission, self._channels, self._clock)
+        native = NativeService(
+            calls, {name: runtime.router for name, runtime in self._groups.items()}, self._failed
+        )
+        admin = AdminService(
+            calls,
+            config.control_group,
+            self._authority(messagings),
+            self._followers,
+            self._control_addresses,
+            _lift,
+            config.storage.flush.value,
+            __version__,
+        )
+        served = {name: runtime.served for name, runtime in self._groups.items()}
+        routes = RoutesService(calls, served)
+        # Asked in this order at each call, so what is called most comes first.
+        self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
+            (native.raw_service(), self._listener.handlers())
+        )
+        server = raw.generic_only(self._server)
+        broker_pb2_grpc.add_BrokerServicer_to_server(native, server)
+        broker_pb2_grpc.add_AdminServicer_to_server(admin, server)
+        routes_pb2_grpc.add_RoutesServicer_to_server(routes, server)
+        for name, runtime in self._groups.items():
+            runtime.on_topics_changed.append(routes.changed)
+            if name == config.control_group:
+                runtime.known_index = lambda: EVERYTHING
+            else:
+                follower = TopicFollower(
+                    runtime.messaging, config.control_group, self._view, self._channels
+                )
+                self._followers[name] = follower
+                runtime.known_index = follower.complete_up_to
+            for name_server in config.name_servers:
+                registrar = Registrar(
+                    name_server,
+                    runtime.served,
+                    self._channels,
+                    heartbeat_seconds=config.registration.heartbeat_ms / 1000,
+                )
+                self._registrars.append(registrar)
+                runtime.on_topics_changed.append(registrar.changed)
+                runtime.on_leadership_changed.append(registrar.changed)
+
+    def _authority(self, messagings: dict[str, Messaging]) -> TopicAuthority | None:
+        control = messagings.get(self._config.control_group)
+        if control is None:
+            return None
+        return TopicAuthority(
+            control,
+            self._view,
+            self._channels,
+            messagings,
+            self._random,
+            auto_create=self._config.topics.auto_create,
+            default_queues_per_group=self._config.topics.default_queues_per_group,
+        )
+
+    def _control_addresses(self) -> list[str]:
+        place = self._view.place(self._config.control_group)
+        return place.where_to_ask() if place is not None else []
+
+    async def _drain(self) -> None:
+        """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms)."""
+        self._admission.drain(f"member {self._config.member} is ending")
+        self._log.info("draining")
+        limit = self._config.shutdown.drain_ms / 1000
+        try:
+            async with asyncio.timeout(limit):
+                await self._hand_over(limit / 2)
+        except TimeoutError:
+            self._log.warning("drained only in part", limit_ms=self._config.shutdown.drain_ms)
+        for registrar in self._registrars:
+            await registrar.stop()
+        for follower in self._followers.values():
+            await follower.stop()
+        await self._view.stop()
+        await self._server.stop(SERVER_GRACE_SECONDS)
+        for runtime in self._groups.values():
+            await runtime.stop(limit)
+        await self._channels.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._log.info("ended")
+
+    async def _hand_over(self, limit: float) -> None:
+        """Wait for appends in flight, then give leadership away."""
+        try:
+            async with asyncio.timeout(limit):
+                while self._admission.append_batches.used:
+                    done = asyncio.Event()
+                    self._admission.append_bytes.when_free(done.set)
+                    await done.wait()
+        except TimeoutError:
+            self._log.warning("appends unanswered", count=self._admission.append_batches.used)
+        await asyncio.gather(*(runtime.hand_over() for runtime in self._groups.values()))
+
+
+def _lift(messaging: Messaging, member: str, sentence: str) -> None:
+    """End a quarantine by an operator's word (D18)."""
+    served = messaging.served
+    if member != served.names.member:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"member {member!r}: ask that member itself, this is {served.names.member!r}",
+        )
+    served.host.lift_quarantine(served.names.member, sentence)
+
+
+def run_member(config: MemberConfig) -> int:
+    """Run a member until SIGTERM, SIGINT or a failure; returns the exit code.
+
+    After a storage failure the process ends here, without waiting for threads that may hang.
+    """
+    set_up_logs(config.log, cluster=config.cluster, member=config.member)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    code: int = Exit.BUG
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(_run(config))
+            if code != Exit.OK:
+                _end_now(code)
+    except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
+        structlog.get_logger().critical("member cannot start", reason=str(error))
+        code = exit_code_of(error)
+    return code
+
+
+async def _run(config: MemberConfig) -> int:
+    loop = asyncio.get_running_loop()
+    member = Member(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, member.request_stop)
+    await member.start()
+    return await member.run()
+
+
+def _end_now(code: int) -> None:
+    """End without waiting for anything: a thread may hang in a sync that never returns."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

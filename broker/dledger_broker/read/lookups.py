@@ -1,0 +1,270 @@
+"""Single records by key, message id and offset: which they are, cut out of their batches.
+
+Owns: comparing keys (the index knows hashes), cutting, what one answer holds and where the next
+goes on. Not: the index (`dledger.state.lookup.key_index`), the reading of batches (`fetch`).
+
+An answer holds the records asked for and nothing else of their batches. Each is a batch of its own,
+made of bytes of a batch whose checksum has just been found right here, and its new checksum covers
+it on its way to the reader (I15). Bodies are decompressed for what is answered alone, in the pool,
+LOOKUPS_AT_ONCE at a time: a job holds one batch, its bodies and the answer. A record that cannot be
+decoded is told as such; the others are answered.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from dledger.log.errors import SpanGone
+from dledger.state.queries import Queries
+from dledger.state.values import QueueSpan
+from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.read.fetch import STORAGE_ERRORS, SpanReader, read_batches
+from dledger_proto.batch.codec import BatchView, cut_record, parse_message_id
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.keyhash import key_hash
+from dledger_proto.limits import (
+    LOOKUP_ANSWER_SIZE_TARGET,
+    LOOKUP_LIMIT_DEFAULT,
+    LOOKUP_LIMIT_MAX,
+    LOOKUP_READ_SIZE_TARGET,
+    OFFSET_MAX,
+)
+
+LOOKUPS_AT_ONCE: Final = 2
+"""Jobs of a group in the pool, so that lookups leave room for fetches there."""
+TRIES: Final = 4
+"""How often an answer is begun anew because the head of the log was trimmed under it."""
+FOUND_SIZE: Final = 128
+"""What an answer needs for a record beside its bytes, at most."""
+CURSOR: Final = struct.Struct(">QI")
+"""Position of the batch in which the next answer begins, and the first record that it looks at."""
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """A batch, and which of its records are looked at: from `first` on, those not trimmed."""
+
+    topic_id: bytes
+    queue: int
+    span: QueueSpan
+    first: int
+
+    def offset_of(self, record: int) -> int:
+        """Return the offset of a record of the batch."""
+        return self.span.base_offset + record - self.span.first_record
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that a lookup found."""
+
+    topic_id: bytes
+    queue: int
+    offset: int
+    store_time_ms: int
+    batch: bytes = b""
+    """Of this record alone; empty when places alone are asked for, or there is a problem."""
+    problem: DledgerError | None = None
+    """Why it cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuestion:
+    """What is asked by key. Limits and an empty cursor: see broker.proto."""
+
+    topic_id: bytes
+    key: bytes
+    begin_ms: int = 0
+    end_ms: int = 0
+    limit: int = 0
+    cursor: bytes = b""
+    places_only: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """How many records one answer holds at most."""
+        return min(self.limit or LOOKUP_LIMIT_DEFAULT, LOOKUP_LIMIT_MAX)
+
+    @property
+    def begins(self) -> tuple[int, int] | None:
+        """Position and record at which the answer begins; None: at the newest. INVALID_ARGUMENT."""
+        if not self.cursor:
+            return None
+        if len(self.cursor) != CURSOR.size:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"cursor of {len(self.cursor)} bytes: must be the one of the answer before",
+            )
+        position, record = CURSOR.unpack(self.cursor)
+        if position > OFFSET_MAX:
+            raise DledgerError(Code.INVALID_ARGUMENT, f"cursor: no batch lies at {position}")
+        return position, record
+
+
+class Answer(NamedTuple):
+    """Records, and the cursor for those that follow; empty: there are no others."""
+
+    found: list[Found]
+    cursor: bytes
+
+
+class Lookups:
+    """The lookups of one group."""
+
+    def __init__(self, served: ServedGroup) -> None:
+        self._served = served
+        self._turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    async def by_key(self, question: KeyQuestion) -> Answer:
+        """Return records of a topic with this key, those of the newest batch first.
+
+        An answer is bounded in records, in bytes, and in bytes read for it: it may hold less than
+        there is, even nothing, and then has a cursor.
+        """
+        await self._served.confirm()
+        for _ in range(TRIES):
+            with suppress(SpanGone):  # trimmed since the state was looked at, and it knows by now
+                return await self._answer(question)
+        return await self._answer(question)
+
+    async def _answer(self, question: KeyQuestion) -> Answer:
+        places, following = places_of(self._served.machine, question)
+        job = partial(find_by_key, self._served.log, question, places)
+        found, stopped = await self._in_pool(job)
+        return Answer(found, cursor_of(stopped, following))
+
+    async def by_message_id(self, message_id: bytes) -> Found | None:
+        """Return the record of a message id, None when none is stored here."""
+        producer_id, number = parse_message_id(message_id)
+        hit = self._served.machine.lookup_message_id(producer_id, number)
+        if hit is None:
+            await self._served.confirm()
+            hit = self._served.machine.lookup_message_id(producer_id, number)
+        if hit is None:
+            return None
+        return await self._one(Place(hit.topic_id, hit.queue, hit.span, hit.record))
+
+    async def at(self, topic_id: bytes, queue: int, offset: int, span: QueueSpan) -> Found:
+        """Return the record at an offset of a queue, which lies in a batch."""
+        record = span.first_record + offset - span.base_offset
+        return await self._one(Place(topic_id, queue, span, record))
+
+    async def _one(self, place: Place) -> Found:
+        return await self._in_pool(partial(cut_one, self._served.log, place))
+
+    async def _in_pool(self, job: Callable[[], T]) -> T:
+        """Run what reads; STORAGE_FAILED, and the member ends, when the storage fails (I16)."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._turns:
+                return await loop.run_in_executor(self._served.pool, job)
+        except STORAGE_ERRORS as error:
+            self._served.host.failed(error)
+            raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
+
+
+def places_of(machine: Queries, question: KeyQuestion) -> tuple[list[Place], int | None]:
+    """Return batches that hold the key's hash, and the position of the first not looked at."""
+    begins = question.begins
+    looked = machine.lookup_key(
+        question.topic_id,
+        key_hash(question.key),
+        question.begin_ms,
+        question.end_ms,
+        question.wanted,
+        None if begins is None else begins[0],
+    )
+    places: list[Place] = []
+    for queue, span in looked.hits:
+        minimum, _ = machine.queue_bounds(question.topic_id, queue)
+        first = span.first_record + max(minimum - span.base_offset, 0)
+        if begins is not None and begins[0] == span.position:
+            first = max(first, begins[1])
+        places.append(Place(question.topic_id, queue, span, first))
+    return places, looked.next_position
+
+
+def cursor_of(stopped: tuple[int, int] | None, following: int | None) -> bytes:
+    """Return where the next answer begins: where this one stopped, or behind its batches."""
+    if stopped is None and following is not None:
+        stopped = following, 0
+    return b"" if stopped is None else CURSOR.pack(*stopped)
+
+
+def find_by_key(
+    log: SpanReader, question: KeyQuestion, places: Sequence[Place]
+) -> tuple[list[Found], tuple[int, int] | None]:
+    """Return the records with a key in batches, and where it stopped; None: all were looked at.
+
+    Blocks. The first batch is read whatever its size, and its first record answered.
+    """
+    found: list[Found] = []
+    size = read = 0
+    for place in places:
+        if read and read + place.span.size > LOOKUP_READ_SIZE_TARGET:
+            return found, (place.span.position, place.first)
+        read += place.span.size
+        view = _checked(log, place)
+        for record, problem in _with_key(view, place, question.key):
+            if len(found) == question.wanted:
+                return found, (place.span.position, record)
+            if question.places_only or problem is not None:
+                row = _row(place, record, problem=problem)
+            else:
+                row = _cut(view, place, record)
+            size += len(row.batch) + FOUND_SIZE
+            if found and size > LOOKUP_ANSWER_SIZE_TARGET:
+                return found, (place.span.position, record)
+            found.append(row)
+    return found, None
+
+
+def cut_one(log: SpanReader, place: Place) -> Found:
+    """Return the first record of a place. Blocks."""
+    return _cut(_checked(log, place), place, place.first)
+
+
+def _checked(log: SpanReader, place: Place) -> BatchView:
+    """Return the whole batch, whose checksum is right; DamagedBatch."""
+    return BatchView(read_batches(log, [place.span])[0])
+
+
+def _with_key(
+    view: BatchView, place: Place, key: bytes
+) -> Iterator[tuple[int, DledgerError | None]]:
+    """Yield the records of a batch that have a key, or of which it cannot be told, and why not."""
+    text = key.decode(errors="replace")
+    try:
+        records = view.records_with_hash(key_hash(key))
+    except DledgerError as error:
+        yield place.first, error  # of no record of it anything can be told
+        return
+    for record in records:
+        if not place.first <= record < place.span.first_record + place.span.record_count:
+            continue
+        try:
+            if text in view.keys(record):
+                yield record, None
+        except DledgerError as error:
+            yield record, error
+
+
+def _cut(view: BatchView, place: Place, record: int) -> Found:
+    try:
+        return _row(place, record, cut_record(view, record))
+    except DledgerError as error:
+        return _row(place, record, problem=error)
+
+
+def _row(
+    place: Place, record: int, batch: bytes = b"", problem: DledgerError | None = None
+) -> Found:
+    return Found(
+        place.topic_id, place.queue, place.offset_of(record), place.span.store_time_ms, batch,
+        problem,
+    )  # fmt: skip

@@ -1,0 +1,154 @@
+"""What is asked of many queues in one call: bounds and samples to plan by, holds.
+
+Owns: the bounds of such a call, which queues get how many samples. Not: the rules of a hold
+(`messaging`, the state), the wire's services.
+
+A job over a thousand queues would otherwise be thousands of calls, of which a member takes some
+thousands in a second. A queue that cannot be served is refused by itself: the others are answered.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from dledger.state.machine import StateMachine
+from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
+from dledger_proto.v1 import broker_pb2 as pb
+
+LOOKS_AT_ONCE: Final = 128
+"""Looks between two turns of the loop."""
+OF_ONE_QUEUE: Final = frozenset(
+    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
+)
+
+
+async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.PlanReadsReply:
+    """Answer as of one applied index, behind a read barrier; INVALID_ARGUMENT beyond the bounds."""
+    _check_count(len(request.queues))
+    times = sum(len(wanted.times_ms) for wanted in request.queues)
+    if times > LOOKS_PER_CALL_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
+        )
+    found = await _resolve_all(messaging, [wanted.queue for wanted in request.queues])
+    await messaging.served.confirm()
+    machine = messaging.served.machine
+    reply = pb.PlanReadsReply(applied_index=machine.applied_index)
+    # All bounds before the loop has another turn: so they are of one moment.
+    for queue in found:
+        _add_bounds(machine, reply, queue)
+    samples = min(request.samples, (LOOKS_PER_CALL_MAX - times) // len(request.queues))
+    looks = 0
+    for wanted, queue, row in zip(request.queues, found, reply.queues, strict=True):
+        if isinstance(queue, DledgerError) or row.code:
+            continue
+        if looks >= LOOKS_AT_ONCE:
+            await asyncio.sleep(0)
+            looks = 0
+        looks += samples + len(wanted.times_ms)
+        try:
+            _look(machine, queue, row, wanted.times_ms, samples)
+        except DledgerError as error:  # deleted, or trimmed, since the loop's last turn
+            row.Clear()
+            row.code, row.detail = int(error.code), error.detail
+    return reply
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= QUEUES_PER_CALL_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{count} queues in one call, must be 1 to {QUEUES_PER_CALL_MAX}"
+        )
+
+
+async def _resolve_all(
+    messaging: Messaging, refs: Sequence[pb.QueueRef]
+) -> list[Queue | DledgerError]:
+    """Return each queue, or why it is none; a topic that is not known is asked for once."""
+    refused: dict[tuple[str, bytes], DledgerError] = {}
+    found: list[Queue | DledgerError] = []
+    for ref in refs:
+        topic = (ref.topic, ref.topic_id)
+        try:
+            known = refused.get(topic) or await messaging.resolve(*topic, ref.queue)
+        except DledgerError as error:
+            if error.code not in OF_ONE_QUEUE:
+                raise
+            known = error
+            if error.code is Code.TOPIC_NOT_FOUND:
+                refused[topic] = error
+        found.append(known)
+    return found
+
+
+def _add_bounds(
+    machine: StateMachine, reply: pb.PlanReadsReply, queue: Queue | DledgerError
+) -> None:
+    row = reply.queues.add()
+    try:
+        if isinstance(queue, DledgerError):
+            raise queue
+        row.minimum, row.maximum = machine.queue_bounds(queue.topic_id, queue.number)
+    except DledgerError as error:
+        row.code, row.detail = int(error.code), error.detail
+
+
+def _look(
+    machine: StateMachine,
+    queue: Queue,
+    row: pb.PlanReadsReply.Queue,
+    times_ms: Sequence[int],
+    samples: int,
+) -> None:
+    """Add offsets by time and samples, all within the bounds that were told."""
+    for time_ms in times_ms:
+        offset = machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+        row.offsets.append(min(offset, row.maximum))
+    for offset in sample_offsets(row.minimum, row.maximum, samples):
+        span = machine.lookup_offset(queue.topic_id, queue.number, offset)
+        if not row.samples or row.samples[-1].offset < span.base_offset:
+            row.samples.add(offset=span.base_offset, record_count=span.record_count, size=span.size)
+
+
+def sample_offsets(minimum: int, maximum: int, samples: int) -> list[int]:
+    """Return up to `samples` offsets spread evenly over minimum..maximum - 1."""
+    count = maximum - minimum
+    number = min(samples, count)
+    return [minimum + (2 * k + 1) * count // (2 * number) for k in range(number)]
+
+
+async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
+    """Hold, or with a TTL of zero release, queue by queue; they are proposed together.
+
+    What says something about the member, not a queue, is raised, for the whole call to be repeated
+    elsewhere: UNKNOWN_OUTCOME as soon as anything was done, or may have been.
+    """
+    _check_count(len(request.queues))
+
+    async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
+        ref = wanted.queue
+        try:
+            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+            return await messaging.hold(wanted.owner, queue, wanted.offset, request.ttl_ms)
+        except DledgerError as error:
+            return error
+
+    results = await asyncio.gather(*map(hold, request.queues))
+    errors = [each for each in results if isinstance(each, DledgerError)]
+    for error in errors:
+        if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
+            if len(errors) == len(results) and all(each.definite for each in errors):
+                raise error
+            raise DledgerError(Code.UNKNOWN_OUTCOME, f"some queues may be done, not all: {error}")
+    reply = pb.HoldAllReply()
+    for held in results:
+        if isinstance(held, DledgerError):
+            reply.codes.append(int(held.code))
+            reply.details.append(held.detail)
+        else:
+            reply.codes.append(int(Code.OK))
+            reply.details.append("")
+            reply.until_ms = max(reply.until_ms, held)
+    return reply

@@ -1,0 +1,283 @@
+"""What clients can do with messages, as plain calls: the one core under every API (D12).
+
+Owns: producers, offsets, commits, lookups, the right to write to a queue. Not owned: the wire
+(`native_service`), batches on their way (`append`, `fetch`), topics (`topics`). A refusal that
+hangs on possibly old state is given only on confirmed state (D10).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from dledger.state.commands import codec as commands
+from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
+from dledger_broker.group.group_view import CONFIRM_SECONDS, ServedGroup
+from dledger_broker.read.lookups import Found, Lookups
+from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+from dledger_proto.names import check_client_id, check_group_name
+
+ID_SIZE: Final = 16
+"""Of the ids of topics, producers and their lives."""
+METADATA_SIZE_MAX: Final = 4_096
+HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
+"""A hundred years: whoever holds for good renews, or is found forgotten."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue, resolved."""
+
+    topic_id: bytes
+    number: int
+
+
+class WriteGate:
+    """Tells whether batches may be proposed; see `append_intake.BatchGate`."""
+
+    def __init__(self, served: ServedGroup) -> None:
+        self._served = served
+
+    def admits(self, header: BatchHeader) -> bool:
+        """True when the queue takes batches, as of the topics applied here."""
+        return self._refusal(header) is None
+
+    async def check(self, header: BatchHeader) -> None:
+        """DledgerError when the batch may not be written, judged on confirmed state."""
+        await self._served.confirm()
+        refusal = self._refusal(header)
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self, header: BatchHeader) -> DledgerError | None:
+        """Return why a batch may not be written: what apply would say, and the rule of FIFO topics.
+
+        None when it may. Apply does not look at the rule: a topic's type never changes.
+        """
+        topic = self._served.machine.topic_by_id(header.topic_id)
+        if topic is None or topic.deleted:
+            return DledgerError(
+                Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}"
+            )
+        if header.queue >= topic.write_queues:
+            return DledgerError(
+                Code.QUEUE_NOT_FOUND,
+                f"topic {topic.name}: queue {header.queue}, it has {topic.write_queues} to write",
+            )
+        owner = topic.owner_of(header.queue)
+        if owner != self._served.names.group:
+            return DledgerError(
+                Code.WRONG_GROUP,
+                f"topic {topic.name}: queue {header.queue} is held by group {owner}",
+            )
+        if not topic.permission & PERMISSION_WRITE:
+            return DledgerError(Code.NO_PERMISSION, f"topic {topic.name} may not be written")
+        if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
+            # A batch does not hold the keys: what can be demanded is that its producer used them.
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {topic.name} is FIFO: each message needs an ordering key",
+            )
+        return None
+
+
+class Messaging:
+    """The use cases of one group."""
+
+    def __init__(self, served: ServedGroup) -> None:
+        self.served = served
+        self.gate = WriteGate(served)
+        self.lookups = Lookups(served)
+
+    # Names.
+
+    async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
+        """Return the queue named by a topic's name or id; TOPIC_NOT_FOUND when confirmed."""
+        if queue >= QUEUES_PER_TOPIC_MAX:
+            raise DledgerError(
+                Code.QUEUE_NOT_FOUND, f"queue {queue}, must be below {QUEUES_PER_TOPIC_MAX}"
+            )
+        if topic_id:
+            check_id("topic_id", topic_id)
+            known = await self.confirmed(
+                lambda: self._live_topic(topic_id),
+                Code.TOPIC_NOT_FOUND,
+                f"no topic has the id {topic_id.hex()}",
+            )
+        else:
+            known = await self.topic_named(topic)
+        if not known.permission & PERMISSION_READ:
+            raise DledgerError(Code.NO_PERMISSION, f"topic {known.name} may not be read")
+        return Queue(known.topic_id, queue)
+
+    async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
+        """Return a topic as it is at the time of the call (D10); TOPIC_NOT_FOUND."""
+        await self.served.confirm(seconds)
+        topic = self.served.machine.topic_by_name(name)
+        if topic is None:
+            raise DledgerError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
+        return topic
+
+    async def topic_named(self, name: str) -> Topic:
+        """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""
+        return await self.confirmed(
+            lambda: self.served.machine.topic_by_name(name),
+            Code.TOPIC_NOT_FOUND,
+            f"topic {name!r} does not exist",
+        )
+
+    def _live_topic(self, topic_id: bytes) -> Topic | None:
+        topic = self.served.machine.topic_by_id(topic_id)
+        return None if topic is None or topic.deleted else topic
+
+    async def confirmed(
+        self, read: Callable[[], T | None], missing: Code = Code.NOT_FOUND, sentence: str = ""
+    ) -> T:
+        """Read; when nothing is found, or it is refused, once more on confirmed state."""
+        try:
+            found = read()
+        except DledgerError:
+            found = None
+        if found is None:
+            await self.served.confirm()
+            found = read()
+        if found is None:
+            raise DledgerError(missing, sentence or "nothing is stored under this name")
+        return found
+
+    # Producers.
+
+    async def register_producer(
+        self, producer_id: bytes, life_id: bytes, epoch: int
+    ) -> Registered | Taken:
+        """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
+        check_id("producer_id", producer_id)
+        check_id("life_id", life_id)
+        result = await self.served.commands.propose(
+            commands.RegisterProducer(producer_id, life_id, epoch)
+        )
+        assert isinstance(result, Registered | Taken), result
+        return result
+
+    # Offsets.
+
+    async def queue_offsets(
+        self, queues: Sequence[Queue], *, linearizable: bool
+    ) -> list[tuple[int, int]]:
+        """Return minimum and maximum of each queue; with a quorum's word when `linearizable`."""
+        if linearizable:
+            await self.served.confirm()
+        return [await self.bounds(queue) for queue in queues]
+
+    async def bounds(self, queue: Queue) -> tuple[int, int]:
+        """Return minimum and maximum of a queue."""
+        return await self.confirmed(
+            lambda: self.served.machine.queue_bounds(queue.topic_id, queue.number)
+        )
+
+    async def offset_by_time(self, queue: Queue, time_ms: int) -> int:
+        """Return the offset of the first record stored at or after `time_ms`."""
+        await self.served.confirm()
+        return self.served.machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+
+    async def commit_offsets(
+        self,
+        consumer_group: str,
+        offsets: Sequence[tuple[Queue, int, str]],
+        *,
+        reset: bool,
+        member_id: str,
+        generation: int,
+    ) -> OffsetsCommitted:
+        """Store the next offset to consume for each queue; refused one by one (I14)."""
+        check_group_name("consumer_group", consumer_group)
+        check_client_id("member_id", member_id)
+        for queue, offset, metadata in offsets:
+            if offset < 0 or len(metadata.encode()) > METADATA_SIZE_MAX:
+                raise DledgerError(
+                    Code.INVALID_ARGUMENT,
+                    f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
+                    f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes",
+                )
+        result = await self.served.commands.propose(
+            commands.CommitOffsets(
+                consumer_group,
+                tuple(
+                    commands.CommitOffset(queue.topic_id, queue.number, offset, metadata)
+                    for queue, offset, metadata in offsets
+                ),
+                reset=reset,
+                member_id=member_id,
+                generation=generation,
+            )
+        )
+        assert isinstance(result, OffsetsCommitted), result
+        return result
+
+    async def read_offsets(
+        self, consumer_group: str, queues: Sequence[Queue]
+    ) -> list[tuple[int, str]]:
+        """Return the stored offset and metadata of each queue, -1 when none; always confirmed."""
+        check_group_name("consumer_group", consumer_group)
+        await self.served.confirm()
+        found: list[tuple[int, str]] = []
+        for queue in queues:
+            stored = self.served.machine.read_group_offset(
+                consumer_group, queue.topic_id, queue.number
+            )
+            found.append((-1, "") if stored is None else (stored.offset, stored.metadata))
+        return found
+
+    async def lookup_offset(self, queue: Queue, offset: int) -> Found:
+        """Return the record at an offset; OFFSET_OUT_OF_RANGE when confirmed."""
+        span = await self.confirmed(
+            lambda: self.served.machine.lookup_offset(queue.topic_id, queue.number, offset)
+        )
+        return await self.lookups.at(queue.topic_id, queue.number, offset, span)
+
+    # The head of the log.
+
+    async def trim(self, queue: Queue, offset: int) -> Trimmed:
+        """Move a queue's minimum up; to below `offset` where a hold ends it, which is told.
+
+        HELD when a hold keeps it where it is.
+        """
+        result = await self.served.commands.propose(
+            commands.Trim(queue.topic_id, queue.number, offset)
+        )
+        assert isinstance(result, Trimmed), result
+        return result
+
+    async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
+        """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""
+        check_group_name("owner", owner)
+        if ttl_ms > HOLD_TTL_MS_MAX:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
+            )
+        if ttl_ms == 0:
+            await self.served.commands.propose(
+                commands.ReleaseHold(owner, queue.topic_id, queue.number)
+            )
+            return 0
+        now_ms = self.served.host.time_ms  # a hold ends by the entries' stamps (D8)
+        if now_ms is None:
+            raise DledgerError(Code.NO_LEADER, "no majority's clock is known here yet")
+        until_ms = now_ms + ttl_ms
+        result = await self.served.commands.propose(
+            commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)
+        )
+        assert isinstance(result, Held), result
+        return result.until_ms
+
+
+def check_id(name: str, value: bytes) -> None:
+    """Raise INVALID_ARGUMENT unless `value` can be an id."""
+    if len(value) != ID_SIZE or not any(value):
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero"
+        )

@@ -1,0 +1,466 @@
+"""Reading topics from the data folders of stopped members: plans and ranges, no member asked.
+
+Owns: which folders a path means, what is checked before they are read, ranges as Arrow batches.
+Not: what edges mean (`dledger_client.reading.plan`), what is committed (`dledger.state.saved`).
+
+What is read is what the saved state names and nothing else: a state is saved of applied entries
+only, and these are committed. The log goes on behind that, with entries that may never have been
+committed, and a torn tail. A member that was stopped in order has saved all that it knew of; one
+that was killed lacks the last half second.
+
+Nothing is written, and no lock is kept: a member may start while a job reads. That is noticed when
+a folder is opened, and where something does not fit. It need not be otherwise: each row and each
+batch passes its checksum, what is committed never changes, and offsets are counted.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+import pyarrow as pa
+
+from dledger.log.atomic_file import CorruptFile, NewerFile
+from dledger.log.folder import IDENTITY_FILE
+from dledger.log.identity import Identity, parse_identity
+from dledger.state.offsets import check_consumer_group
+from dledger.state.queues.table import NO_POSITION
+from dledger.state.saved import SavedState
+from dledger.state.topics import queues_of
+from dledger.state.values import PERMISSION_READ, QueueSpan, Topic
+from dledger.store.store import DamagedStore, NewerStore, StoreFailed
+from dledger.types import Position
+from dledger.types import Span as LogSpan
+from dledger_broker.read.fetch import DamagedBatch, read_batches
+from dledger_broker.read.plan_reads import sample_offsets
+from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.arrow.schema import unknown
+from dledger_client.errors import error_of
+from dledger_client.reading import Edge, Gap, Hold, HoldRequest, Range, ReadPlan
+from dledger_client.reading.folders import FolderCopy, FolderError, FolderOrigin, FolderProblem
+from dledger_client.reading.plan import (
+    Place,
+    Question,
+    QueueState,
+    Sample,
+    matching,
+    question_of,
+    resolve,
+)
+from dledger_client.unreadable import SPARK_REMEDY, Unreadable
+from dledger_offline.folder import (
+    find_data_folders,
+    is_refusal,
+    is_running,
+    segment_files,
+    state_folder,
+)
+from dledger_proto.entry import SEGMENT_HEADER_SIZE
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import MIB
+from dledger_proto.segments import DamagedSegment, SegmentFile, SegmentReader
+
+_LOG: Final = logging.getLogger("dledger_client")
+READ_BYTES: Final = 4 * MIB
+"""Of batches at a time."""
+SAMPLES: Final = 64
+"""Of a queue, to cut it by bytes."""
+LOOKS_MAX: Final = 2_048
+"""Samples of all queues of a plan: each reads some pages of the state."""
+ELSEWHERE: Final = "read the folder of another member, or the cluster"
+
+
+@contextmanager
+def told_of(path: Path) -> Generator[None]:
+    """Turn what the reading of a data folder raises into FolderError; other refusals pass.
+
+    Whatever does not fit in a folder that a member has begun to use does not fit because of that.
+    """
+    try:
+        yield
+    except (DamagedBatch, DamagedSegment, OSError, AssertionError) as error:
+        found = _problem_of(path, error)
+        if found.problem is not FolderProblem.UNREADABLE and is_running(path):
+            raise _in_use(path) from error
+        raise found from error
+
+
+def _problem_of(path: Path, error: Exception) -> FolderError:
+    match error:
+        case NewerStore():
+            return FolderError(FolderProblem.NEWER, error.strerror or str(error))
+        case DamagedStore():
+            return FolderError(FolderProblem.DAMAGED, error.strerror or str(error))
+        case StoreFailed():
+            return FolderError(FolderProblem.UNREADABLE, error.strerror or str(error))
+        case OSError():
+            where = error.filename or path
+            detail = f"{where}: {error.strerror or error}"
+            if is_refusal(error):
+                return FolderError(FolderProblem.UNREADABLE, detail)
+            return FolderError(FolderProblem.DAMAGED, f"{detail}; {ELSEWHERE}")
+        case AssertionError():  # the tables' own, of rows that do not belong together
+            detail = f"state store {state_folder(path)}: {error}; {ELSEWHERE}"
+            return FolderError(FolderProblem.DAMAGED, detail)
+        case _:
+            return FolderError(FolderProblem.DAMAGED, f"{error}; {ELSEWHERE}")
+
+
+def _in_use(path: Path) -> FolderError:
+    return FolderError(
+        FolderProblem.IN_USE,
+        f"{path}: a member runs on it; stop the member, copy the folder while it is stopped, or "
+        "read the cluster (option endpoints)",
+    )
+
+
+class GroupFolder:
+    """One group's data folder, open for reading. Use it in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with told_of(path):
+            if not path.is_dir():
+                raise FolderError(
+                    FolderProblem.NOT_FOUND,
+                    f"{path} is no folder on host {socket.gethostname()}; whoever runs tasks needs "
+                    "it at the same place",
+                )
+            if is_running(path):
+                raise _in_use(path)
+            self.identity = _identity(path)
+            self.state = self._open_state()
+            try:
+                self._files = [_segment_file(each) for each in segment_files(path)]
+                self._segments = SegmentReader(self._files)
+                self._check_files()
+            except BaseException:
+                self.close()
+                raise
+
+    def _open_state(self) -> SavedState:
+        folder = state_folder(self.path)
+        try:
+            return SavedState(str(folder))
+        except FileNotFoundError:
+            raise FolderError(
+                FolderProblem.INCOMPLETE,
+                f"{folder}: no state was saved there, which alone says what is committed; "
+                f"{ELSEWHERE}",
+            ) from None
+
+    def _check_files(self) -> None:
+        """Refuse a log that does not reach from what queues need to what the state covers."""
+        segments, end = self._segments, self.state.applied.end_position
+        group_id = self.identity.group_id
+        if segments.headers and group_id and segments.group_id not in (group_id, bytes(16)):
+            raise FolderError(
+                FolderProblem.DAMAGED,
+                f"{self._files[0].name}: position {segments.first_position}: a segment of the "
+                f"group of id {segments.group_id.hex()}, the folder is of {group_id.hex()}",
+            )
+        at = self.state.queues.head
+        if at == NO_POSITION:
+            return
+        for file, header in zip(self._files, segments.headers, strict=False):
+            if header.base_position > at:
+                break
+            at = max(at, header.base_position + max(file.size - SEGMENT_HEADER_SIZE, 0))
+        if at < end:
+            raise FolderError(
+                FolderProblem.INCOMPLETE,
+                f"{self.path}: position {at}: no segment holds it, and the saved state needs the "
+                f"log from {self.state.queues.head} to {end}; copy all of log/, or {ELSEWHERE}",
+            )
+
+    def close(self) -> None:
+        """Close."""
+        self.state.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read_span(self, span: LogSpan) -> bytes:
+        """See `fetch.SpanReader`."""
+        return self._segments.read_span(span.position, span.size)
+
+    def path_of(self, position: Position) -> str:
+        """See `fetch.SpanReader`."""
+        return self._segments.locate(position)[0]
+
+
+def _identity(path: Path) -> Identity:
+    file = path / IDENTITY_FILE
+    try:
+        return parse_identity(file.read_bytes())
+    except FileNotFoundError:
+        detail = f"{file} is missing; copy it with the rest"
+        raise FolderError(FolderProblem.INCOMPLETE, detail) from None
+    except NewerFile as error:
+        raise FolderError(FolderProblem.NEWER, f"{file}: {error}") from error
+    except CorruptFile as error:
+        raise FolderError(FolderProblem.DAMAGED, f"{file}: {error}; {ELSEWHERE}") from error
+
+
+def _segment_file(path: Path) -> SegmentFile:
+    """Return a file that is open only while it is read: a log may have more than a process may."""
+
+    def pread(size: int, offset: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size, offset)
+        except OSError as error:
+            raise OSError(error.errno, f"byte {offset}: {error.strerror}", str(path)) from error
+        finally:
+            os.close(fd)
+
+    return SegmentFile(str(path), path.stat().st_size, pread)
+
+
+class FolderPlanner:
+    """What a `Planner` does, for the data folders at a path. Use it in a `with`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path).absolute()
+        self._stack = ExitStack()
+        self._folders: dict[str, GroupFolder] = {}
+        self.cluster = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for path in self._found():
+                folder = stack.enter_context(GroupFolder(path))
+                self._check_one(folder)
+                self._folders[folder.identity.group] = folder
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _found(self) -> list[Path]:
+        if not self._path.is_dir():
+            raise FolderError(
+                FolderProblem.NOT_FOUND,
+                f"{self._path} is no folder on host {socket.gethostname()}",
+            )
+        found = find_data_folders(self._path)
+        if not found:
+            raise FolderError(
+                FolderProblem.NOT_FOUND,
+                f"{self._path} holds no data folder of a member: one has `log`, `state`, "
+                "`identity`",
+            )
+        return found
+
+    def _check_one(self, folder: GroupFolder) -> None:
+        """Refuse two members of one group, of which one would be read, and two clusters."""
+        identity = folder.identity
+        self.cluster = self.cluster or identity.cluster
+        for other in self._folders.values():
+            if other.identity.group == identity.group or identity.cluster != self.cluster:
+                raise FolderError(
+                    FolderProblem.AMBIGUOUS,
+                    f"{self._path} holds {_described(other)} and {_described(folder)}; name one",
+                )
+
+    @property
+    def origin(self) -> FolderOrigin:
+        """Where the ranges of plans are read from."""
+        return FolderOrigin(
+            tuple(
+                FolderCopy(group, str(folder.path), folder.state.commit)
+                for group, folder in self._folders.items()
+            )
+        )
+
+    def topics_like(self, pattern: str) -> list[str]:
+        """See `Planner.topics_like`."""
+        return matching(pattern, sorted(self._topics()))
+
+    def freeze(
+        self,
+        topics: Sequence[str],
+        start: Edge,
+        end: Edge,
+        *,
+        hold: HoldRequest | None = None,
+        fail_on_data_loss: bool = True,
+        only: Iterable[Place] | None = None,
+    ) -> ReadPlan:
+        """See `Planner.freeze`; nothing is held, for nothing is trimmed."""
+        assert hold is None, "nobody holds a folder"
+        question = question_of(start, end)
+        states = self._states(topics, question, None if only is None else set(only))
+        queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
+        return ReadPlan(self.cluster, tuple(queues), tuple(gaps), {})
+
+    def states(
+        self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
+    ) -> list[QueueState]:
+        """See `Planner.states`."""
+        return self._states(topics, Question(tuple(times_ms), group=group), None)
+
+    def offsets_of_key(
+        self, topic_id: bytes, groups: Iterable[str], key: str
+    ) -> dict[int, list[int]] | None:
+        """See `Planner.offsets_of_key`; not known here: a folder's index of keys is not read."""
+        del topic_id, groups, key
+        return None
+
+    def _topics(self) -> dict[str, Topic]:
+        """Return the topics by name, each as the group that heard last of it has it."""
+        newest: dict[bytes, Topic] = {}
+        for folder in self._folders.values():
+            for topic in folder.state.topics.since(-1, with_deleted=True):
+                known = newest.setdefault(topic.topic_id, topic)
+                if known.control_index < topic.control_index:
+                    newest[topic.topic_id] = topic
+        found: dict[str, Topic] = {}
+        for topic in sorted(newest.values(), key=lambda each: each.control_index):
+            if not topic.deleted:
+                found[topic.name] = topic
+        return found
+
+    def _states(
+        self, names: Sequence[str], question: Question, only: set[Place] | None
+    ) -> list[QueueState]:
+        known = self._topics()
+        for name in names:
+            if name not in known:
+                raise error_of(Code.TOPIC_NOT_FOUND, f"topic {unknown(name, known)}")
+        wanted = [
+            (known[name], queue)
+            for name in sorted(set(names))
+            for queue in range(queues_of(known[name].layout))
+            if only is None or (name, queue) in only
+        ]
+        missing = (only or set()) - {(topic.name, queue) for topic, queue in wanted}
+        if missing:
+            name, queue = min(missing)
+            raise error_of(Code.QUEUE_NOT_FOUND, f"topic {name} has no queue {queue}")
+        samples = max(min(SAMPLES, LOOKS_MAX // max(len(wanted), 1)), 1)
+        return [self._state(topic, queue, question, samples) for topic, queue in wanted]
+
+    def _state(self, topic: Topic, number: int, question: Question, samples: int) -> QueueState:
+        owner = topic.owner_of(number)
+        folder = self._folders.get(owner)
+        if not topic.permission & PERMISSION_READ:
+            raise error_of(Code.NO_PERMISSION, f"{topic.name}/{number}: may not be read")
+        if folder is None:
+            raise FolderError(
+                FolderProblem.INCOMPLETE,
+                f"{topic.name}/{number} is of group {owner}, {self._path} holds "
+                f"{', '.join(sorted(self._folders))}; name a folder that holds one of each group, "
+                "or choose queues by `assign`",
+            )
+        with told_of(folder.path):
+            queues = folder.state.queues
+            queue = queues.find((topic.topic_id, number))
+            found: list[Sample] = []
+            for offset in sample_offsets(queue.minimum, queue.maximum, samples):
+                span = queues.row_at(queue, offset)
+                if not found or found[-1].offset < span.base_offset:
+                    found.append(Sample(span.base_offset, span.record_count, span.size))
+            times_ms = question.times_of((topic.name, number))
+            by_time = {time_ms: queues.offset_by_time(queue, time_ms) for time_ms in times_ms}
+            stored = None
+            if question.group:
+                name = check_consumer_group(question.group)
+                stored = folder.state.offsets.read(name, topic.topic_id, number)
+        return QueueState(
+            topic.name, topic.topic_id, number, owner, queue.minimum, queue.maximum, tuple(found),
+            by_time, None if stored is None else stored.offset,
+        )  # fmt: skip
+
+
+def _described(folder: GroupFolder) -> str:
+    identity = folder.identity
+    return (
+        f"{folder.path} of member {identity.member} of group {identity.group} in cluster "
+        f"{identity.cluster}"
+    )
+
+
+class FolderRangeReader:
+    """What a `RangeReader` does, from data folders. Use it in a `with`."""
+
+    def __init__(self, origin: FolderOrigin, columns: Sequence[str]) -> None:
+        self._copies = {copy.group: copy for copy in origin.copies}
+        self._columns = tuple(columns)
+        self._stack = ExitStack()
+        self._open: dict[str, GroupFolder] = {}
+        self._fail_on_unreadable = origin.fail_on_unreadable
+        self.gaps: list[Gap] = []
+        """What could not be decoded; empty unless that is accepted."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _folder(self, group: str) -> GroupFolder:
+        folder = self._open.get(group)
+        if folder is None:
+            copy = self._copies[group]
+            folder = self._stack.enter_context(GroupFolder(Path(copy.path)))
+            if folder.state.commit != copy.commit:
+                raise FolderError(
+                    FolderProblem.CHANGED,
+                    f"{copy.path}: commit {folder.state.commit} of the state, planned was "
+                    f"{copy.commit}: a member ran on it since, or it is another copy on host "
+                    f"{socket.gethostname()}; load() again, for Spark keeps the plan of a "
+                    "DataFrame and of a view",
+                )
+            self._open[group] = folder
+        return folder
+
+    def read(self, wanted: Range, hold: Hold | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the whole range in order. FolderError naming file and position otherwise."""
+        assert hold is None, "nobody holds a folder"
+        folder = self._folder(wanted.group)
+        source = Source(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
+        tell = None if self._fail_on_unreadable else self._pass_over
+        decoder = Decoder(source, self._columns, wanted.start, wanted.end, tell)
+        queue = folder.state.queues.find((wanted.topic_id, wanted.queue))
+        while not decoder.is_done:
+            with told_of(folder.path):
+                spans = folder.state.queues.spans(queue, decoder.next_offset, READ_BYTES)
+                batches = read_batches(folder, spans)
+            try:
+                yield from decoder.decode(
+                    [
+                        Span(
+                            span.base_offset, span.first_record, span.record_count,
+                            span.store_time_ms, batch, span.position,
+                        )
+                        for span, batch in zip(spans, batches, strict=True)
+                    ]
+                )  # fmt: skip
+            except DledgerError as error:
+                if error.code is Code.UNREADABLE_BATCH:
+                    raise error_of(error.code, f"{error.detail}; {SPARK_REMEDY}") from error
+                raise _misfit(folder, spans, decoder.next_offset, error) from error
+
+    def _pass_over(self, what: Unreadable) -> None:
+        gap = Gap(what.topic, what.queue, what.start, what.end, what)
+        self.gaps.append(gap)
+        _LOG.warning("%s", gap.describe())
+
+
+def _misfit(
+    folder: GroupFolder, spans: Sequence[QueueSpan], offset: int, error: DledgerError
+) -> FolderError:
+    """Return what is said of a sound batch that is not the one which the state names."""
+    at = next(each for each in spans if each.base_offset + each.record_count > offset).position
+    return FolderError(
+        FolderProblem.DAMAGED,
+        f"{folder.path_of(Position(at))}: position {at}: {error.detail}; {ELSEWHERE}",
+    )
