@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.local_cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin
 
 ROOT = Path(__file__).parents[2]

@@ -45,7 +45,7 @@ TYPES_ALONE = frozenset({"Random", "Path", "timedelta"})
 IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "Random", "SystemRandom"})
 
 # How grpc.aio is used has one home, which mends its wake-ups.
-GRPC_HOME = "proto/dledger_proto/aio.py"
+GRPC_HOME = "proto/dledger_proto/rpc/aio.py"
 MADE_ELSEWHERE = ("grpc.aio.insecure_channel", "grpc.aio.secure_channel", "grpc.aio.server")
 
 

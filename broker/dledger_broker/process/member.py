@@ -40,10 +40,10 @@ from dledger_broker.rpc.native import NativeService
 from dledger_broker.rpc.routes import RoutesService
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
-from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import make_server
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import make_server
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
 
 READ_THREADS: Final = 4

@@ -9,9 +9,9 @@ from threading import Event
 import grpc
 import pytest
 
-from dledger_broker.process import health
 from dledger_broker.cli import main
 from dledger_broker.local.cluster import free_port
+from dledger_broker.process import health
 from dledger_client import Admin
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit

@@ -18,7 +18,8 @@ DLEDGER = f"{sys.executable} -m dledger_broker.cli"
 PRINT = """
 import sys
 from dledger_proto.exit_codes import Exit
-from dledger_broker.cli import app, output, tail
+from dledger_broker.cli import app, output
+from dledger_broker.cli.messages import tail
 from dledger_client.records import RecordBatch
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.asking import Yes, ask
+from dledger_broker.cli.cluster.topics import TopicName, queue_rows
 from dledger_broker.cli.connect import (
     AGAIN_SECONDS,
     DEFAULT_NAME_SERVERS,
@@ -16,7 +17,6 @@ from dledger_broker.cli.connect import (
     queue_owner,
 )
 from dledger_broker.cli.output import JsonFlag, bad_input, print_rows
-from dledger_broker.cli.cluster.topics import TopicName, queue_rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import OFFSET_MAX
