@@ -16,9 +16,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final
 
-from dledger_broker.config import GroupConfig, MemberConfig, Section
-from dledger_broker.config_checks import LEAST_BYTES
-from dledger_broker.config_load import environment_name, type_name
+from dledger_broker.config.checks import LEAST_BYTES
+from dledger_broker.config.load import environment_name, type_name
+from dledger_broker.config.model import GroupConfig, MemberConfig, Section
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable

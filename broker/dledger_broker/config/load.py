@@ -22,8 +22,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from dledger_broker.config.model import GroupConfig, MemberConfig, Section
 from dledger_broker.config.checks import ConfigError, Problem
+from dledger_broker.config.model import GroupConfig, MemberConfig, Section
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80

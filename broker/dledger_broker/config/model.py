@@ -1,6 +1,6 @@
 """The configuration of a member process: its values, their meaning and their limits.
 
-Owns the shape. `config_checks` has the relations between values; `config_load` reads files and the
+Owns the shape. `checks` has the relations between values; `load` reads files and the
 environment into it. Every value carries its unit in its name; every refusal names the key, the
 value and the limit. What a key means is said in the docstring of its section; `docs/generate.py`
 makes a page of it.
@@ -33,7 +33,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dledger.raft.api import GroupSettings
 from dledger.types import Durability, MemberId
-from dledger_broker.config_checks import ConfigError, broken_relations
+from dledger_broker.config.checks import ConfigError, broken_relations
 from dledger_proto.addresses import check_address
 from dledger_proto.limits import (
     GIB,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dledger.types import Durability
-from dledger_broker.config.model import FlushMode, MemberConfig, RaftConfig
 from dledger_broker.config.checks import ConfigError
 from dledger_broker.config.load import (
     environment_name,
@@ -16,6 +15,7 @@ from dledger_broker.config.load import (
     nearest_key,
     type_name,
 )
+from dledger_broker.config.model import FlushMode, MemberConfig, RaftConfig
 from dledger_broker.local.cluster import LocalCluster
 from tests.unit.config.support import GOOD, lines
 

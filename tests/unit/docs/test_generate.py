@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger_broker.config_load import environment_name, known_keys
+from dledger_broker.config.load import environment_name, known_keys
 from dledger_proto.errors import Code
 from dledger_proto.exit_codes import Exit
 from docs import generate

@@ -14,7 +14,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 
 if TYPE_CHECKING:
-    from dledger_broker.config import MemberConfig, RaftConfig
+    from dledger_broker.config.model import MemberConfig, RaftConfig
 
 LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
 KEY_SHOWN_LENGTH_MAX: Final = 200
