@@ -40,7 +40,8 @@ def run(settings: NameServerSettings) -> int:
     try:
         asyncio.run(serve(settings))
     except PortTaken as error:
-        print(f"error: {error}; stop who has it or choose another --listen", file=sys.stderr)  # noqa: T201
+        remedy = "stop the process that uses it or choose another --listen"
+        print(f"error: {error}; {remedy}", file=sys.stderr)  # noqa: T201
         return Exit.PORT_TAKEN
     return Exit.OK
 

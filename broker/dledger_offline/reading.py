@@ -126,8 +126,8 @@ class GroupFolder:
             if not path.is_dir():
                 raise FolderError(
                     FolderProblem.NOT_FOUND,
-                    f"{path} is no folder on host {socket.gethostname()}; whoever runs tasks needs "
-                    "it at the same place",
+                    f"{path} is not a folder on host {socket.gethostname()}; every host that runs "
+                    "tasks needs it at this path",
                 )
             if is_running(path):
                 raise _in_use(path)
@@ -248,7 +248,7 @@ class FolderPlanner:
         if not self._path.is_dir():
             raise FolderError(
                 FolderProblem.NOT_FOUND,
-                f"{self._path} is no folder on host {socket.gethostname()}",
+                f"{self._path} is not a folder on host {socket.gethostname()}",
             )
         found = find_data_folders(self._path)
         if not found:

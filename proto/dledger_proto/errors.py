@@ -130,7 +130,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),
     Code.DUPLICATE: _no("stored before; the original offset is no longer remembered"),
     Code.TOO_MANY_IN_FLIGHT: _later("more batches are in flight than the table remembers"),
-    Code.INTERNAL: Meaning(definite=False, retriable=False, sentence="a bug of ours"),
+    Code.INTERNAL: Meaning(definite=False, retriable=False, sentence="a bug in dledger"),
 }
 
 assert set(MEANINGS) == set(Code), "every code has a meaning"

@@ -25,7 +25,7 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     "one name (of Spark's: holdOwner)",
     Code.TOO_MANY_TOPICS: "see: dledger topic list, and delete those that nobody needs",
     Code.HELD: "it ends by itself; see: dledger hold list; to end it now: dledger hold release",
-    Code.INTERNAL: "this is a bug of ours; the members' logs say more",
+    Code.INTERNAL: "report it with the members' logs, which say more",
 }
 
 

@@ -34,7 +34,7 @@ async def send_all(cluster: Cluster, config: ProducerConfig) -> list[AsyncSendFu
 
 def expect_no_bugs(cluster: Cluster) -> None:
     for name in cluster.local.member_names:
-        assert "a bug of ours" not in cluster.local.log_text(name)
+        assert "bug in dledger" not in cluster.local.log_text(name)
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -278,7 +278,7 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
 
         offsets = ("offsets", "t", "-g", "readers", "--reset", "7")
         code, _, error = run(name_server, *offsets)
-        assert (code, "holds 0 to 0; say --queue" in error) == (2, True), error
+        assert (code, "holds 0 to 0; give --queue" in error) == (2, True), error
         code, (rows,), _ = run(name_server, *offsets, "-q", queue)
         assert (code, [(row["committed"], row["lag"]) for row in rows]) == (0, [(7, 1995)])
         code, (rows,), _ = run(name_server, "trim", "t", "-q", queue, "--offset", "1000", "-y")
@@ -407,7 +407,8 @@ def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
         with up(tmp_path / "data", "--port", str(port)) as running:
             assert running.process.wait(DEADLINE_SECONDS) == 2
             assert running.errors() == (
-                f"error: port {port + 2} for n2 is taken: Address already in use; stop who has it, "
+                f"error: port {port + 2} for n2 is taken: Address already in use; "
+                "stop the process that uses it, "
                 "or choose another --port\n"
             )
         assert not listening(port)

@@ -1,7 +1,7 @@
 """The command line as a whole: which commands there are, and how any of them ends.
 
-Only the module of the command that is asked for is imported: a member that starts should not load
-the client, and nobody should wait for what he does not use.
+Only the module of the requested command is imported. So a starting member does not load the client,
+and no command waits for imports that it does not use.
 """
 
 import importlib
@@ -59,7 +59,7 @@ class _Module(Protocol):
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Return the command with all its groups; or with only the one that the arguments ask for."""
+    """Return the command with all its groups, or only with the one that the arguments name."""
     app = typer.Typer(
         name="dledger",
         epilog=exit_codes_help(),
@@ -78,7 +78,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def _unwrap_help(app: typer.Typer) -> None:
-    """Take the line ends of the source out of each paragraph: a terminal has a width of its own."""
+    """Join the source lines of each paragraph of help: the terminal wraps them at its own width."""
     for group in (app, *(each.typer_instance for each in app.registered_groups)):
         for command in group.registered_commands if group is not None else ():
             paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
@@ -103,7 +103,7 @@ def dledger(
         ),
     ] = False,
 ) -> None:
-    """A Raft-replicated message log: run it, use it, look into it."""
+    """A Raft-replicated message log: run a cluster, use it, inspect it."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

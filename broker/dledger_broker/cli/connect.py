@@ -44,7 +44,7 @@ DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
 Send = Callable[[grpc.Channel, float, Metadata], T]
-"""Makes the call on a channel, with a timeout in seconds and metadata."""
+"""Makes a call on a channel, with a timeout in seconds and metadata."""
 
 NameServers = Annotated[
     str,
@@ -62,7 +62,7 @@ Timeout = Annotated[
 
 
 def parse_name_servers(text: str) -> list[str]:
-    """Return the addresses of the option; ends the command when one is none."""
+    """Return the addresses of the option; end the command when one is malformed."""
     addresses = [part.strip() for part in text.split(",") if part.strip()]
     for address in addresses:
         try:
@@ -75,7 +75,7 @@ def parse_name_servers(text: str) -> list[str]:
 
 
 def is_inside() -> bool:
-    """Tell whether the command runs where the members do; ends it when that is unclear."""
+    """Tell whether the command runs inside the members' network; end it when that is unclear."""
     text = os.environ.get(INSIDE_VARIABLE, "")
     if text.lower() not in {"", "0", "1", "false", "true"}:
         bad_input(f"{INSIDE_VARIABLE}: {text}, must be 1, true, 0 or false")
@@ -123,7 +123,7 @@ class Cluster:
     def routes(
         self, *, refresh: bool = False, topics: Sequence[str] = (NO_SUCH_TOPIC,)
     ) -> RoutesReply:
-        """Return where everybody is, and these topics, from the first name server that answers."""
+        """Return the groups' members and these topics, from the first name server that answers."""
         if self._routes is not None and not refresh:
             return self._routes
         problem = ""
@@ -160,7 +160,7 @@ class Cluster:
         groups = list(self.routes().groups)
         if not groups:
             raise CommandFailed(
-                "no broker group is registered", "start its members", code=Exit.UNREACHABLE
+                "no broker group is registered", "start the members", code=Exit.UNREACHABLE
             )
         if name:
             for group in groups:
@@ -204,7 +204,7 @@ class Cluster:
             self.routes(refresh=True)
 
     def status(self, address: str, group: str) -> StatusReply:
-        """Ask one member, and no other, what it is and how far it is."""
+        """Ask exactly this member for its status."""
         return self.ask(
             address,
             group,
@@ -237,8 +237,8 @@ class Cluster:
     def _connected(self, address: str) -> grpc.Channel | None:
         """Return a channel to an address; None when it cannot be reached, so that nothing was sent.
 
-        Whether an address can be reached is tried with a bare connection: an error of a gRPC call
-        does not say whether the request left.
+        A bare connection is tried first: an error of a gRPC call does not say whether the request
+        left.
         """
         channel = self._channels.get(address)
         if channel is not None:
@@ -266,11 +266,11 @@ def is_reachable(address: str, timeout: float) -> bool:
 
 def unknown_group(name: str, known: Iterable[str]) -> NoReturn:
     """End the command: there is no such broker group."""
-    bad_input(f"no group {name!r} is registered", f"there are: {', '.join(known)}")
+    bad_input(f"no group {name!r} is registered", f"known groups: {', '.join(known)}")
 
 
 def queue_owner(topic: Topic, queue: int) -> str:
-    """Return the group that holds a queue of a topic; ends the command when there is none."""
+    """Return the group that holds a queue of a topic; end the command when there is none."""
     owners = [part.group for part in topic.layout for _ in range(part.queues)]
     if queue >= len(owners):
         bad_input(f"topic {topic.name} has queues 0 to {len(owners) - 1}, not {queue}")

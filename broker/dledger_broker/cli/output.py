@@ -24,17 +24,17 @@ from dledger_proto.names import printable
 from dledger_proto.remedies import remedy_of
 
 PIPE_WIDTH: Final = 1_000_000
-"""Columns of what is no terminal: no line is folded there."""
+"""Width of output that is not a terminal: no line is folded there."""
 _OBEYED: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""By a terminal: control characters, line ends, directions of writing; and halves of characters.
-All else that JSON may hold is payload, which stays as it is."""
+"""Characters that a terminal obeys: control characters, line ends, writing directions; and
+surrogates. All other characters of JSON are payload and stay as they are."""
 
 Advance = Callable[[int], None]
 """Moves a progress bar by a count."""
 JsonValue = object
-"""Anything `json.dumps` takes, and bytes, which become hex."""
+"""Any value that `json.dumps` takes; and bytes, which become hex."""
 
 _UNREACHABLE: Final = frozenset(
     {
@@ -58,7 +58,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.
 
 
 class CommandFailed(Exception):
-    """An expected failure of a command: one line with what and remedy, and an exit code."""
+    """An expected failure of a command: one line with problem and remedy, and an exit code."""
 
     def __init__(self, what: str, remedy: str = "", *, code: int = Exit.FAILED) -> None:
         super().__init__(what)
@@ -68,7 +68,7 @@ class CommandFailed(Exception):
 
 
 def bad_input(what: str, remedy: str = "") -> NoReturn:
-    """End the command: the user has to write something else."""
+    """End the command because of its input."""
     raise CommandFailed(what, remedy, code=Exit.BAD_INPUT)
 
 
@@ -88,10 +88,10 @@ def failure_of(error: DledgerError) -> CommandFailed:
 
 
 def prepare_streams() -> None:
-    """Let every print find a stream that takes it.
+    """Make sure that every print finds a stream that takes the text.
 
-    What the caller has closed takes all and keeps nothing. Characters that the encoding of standard
-    output does not have become Python's escapes.
+    A stream that the caller closed is replaced by one that drops everything. Characters that the
+    encoding of standard output lacks become Python's escapes.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -102,7 +102,7 @@ def prepare_streams() -> None:
 
 
 def end_streams() -> None:
-    """Drop what a stream could not take: Python would try again at its end, and exit with 120."""
+    """Drop what a stream could not take: Python would try again when it ends, and exit with 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -113,10 +113,10 @@ def end_streams() -> None:
 
 @contextmanager
 def answering() -> Generator[None]:
-    """Print an answer in the block. Ends the command as UNKNOWN_OUTCOME when nobody takes it.
+    """Print an answer in the block; end the command as UNKNOWN_OUTCOME when printing fails.
 
-    What was asked for may have happened, and whoever asked does not know. A reader that left, as
-    `head` does, is told nothing.
+    The command may have had its effect, and the caller does not know. Nothing is printed when the
+    reader closed the pipe, as `head` does.
     """
     try:
         yield
@@ -124,11 +124,11 @@ def answering() -> Generator[None]:
         raise CommandFailed("", code=Exit.UNKNOWN_OUTCOME) from error
     except OSError as error:
         what = f"the answer cannot be printed: {error.strerror}"
-        raise CommandFailed(what, "look what happened", code=Exit.UNKNOWN_OUTCOME) from error
+        raise CommandFailed(what, "check what happened", code=Exit.UNKNOWN_OUTCOME) from error
 
 
 class _Console(Console):
-    """One that leaves a broken pipe to its caller, where rich ends the process with code 1."""
+    """A console that raises BrokenPipeError, where rich ends the process with code 1."""
 
     def on_broken_pipe(self) -> None:
         """Raise what rich caught."""
@@ -136,13 +136,13 @@ class _Console(Console):
 
 
 def console() -> Console:
-    """Return the console of answers. What is not a terminal has no width to fold lines at."""
+    """Return the console of answers. Output that is not a terminal is not folded."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return _Console(file=sys.stdout, highlight=False, soft_wrap=True, width=width)
 
 
 def note(text: str) -> None:
-    """Print a line about what goes on, on standard error."""
+    """Print a line about progress to standard error."""
     _tell(text, style="none")
 
 
@@ -153,7 +153,7 @@ def print_error(what: str, remedy: str = "") -> None:
 
 
 def _tell(text: str, style: str) -> None:
-    """Print to standard error; that nobody takes it there changes nothing."""
+    """Print to standard error; ignore it when that fails."""
     with suppress(OSError):
         _Console(file=sys.stderr, highlight=False, soft_wrap=True).print(
             printable(text), style=style, markup=False

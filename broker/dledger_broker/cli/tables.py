@@ -1,4 +1,4 @@
-"""Tables for people: rows of equal fields, one below the other, or side by side where too wide.
+"""Tables for people: one row per line, or rows side by side where a table is too wide.
 
 Owns the layout. No width loses a column, a row or a part of a cell:
 - what fits the terminal is a table, a row to a line;
@@ -18,7 +18,7 @@ from rich.text import Text
 from dledger_proto.names import printable
 
 GAP: Final = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 FOLD_WIDTH_MIN: Final = 16
 """A text is not folded to less than this."""
 SIDE_WIDTH_MAX: Final = 40

@@ -123,7 +123,8 @@ class _ForwardStream:
 
     A writer task and a reader task, of which neither settles anything when it ends: that is done by
     callbacks of their ends, which run however they end. What was handed to the call is unknown
-    then, what was not is routed again, or refused when the end was a bug of ours, lest it repeats.
+    then, what was not is routed again, or refused when a bug ended the stream, so that the bug is
+    not repeated.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class _ForwardStream:
         self._call.cancel()
         self._ended(self)
         if self._bug is not None:
-            self._log.error("forwarding failed by a bug of ours", exc_info=self._bug)
+            self._log.error("forwarding failed because of a bug in dledger", exc_info=self._bug)
         if self._sent:
             self._log.warning("forwarded batches of unknown outcome", count=len(self._sent))
         self._settle()
@@ -281,4 +282,4 @@ _BREAKS: Final = (
     TimeoutError,
     DledgerError,
 )
-"""How a stream ends that the network or the leader broke; anything else is a bug of ours."""
+"""How a stream ends that the network or the leader broke; every other error is a bug."""

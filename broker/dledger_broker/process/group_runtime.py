@@ -54,7 +54,7 @@ UPKEEP_SECONDS_LOW: Final = 1.0
 allocated more for itself, it measures at once."""
 _DISK_LINES: Final = {
     DiskRoom.ENOUGH: "disk has room again",
-    DiskRoom.LOW: "disk is low: writes are refused but those that free space",
+    DiskRoom.LOW: "disk is low: only writes that free space are accepted",
     DiskRoom.FULL: "disk is full: all writes are refused",
 }
 HAND_OVER_SECONDS: Final = 2.0

@@ -1,7 +1,8 @@
-"""Tasks that go on as long as the process: a bug in one is told, and the task begins again.
+"""Background tasks that run as long as the process: one that crashes is logged and restarted.
 
-For work that no caller waits for and whose state is built anew at each beginning: registrations,
-watches, upkeep. Nothing that decides about entries runs under this: there a bug ends the member.
+For work that no caller waits for and that builds its state anew at each start: registrations,
+watches, upkeep. No code that decides about log entries runs under this: a bug there ends the
+member.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ AGAIN_SECONDS: Final = RECONNECT_BACKOFF_MAX_MS / 1000
 
 
 async def keep_running(work: Callable[[], Awaitable[None]], what: str) -> None:
-    """Run `work` until it returns; when it raises, log it and begin again after a second.
+    """Run `work` until it returns; when it raises, log the error and restart it after a second.
 
     An error that repeats is logged once, until another one comes.
     """
@@ -28,9 +29,7 @@ async def keep_running(work: Callable[[], Awaitable[None]], what: str) -> None:
         except Exception as error:  # nobody awaits it: else it would end unheard
             if told != repr(error):
                 told = repr(error)
-                log.error(
-                    "a task failed by a bug of ours and begins again", task=what, exc_info=error
-                )
+                log.error("background task crashed; restarting it", task=what, exc_info=error)
         else:
             return
         await asyncio.sleep(AGAIN_SECONDS)

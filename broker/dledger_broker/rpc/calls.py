@@ -142,8 +142,8 @@ class Calls:
             await self.fail(context, error)
 
     async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
-        """End a call that met a bug of ours; whether it took effect is unknown."""
-        self._log.error("a call failed by a bug of ours", exc_info=bug)
+        """End a call that met a bug; whether it took effect is unknown."""
+        self._log.error("call failed because of a bug in dledger", exc_info=bug)
         sentence = f"{type(bug).__name__}: {bug}"
         await status.abort(context, DledgerError(Code.INTERNAL, sentence))
 

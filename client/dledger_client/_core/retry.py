@@ -107,12 +107,12 @@ def final_error(batch: Batch, reason: str) -> ClientError:
     """Return the error of a batch that is given up: unknown if any try may have stored it."""
     last = batch.last_error
     tried = (
-        f"{batch.tries} tries at {', '.join(dict.fromkeys(batch.members_tried))}"
+        f"after {batch.tries} tries at {', '.join(dict.fromkeys(batch.members_tried))}"
         if batch.tries
-        else "no try"
+        else "before the first try"
     )
     because = f"; last: {last.code.name} {last.detail}".rstrip() if last is not None else ""
-    text = f"{batch.topic}/{batch.queue} of group {batch.group}: {reason} after {tried}{because}"
+    text = f"{batch.topic}/{batch.queue} of group {batch.group}: {reason} {tried}{because}"
     if batch.maybe_stored or batch.is_outstanding:
         error = error_of(Code.UNKNOWN_OUTCOME, text)
     elif last is not None and last.definite:

@@ -175,7 +175,7 @@ def test_a_fault_at_each_await_settles_every_batch(
 
     run(scenario)
     shown = capfd.readouterr()
-    assert (shown.out + shown.err).count("forwarding failed by a bug") == (fault is bug)
+    assert (shown.out + shown.err).count("forwarding failed because of a bug") == (fault is bug)
     assert "never retrieved" not in shown.err
 
 

@@ -374,4 +374,4 @@ def test_a_task_that_fails_is_told_once_and_begins_again(capfd: pytest.CaptureFi
 
     run(scenario)
     shown = capfd.readouterr()
-    assert (shown.out + shown.err).count("begins again") == 1
+    assert (shown.out + shown.err).count("restarting it") == 1

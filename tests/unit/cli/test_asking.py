@@ -1,4 +1,4 @@
-"""What destroys is asked for, by one rule: a person agrees, or `--yes` was given."""
+"""Commands that destroy something ask first: a person agrees, or `--yes` was given."""
 
 import io
 import sys
@@ -27,7 +27,7 @@ def test_nothing_is_destroyed_unasked(refusal: str, capsys: pytest.CaptureFixtur
     """The name server would not be reached: nobody is asked for anything before."""
     assert main([*DESTRUCTIVE[refusal], "-n", "127.0.0.1:1"]) == 2
     shown = capsys.readouterr()
-    assert shown.err == f"error: {refusal} without being asked for; say --yes\n"
+    assert shown.err == f"error: {refusal}: there is no terminal to ask on; confirm with --yes\n"
     assert shown.out == ""
 
 
@@ -47,5 +47,5 @@ def test_a_person_is_asked(
 
 def test_yes_asks_nobody() -> None:
     ask("x is not deleted", "Delete x?", yes=True)
-    with pytest.raises(CommandFailed, match="x is not deleted without being asked for"):
+    with pytest.raises(CommandFailed, match="x is not deleted: there is no terminal to ask on"):
         ask("x is not deleted", "Delete x?", yes=False)

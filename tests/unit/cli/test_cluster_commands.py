@@ -85,7 +85,7 @@ def test_create_prints_a_table_for_people(
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "topic  type    layout  write queues  read queues  permission",
         "t      normal  g:2                2            2  rw",
-        "not yet taken by: h; they will",
+        "these groups take the change later: h",
     ]
 
 
@@ -126,7 +126,7 @@ def test_nothing_to_update_is_bad_input(
 ) -> None:
     assert cluster.run("topic", "update", "t") == 2
     assert capsys.readouterr().err == (
-        "error: nothing to change; say --queues, --read-queues or --permission\n"
+        "error: nothing to change; give --queues, --read-queues or --permission\n"
     )
 
 
@@ -216,7 +216,7 @@ def test_dead_leader_is_passed_over(cluster: FakeCluster) -> None:
         (
             Code.INTERNAL,
             4,
-            "error: INTERNAL: because; this is a bug of ours; the members' logs say more",
+            "error: INTERNAL: because; report it with the members' logs, which say more",
         ),
     ],
 )
@@ -286,7 +286,7 @@ def test_unknown_group_names_the_known(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cluster.run("status", "--group", "x") == 2
-    assert capsys.readouterr().err == "error: no group 'x' is registered; there are: g\n"
+    assert capsys.readouterr().err == "error: no group 'x' is registered; known groups: g\n"
 
 
 # Offsets, trim, transfer
@@ -345,7 +345,7 @@ def test_reset_needs_a_group_and_a_sound_time(
     assert cluster.run("offsets", "t", "--reset", "end") == 2
     assert cluster.run("offsets", "t", "-g", "x", "--reset", "soon") == 2
     assert capsys.readouterr().err.splitlines() == [
-        "error: --reset sets the offsets of a consumer group; say --group",
+        "error: --reset needs a consumer group; give --group",
         "error: --reset: soon, must be a time like 2026-01-31T12:00:00",
     ]
 
@@ -376,7 +376,7 @@ def test_transfer(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> N
     assert cluster.run("transfer", "b", "--json") == 0
     assert printed(capsys) == [{"group": "g", "leader": "b", "term": 2}]
     assert cluster.run("transfer", "x") == 2
-    assert "group g has no member 'x'; there are: a, b, c" in capsys.readouterr().err
+    assert "group g has no member 'x'; known members: a, b, c" in capsys.readouterr().err
 
 
 def test_transfer_waits_for_the_new_leader(

@@ -118,7 +118,7 @@ def test_only_what_a_command_needs_is_imported() -> None:
 
 def test_help_is_not_broken_where_the_source_is() -> None:
     shown = dledger("repair", "--help").stdout
-    assert "nothing is deleted. Started again, the member is" in " ".join(shown.split())
+    assert "deletes nothing. The member then starts empty" in " ".join(shown.split())
     words = [line.split() for line in shown.splitlines() if line.startswith(" ")]
     assert not any(len(line) == 2 and line[0] == "empty" for line in words)
 

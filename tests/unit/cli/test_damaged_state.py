@@ -105,7 +105,7 @@ def test_of_a_member_that_writes_meanwhile_nothing_is_called_damage(
         capsys.readouterr()
         assert main(["inspect", "state", str(folder), "--json"]) == 1
         error = capsys.readouterr().err
-        assert "its member wrote meanwhile, and what was read does not fit; stop it first" in error
+        assert "the running member changed it while it was read; stop the member first" in error
         assert "repair" not in error
 
 
@@ -116,7 +116,7 @@ def test_a_newer_state_is_not_set_aside(folder: Path, capsys: pytest.CaptureFixt
     ):
         transaction.put(FORMAT_KEY, seal(FORMAT_KEY, b"DLST\x04\0\0\0"))
     assert main(["repair", str(folder), "--yes"]) == 1
-    assert "newer is not damaged; nothing was changed" in capsys.readouterr().err
+    assert "a newer format is not damage; nothing was changed" in capsys.readouterr().err
     assert folder.exists()
 
 
@@ -167,7 +167,7 @@ def test_what_may_not_be_read_is_no_damage(
             )
             assert main(["repair", str(folder), "--yes"]) == 1
         error = capsys.readouterr().err
-        assert error.startswith(f"error: {folder}/{name}: Permission denied; that says nothing of")
+        assert error.startswith(f"error: {folder}/{name}: Permission denied; this says nothing")
     verdict = json.dumps({"end": "refused", "errno": 13, "text": "state store: Permission denied"})
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -175,5 +175,5 @@ def test_what_may_not_be_read_is_no_damage(
             lambda place, whole: lmdb_check.read_verdict(place, 0, verdict.encode(), b""),
         )
         assert main(["repair", str(folder), "--yes"]) == 1
-    assert capsys.readouterr().err.startswith("error: state store: Permission denied; that says")
+    assert capsys.readouterr().err.startswith("error: state store: Permission denied; this says")
     assert folder.exists()

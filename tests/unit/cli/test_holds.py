@@ -61,7 +61,7 @@ def test_of_one_queue_and_up_to_a_limit(
     assert cluster.run("hold", "list", "t", "-q", "1", "--limit", "1", "--json") == 0
     shown = capsys.readouterr()
     assert [row["queue"] for row in json.loads(shown.out)] == [1]
-    assert shown.err == "the first 1 holds; there are more, see --limit\n"
+    assert shown.err == "these are the first 1 holds; --limit shows more\n"
     assert cluster.run("hold", "list", "t", "--limit", "4") == 0
     assert capsys.readouterr().err == ""
     assert cluster.run("hold", "list", "-q", "1") == 2
@@ -89,7 +89,8 @@ def test_a_release_ends_the_holds_of_an_owner(
     )
     assert cluster.run("hold", "release", "t", "a") == 2
     assert capsys.readouterr().err == (
-        "error: no hold of topic t is released without being asked for; say --yes\n"
+        "error: no hold of topic t is released: there is no terminal to ask on; "
+        "confirm with --yes\n"
     )
 
 

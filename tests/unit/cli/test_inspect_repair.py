@@ -299,7 +299,9 @@ def test_running_member_can_be_looked_at(folder: Path, capsys: pytest.CaptureFix
     assert main(["inspect", "identity", str(folder)]) == 0
     assert "is running; its newest bytes may be half written" in capsys.readouterr().err
     assert main(["repair", str(folder), "--yes", "--even-if-healthy"]) == 1
-    assert capsys.readouterr().err == (f"error: the member of {folder} is running; stop it first\n")
+    assert capsys.readouterr().err == (
+        f"error: the member of {folder} is running; stop the member first\n"
+    )
     open_folder.close()
 
 
@@ -312,14 +314,14 @@ def test_folder_is_found_below_and_must_be_one(
     capsys.readouterr()
     assert main(["inspect", "identity", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        f"error: {tmp_path} holds 2 data folders; say which one: {folder}, {other}\n"
+        f"error: {tmp_path} holds 2 data folders; name one: {folder}, {other}\n"
     )
     (tmp_path / "empty").mkdir()
     assert main(["inspect", "identity", str(tmp_path / "empty")]) == 2
     assert main(["inspect", "identity", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"error: no member's data folder in {tmp_path}/empty; it has a `log` folder and an "
-        "`identity`",
+        f"error: no member's data folder in {tmp_path}/empty; a data folder has a folder "
+        "`log` and a file `identity`",
         f"error: {tmp_path}/nothing is not a folder",
     ]
 
@@ -333,8 +335,8 @@ def test_healthy_folder_is_refused_unless_told(
     before = digest(folder)
     assert main(["repair", str(folder), "--yes"]) == 1
     assert capsys.readouterr().err == (
-        f"error: {folder} is healthy: every file passes its checks; --even-if-healthy sets it "
-        "aside all the same\n"
+        f"error: {folder} is healthy: every file passes its checks; use --even-if-healthy "
+        "to set it aside all the same\n"
     )
     assert digest(folder) == before
     assert main(["repair", str(folder), "--yes", "--even-if-healthy"]) == 0
@@ -437,8 +439,10 @@ def test_who_starts_the_member_again_is_said(
     break_identity(folder)
     assert main(["repair", str(folder), "--yes"]) == 0
     shown = capsys.readouterr().out
-    assert (f"dledger up --folder {folder.parent}: it returns" in shown) is is_under_up
-    assert ("(dledger broker, or your service manager): it returns" in shown) is not is_under_up
+    assert (f"dledger up --folder {folder.parent}: it starts empty" in shown) is is_under_up
+    assert (
+        "(dledger broker, or your service manager): it starts empty" in shown
+    ) is not is_under_up
 
 
 def test_set_aside_takes_the_next_number_and_the_old_are_not_in_the_way(
@@ -462,7 +466,7 @@ def test_nothing_is_renamed_without_being_asked_for(
         monkeypatch.setattr("sys.stdin", nobody)
         assert main(["repair", str(folder)]) == 2
     assert capsys.readouterr().err.endswith(
-        f"error: {folder} is not renamed without being asked for; say --yes\n"
+        f"error: {folder} is not renamed: there is no terminal to ask on; confirm with --yes\n"
     )
     assert folder.exists()
 

@@ -65,7 +65,7 @@ def test_an_answer_that_nobody_takes_is_no_definite_failure(command: str, progra
     full = shell(f"$PRINT {command} > /dev/full", program)
     assert full.returncode == Exit.UNKNOWN_OUTCOME, full.stderr
     assert full.stderr == (
-        b"error: the answer cannot be printed: No space left on device; look what happened\n"
+        b"error: the answer cannot be printed: No space left on device; check what happened\n"
     )
     left = shell(f"(sleep 0.1; $PRINT {command}; echo $? >&2) | true", program)
     assert left.stderr == b"4\n", "and a reader that left is told nothing"
@@ -103,4 +103,4 @@ def test_nobody_is_asked_through_a_closed_stream(program: Path) -> None:
     for command in ("topic delete t", "trim t -q 0 --offset 5", "hold release t me"):
         ended = shell(f"$DLEDGER {command} -n 127.0.0.1:1 <&-", program)
         assert ended.returncode == Exit.BAD_INPUT
-        assert ended.stderr.endswith(b"without being asked for; say --yes\n")
+        assert ended.stderr.endswith(b"there is no terminal to ask on; confirm with --yes\n")

@@ -53,7 +53,7 @@ def test_final_errors() -> None:
     batch = Batch("t", b"t" * 16, 3, "a")
     nothing = final_error(batch, "out of time")
     assert isinstance(nothing, DeadlineExpired)
-    assert "t/3 of group a: out of time after no try" in str(nothing)
+    assert "t/3 of group a: out of time before the first try" in str(nothing)
     batch.tries = 2
     batch.members_tried = ["h:1", "h:2", "h:1"]
     batch.last_error = error_of(Code.NO_PERMISSION, "told")

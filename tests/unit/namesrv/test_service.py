@@ -325,6 +325,7 @@ def test_process_on_a_taken_port_says_so_in_one_line() -> None:
     assert ended.returncode == 69
     errors = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
     assert errors == [
-        f"error: {address} cannot be listened on: it is taken; stop who has it or choose another "
+        f"error: {address} cannot be listened on: it is taken; "
+        "stop the process that uses it or choose another "
         "--listen"
     ]

@@ -25,9 +25,10 @@ def health(
     ] = "",
     timeout: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds.")] = TIMEOUT_SECONDS,
 ) -> None:
-    """Ask one process, and no other, whether it answers, and say what it is.
+    """Ask one process whether it answers, and print what it is.
 
-    For health checks; those that run often had better run: python -m dledger_broker.process.health
+    For health checks. A check that runs often costs less as
+    `python -m dledger_broker.process.health`.
     """
     if address:
         try:

@@ -1,4 +1,4 @@
-"""`dledger hold`: what keeps queues from being trimmed; list it, end it."""
+"""`dledger hold`: list and release the holds that keep queues from being trimmed."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ COLUMNS: Final = ("topic", "queue", "owner", "offset", "until", "seconds_left", 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(
-        help="List and end holds: what keeps queues from being trimmed.", no_args_is_help=True
+        help="List and release the holds that keep queues from being trimmed.", no_args_is_help=True
     )
     group.command("list", epilog=exit_codes_help())(list_holds)
     group.command("release", epilog=exit_codes_help())(release)
@@ -49,24 +49,25 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_holds(
-    topic: Annotated[str, typer.Argument(help="Only of this topic.")] = "",
+    topic: Annotated[str, typer.Argument(help="Only holds of this topic.")] = "",
     queue: QueueOption = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Holds shown.")] = 1_000,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the holds that last: of a queue, of a topic, or of all topics.
+    """List the active holds of a queue, of a topic, or of all topics.
 
-    Reads by Spark, exports and consumers of yours take them, so that what they read is not trimmed
-    meanwhile. Nothing at or above a hold's offset goes until it ends. Its owner renews it.
+    Spark reads, exports and other readers take holds, so that nothing they read is trimmed
+    meanwhile. A hold keeps all messages from its offset on until the hold ends. Its owner renews
+    it.
     """
     if queue is not None and not topic:
-        bad_input(f"--queue: {queue}, of no topic", "say which topic")
+        bad_input(f"--queue: {queue} without a topic", "name the topic")
     with Cluster(name_servers, timeout) as cluster:
         rows = _listed(cluster, topic, queue, limit + 1)
     if len(rows) > limit:
-        note(f"the first {limit} holds; there are more, see --limit")
+        note(f"these are the first {limit} holds; --limit shows more")
     print_rows(rows[:limit], COLUMNS, as_json=as_json, empty="no holds")
 
 
@@ -79,10 +80,10 @@ def release(
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """End holds of a topic before their time, on all its queues or on one.
+    """Release holds of a topic before they end, on all its queues or on one.
 
-    What they kept may then be trimmed under whoever reads it. An owner that is still at work renews
-    its hold, and so takes it anew.
+    The messages may then be trimmed although their reader still needs them. An owner that still
+    works renews its hold and so takes it again.
     """
     ask(
         f"no hold of topic {topic} is released",
@@ -162,7 +163,7 @@ def _row(hold: ListHoldsReply.Hold, group: str, now_ms: int) -> dict[str, object
 def _release(
     cluster: Cluster, group: str, topic: str, rows: Sequence[Mapping[str, object]]
 ) -> None:
-    """Release in one call; DledgerError when one of them is not."""
+    """Release holds in one call; DledgerError when one of them is not released."""
     request = HoldAllRequest()
     for row in rows:
         queue, owner = row["queue"], row["owner"]

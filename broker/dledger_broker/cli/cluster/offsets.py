@@ -1,4 +1,4 @@
-"""`dledger offsets`, `trim`, `transfer`: where consumers are, what is dropped, who leads."""
+"""`dledger offsets`, `trim`, `transfer`: offsets of consumers, trimming, leadership."""
 
 import datetime as dt
 from threading import Event
@@ -48,25 +48,29 @@ def add_to(app: typer.Typer) -> None:
 
 def offsets(
     topic: TopicName,
-    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group: its offsets.")] = "",
+    group: Annotated[
+        str, typer.Option("--group", "-g", help="Consumer group whose offsets to show.")
+    ] = "",
     queue: QueueOption = None,
     at: Annotated[
-        str, typer.Option("--at", help="Time: the first offset stored then or later.")
+        str, typer.Option("--at", help="Show the first offset stored at this time or later.")
     ] = "",
     reset: Annotated[
         str,
-        typer.Option("--reset", help="Set the group's offsets: beginning, end, NUMBER or TIME."),
+        typer.Option(
+            "--reset", help="Set the consumer group's offsets: beginning, end, NUMBER or TIME."
+        ),
     ] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a topic's offsets, those of a time, and those of a consumer group; reset the latter.
+    """Show a topic's offsets, by time, and of a consumer group; or reset the consumer group's.
 
     TIME is like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z.
     """
     if reset and not group:
-        bad_input("--reset sets the offsets of a consumer group", "say --group")
+        bad_input("--reset needs a consumer group", "give --group")
     with Cluster(name_servers, timeout) as cluster:
         found = cluster.topic(topic)
         rows = [row for row in queue_rows(cluster, found) if queue in {None, row["queue"]}]
@@ -90,18 +94,17 @@ def trim(
     topic: TopicName,
     queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="The queue.")],
     offset: Annotated[
-        int, typer.Option(min=0, max=OFFSET_MAX, help="The new minimum: what is below goes.")
+        int, typer.Option(min=0, max=OFFSET_MAX, help="New minimum; messages below it are deleted.")
     ],
     yes: Yes = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Drop the messages of a queue below an offset, or below a hold: the minimum says how far.
+    """Delete the messages of a queue below an offset; print the queue's new minimum.
 
-    See `dledger hold` for who holds what until when.
-
-    Disk space follows when nothing needs it.
+    A hold at a lower offset keeps the messages from there on: `dledger hold list` shows holds. Disk
+    space is freed when no other message needs it.
     """
     ask(
         f"queue {queue} of topic {topic} is not trimmed",
@@ -129,20 +132,22 @@ def trim(
 
 def transfer(
     target: Annotated[
-        str, typer.Argument(help="Member to lead; default: the most caught-up one.")
+        str,
+        typer.Argument(help="Member that shall lead; default: the one that has most of the log."),
     ] = "",
     group: Annotated[str, typer.Option(help="Broker group; default: the control group.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Hand the leadership of a group over to another member. No call fails for it."""
+    """Transfer the leadership of a group to another member. No call fails because of it."""
     with Cluster(name_servers, timeout) as cluster:
         route = cluster.group(group)
         known = [each.member for each in route.members] + [each.member for each in route.silent]
         if target and target not in known:
             bad_input(
-                f"group {route.group} has no member {target!r}", f"there are: {', '.join(known)}"
+                f"group {route.group} has no member {target!r}",
+                f"known members: {', '.join(known)}",
             )
         reply = cluster.call(
             lambda channel, left, metadata: AdminStub(channel).TransferLeadership(
@@ -159,9 +164,9 @@ def transfer(
 
 
 def _leader_of_term(cluster: Cluster, group: str, term: int) -> tuple[str, int]:
-    """Return who leads, and in which term, when the old leader had only let go.
+    """Return the new leader and its term after the old leader resigned.
 
-    The name server hears it at once; UNKNOWN_OUTCOME when it does not within the command's time.
+    The name server hears of it at once; UNKNOWN_OUTCOME when it does not within the timeout.
     """
     pause = Event()
     while True:
@@ -182,17 +187,19 @@ def lift_quarantine(
     member: Annotated[str, typer.Argument(help="The quarantined member.", show_default=False)],
     accept: Annotated[
         str,
-        typer.Option("--accept", help="The sentence that names the risk; say it to see it."),
+        typer.Option(
+            "--accept", help="A sentence that accepts the risk; give any text to see the sentence."
+        ),
     ],
     group: Annotated[str, typer.Option(help="Broker group; default: the control group.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a member's quarantine although another member cannot be reached. Can lose messages.
+    """End a member's quarantine although another member is gone. Can lose messages.
 
-    A quarantine ends by itself when every other member has been heard; this command is for when
-    one of them will never come back.
+    A quarantine ends by itself once every other member has answered. Use this command when one of
+    them will never come back.
     """
     # Imported here: the group's machinery is not worth loading for any other command.
     from dledger.raft.group import RISK_SENTENCE
@@ -205,7 +212,7 @@ def lift_quarantine(
         if member not in addresses:
             bad_input(
                 f"group {route.group} has no member {member!r}",
-                f"there are: {', '.join(addresses)}",
+                f"known members: {', '.join(addresses)}",
             )
         request = LiftQuarantineRequest(member=member, i_accept_possible_loss=accept)
         cluster.ask(  # only the quarantined member itself can be told
@@ -221,7 +228,7 @@ def lift_quarantine(
 
 
 def parse_time(text: str, option: str) -> int:
-    """Return milliseconds since 1970 of an ISO time; ends the command when it is none."""
+    """Return milliseconds since 1970 of an ISO time; end the command when the text is no time."""
     try:
         return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):  # no time, or one of the year 1 in a zone east of UTC
@@ -250,7 +257,7 @@ def _queue_of(row: dict[str, object]) -> tuple[int, str]:
 def _add_committed(
     cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]]
 ) -> None:
-    """Put what the consumer group committed, and how far it is behind, into the rows."""
+    """Add the consumer group's committed offsets and its lag to the rows."""
     for row in rows:
         queue, group = _queue_of(row)
         committed = _read(cluster, group, consumer_group, QueueRef(topic=topic, queue=queue))
@@ -263,7 +270,7 @@ def _add_committed(
 def _reset(
     cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]], to: str
 ) -> None:
-    """Set the group's offset of every queue; nothing is set when one of them does not fit."""
+    """Set the group's offset of every queue; set none when one of them is out of range."""
     targets = [(*_queue_of(row), _reset_target(cluster, topic, row, to)) for row in rows]
     for queue, group, offset in targets:
         target = GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)
@@ -306,6 +313,6 @@ def _reset_target(cluster: Cluster, topic: str, row: dict[str, object], to: str)
         return maximum
     if to.isascii() and to.isdigit():
         if not minimum <= int(to) <= maximum:
-            bad_input(f"--reset: {to}, queue {queue} holds {minimum} to {maximum}", "say --queue")
+            bad_input(f"--reset: {to}, queue {queue} holds {minimum} to {maximum}", "give --queue")
         return int(to)
     return _offset_by_time(cluster, topic, row, parse_time(to, "--reset"))

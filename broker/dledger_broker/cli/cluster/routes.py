@@ -1,4 +1,4 @@
-"""`dledger routes`: where clients are sent, and which member claims what."""
+"""`dledger routes`: where a name server sends clients, and what each member claims."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -26,11 +26,12 @@ def routes(
     timeout: Timeout = 5.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a name server tells clients, and what each that registered claims.
+    """Show what a name server tells clients, and what each registered member claims.
 
-    leader and term are what counts for the group; claimed_leader and claimed_term what this member
-    says. `ignored` is the reason why that does not count: whoever can reach a name server can
-    register, so a claim counts only while its member's lease lives and most members agree.
+    leader and term: what the name server believes of the group. claimed_leader and claimed_term:
+    what this member says. ignored: why the claim does not count. Everybody who can reach a name
+    server can register, so a claim counts only while the member's lease lives and most members
+    agree.
     """
     with Cluster(name_servers, timeout) as cluster:
         found = (

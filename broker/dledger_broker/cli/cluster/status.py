@@ -67,13 +67,13 @@ def status(
 ) -> None:
     """Show role, term, leader, progress, flush mode and clock of every configured member.
 
-    A member that does not answer is shown as well, with the time since which nobody who answers
-    has heard it. A leader is named only if it says itself that it leads.
+    A silent member is shown, too, with the time since the other members last heard it. A leader is
+    shown only if it says itself that it leads.
 
-    match index: what the leader knows to be on the member's disk; lag: entries of the leader's log
-    that are not; clock offset: of its clock from the majority's median. `reason` says why a member
-    does not serve, that its clock is off by more than a second, or why a leader does not learn of
-    the control group's topics.
+    match index: the last entry that the leader knows to be on the member's disk. lag: entries of
+    the leader's log behind it. clock offset: how far the member's clock is from the majority's
+    median. reason: why a member does not serve, that its clock is off by more than a second, or why
+    a leader does not receive the control group's topics.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -111,12 +111,12 @@ def _look_again(cluster: Cluster, group: str) -> list[dict[str, object]]:
 
 
 def look(cluster: Cluster, only: str = "") -> list[dict[str, object]]:
-    """Return a row for each member of each group; who does not answer has the reason in its row."""
+    """Return a row for each member of each group; the row of a silent member says why."""
     routes = cluster.routes()
     groups = {route.group: route for route in (*routes.silent_groups, *routes.groups)}
     if not groups:
         raise CommandFailed(
-            "no broker group is registered", "start its members", code=Exit.UNREACHABLE
+            "no broker group is registered", "start the members", code=Exit.UNREACHABLE
         )
     if only and only not in groups:
         unknown_group(only, groups)
@@ -138,7 +138,7 @@ def look(cluster: Cluster, only: str = "") -> list[dict[str, object]]:
 def _ask_all(
     cluster: Cluster, known: Mapping[str, Mapping[str, Known]]
 ) -> dict[str, dict[str, Answer]]:
-    """Return what the members with an address say, by group and name; all are asked at once."""
+    """Ask all members that have an address at once; return their answers by group and name."""
     answers: dict[str, dict[str, Answer]] = {group: {} for group in known}
     wanted = [(group, member) for group in known for member in known[group].values()]
     with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:

@@ -67,21 +67,29 @@ def create(
         ),
     ] = 0,
     read_queues: Annotated[
-        int, typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help="Over all groups; 0: as write.")
+        int,
+        typer.Option(
+            min=0,
+            max=QUEUES_PER_TOPIC_MAX,
+            help="Read queues over all groups; 0: as many as write queues.",
+        ),
     ] = 0,
     permission: Permission = "rw",
     kind: Annotated[
         str,
-        typer.Option("--type", help="normal, or fifo: takes only messages with an ordering key."),
+        typer.Option(
+            "--type", help="normal, or fifo, which takes only messages with an ordering key."
+        ),
     ] = "normal",
     groups: Annotated[
-        list[str] | None, typer.Option("--group", help="Only these groups (repeat); else all.")
+        list[str] | None,
+        typer.Option("--group", help="Only this group (repeatable); default: all groups."),
     ] = None,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a topic on every group, or on those named."""
+    """Create a topic on every group, or on the named groups."""
     request = CreateTopicRequest(
         name=name,
         type=_topic_type(kind),
@@ -103,7 +111,7 @@ def create(
 def list_topics(
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted ones too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Show deleted topics, too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List all topics."""
@@ -117,7 +125,7 @@ def list_topics(
 
 
 def _all_topics(cluster: Cluster, request: ListTopicsRequest) -> list[Topic]:
-    """Follow the pages; a topic that changed meanwhile is told again, and its newer row counts."""
+    """Read all pages. A topic that changed meanwhile comes again, and its newer row counts."""
     found: dict[bytes, Topic] = {}
     while True:
         reply = cluster.call(
@@ -154,11 +162,16 @@ def update(
     queues: Annotated[
         int,
         typer.Option(
-            min=0, max=QUEUES_PER_TOPIC_MAX, help="Write queues in each group it has; 0: unchanged."
+            min=0,
+            max=QUEUES_PER_TOPIC_MAX,
+            help="Write queues in each of its groups; 0: unchanged.",
         ),
     ] = 0,
     read_queues: Annotated[
-        int, typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help="0: unchanged.")
+        int,
+        typer.Option(
+            min=0, max=QUEUES_PER_TOPIC_MAX, help="Read queues over all groups; 0: unchanged."
+        ),
     ] = 0,
     permission: Annotated[str, typer.Option(help="rw, r or w; default: unchanged.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
@@ -167,14 +180,14 @@ def update(
 ) -> None:
     """Change a topic's queues or permission.
 
-    Shrink in two steps: lower the write queues, wait until consumers have drained the others, then
-    lower the read queues. Bulk reads and exports go on with what lies in closed queues. A queue's
-    number stays with its group, and queues are closed from the last on: --queues of a topic of
-    several groups goes down only to what each of them had before. Closed queues are opened before
+    Shrink a topic in two steps: lower the write queues, wait until consumers have read the closed
+    queues, then lower the read queues. Bulk reads and exports still read closed queues. A queue's
+    number stays with its group, and the last queues are closed first: with several groups --queues
+    can only go down to a number that each of them had before. Closed queues are opened again before
     new ones are made.
     """
     if not (queues or read_queues or permission):
-        bad_input("nothing to change", "say --queues, --read-queues or --permission")
+        bad_input("nothing to change", "give --queues, --read-queues or --permission")
     with Cluster(name_servers, timeout) as cluster:
         layout = resized(cluster.topic(name), queues) if queues else []
         request = UpdateTopicRequest(
@@ -193,7 +206,7 @@ def update(
 
 
 def resized(topic: Topic, queues: int) -> list[LayoutPart]:
-    """Return a layout in which each group that takes messages has so many queues to write.
+    """Return a layout in which each group that takes messages has this many write queues.
 
     The first queues when they are such a layout; else closed ones are opened, and new ones come
     behind all that there are. Ends the command when a group would keep more: queues are closed from
@@ -243,14 +256,14 @@ def delete(
 def _print_changed(
     reply: CreateTopicReply | TopicReply, columns: Sequence[str], *, as_json: bool
 ) -> None:
-    """Print a topic that was changed, and who does not know of it yet."""
+    """Print a topic that was changed, and the groups that do not know of it yet."""
     if as_json:
         print_json(topic_row(reply.topic) | {"missing_groups": list(reply.missing_groups)})
         return
     print_rows([shown_row(reply.topic)], columns, as_json=False)
     if reply.missing_groups:
         missing = ", ".join(reply.missing_groups)
-        say(f"not yet taken by: {missing}; they will")
+        say(f"these groups take the change later: {missing}")
 
 
 def shown_row(topic: Topic) -> dict[str, object]:

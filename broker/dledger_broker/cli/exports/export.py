@@ -1,7 +1,7 @@
 """`dledger export`: a topic's committed log as Parquet files, each record exactly once.
 
-Owns the command line of exports and their exit codes. What they do is `dledger_client.export`,
-which is imported when a command runs: it needs pyarrow.
+Owns the command line of exports. `dledger_client.export` does the work; it is imported when a
+command runs, because it needs pyarrow.
 """
 
 import os
@@ -50,61 +50,61 @@ if TYPE_CHECKING:
     from dledger_client.export.run import Engine, Outcome
 
 _EPILOG: Final = exit_codes_help("export") + (
-    " What is wrong with an export begins with a stable code, DLEDGER_EXPORT_..., what a cluster "
-    "says with its own, UNAVAILABLE..."
+    " An error of an export begins with a stable code, DLEDGER_EXPORT_..., an error of the "
+    "cluster with a code such as UNAVAILABLE."
 )
 EVERY_MS_MIN: Final = 100
 NICENESS: Final = 19
 ALL_CORES: Final = "local[*]"
 _NEVER: Final = Event()
-"""Nobody sets it: who waits for it waits out the time."""
+"""Nobody sets this event: a wait for it lasts the whole time."""
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the export.", show_default=False)]
-TopicOption = Annotated[str, typer.Option("--topic", "-t", help="What to export.")]
+TopicOption = Annotated[str, typer.Option("--topic", "-t", help="Topic to export.")]
 To = Annotated[
-    str, typer.Option("--to", help="Folder of the export, on a file system with hard links.")
+    str, typer.Option("--to", help="Folder of the export; its file system must have hard links.")
 ]
 EngineName = Annotated[
-    str, typer.Option(help="Who writes: local, a pool of processes; or spark, its tasks.")
+    str, typer.Option(help="local: a pool of processes writes; spark: Spark's tasks write.")
 ]
-Master = Annotated[str, typer.Option(help="Spark's master; default: local[*].")]
-LayoutName = Annotated[str, typer.Option(help="date or queue; at first by date.")]
+Master = Annotated[str, typer.Option(help="Spark's master.")]
+LayoutName = Annotated[str, typer.Option(help="Folders by date or by queue; at first by date.")]
 Since = Annotated[
-    str, typer.Option(help="Store time at which the first run begins; default: the earliest.")
+    str, typer.Option(help="Store time at which the first run begins; default: the beginning.")
 ]
-Until = Annotated[str, typer.Option(help="Store time before which this run ends.")]
+Until = Annotated[str, typer.Option(help="Store time at which this run ends.")]
 MinBytes = Annotated[str, typer.Option(help="Leave less than this for a later run, like 64m.")]
-MaxDelay = Annotated[str, typer.Option(help="But let nothing wait for longer than this, like 10m.")]
-FileBytes = Annotated[str, typer.Option(help="Of the log, for one file, about.")]
+MaxDelay = Annotated[
+    str, typer.Option(help="Export messages that waited longer than this all the same, like 10m.")
+]
+FileBytes = Annotated[str, typer.Option(help="About how many bytes of the log make one file.")]
 MaxRate = Annotated[
     str,
     typer.Option(
-        help="Bytes of rows a second, like 20m, by one process unless --jobs says more, at the "
-        "least priority (nice 19); 0: any. Not of Spark."
+        help="At most this many bytes per second, like 20m; 0: no limit. One process does it, "
+        "unless --jobs says more, at the lowest priority (nice 19). Not for Spark."
     ),
 ]
-ReadFrom = Annotated[
-    str, typer.Option(help="Which members are asked first: follower, leader, any.")
-]
+ReadFrom = Annotated[str, typer.Option(help="Members to ask first: follower, leader or any.")]
 AcceptDataLoss = Annotated[
     bool,
     typer.Option(
         "--accept-data-loss",
-        help="Export what is left where messages are trimmed; record the gap.",
+        help="Where messages were trimmed, export the rest and record the gap.",
     ),
 ]
 AcceptUnreadable = Annotated[
     bool,
     typer.Option(
         "--accept-unreadable",
-        help="Export what is left where nobody can decode a batch; record the gap.",
+        help="Where a batch cannot be decoded, export the rest and record the gap.",
     ),
 ]
-Watch = Annotated[bool, typer.Option("--watch", help="Go on until interrupted.")]
-Every = Annotated[str, typer.Option(help="With --watch: how often to look.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat until interrupted.")]
+Every = Annotated[str, typer.Option(help="With --watch: time between two runs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
 Jobs = Annotated[int, typer.Option(min=0, max=64, help="Processes; 0: one for each processor.")]
 ExportJobs = Annotated[
     int,
@@ -150,8 +150,9 @@ def export(
 ) -> None:
     """Export what was committed since the last run, or finish what a run left open.
 
-    It may be killed at any moment and run again, also from two places at once: every message is in
-    the export once. Times are like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z.
+    An export may be killed at any moment and run again, also from two places at once: every message
+    is in the export exactly once. Times are like 2026-01-31T12:00:00 (local) or
+    2026-01-31T12:00:00Z.
     """
     if context.invoked_subcommand is not None:
         return
@@ -188,7 +189,7 @@ def export(
 
 def _check_words(topic: str, to: str, engine: str, layout: str, read_from: str) -> None:
     if not topic or not to:
-        bad_input("--topic and --to are needed", "say what to export, and where to")
+        bad_input("--topic and --to are needed", "name the topic and the folder")
     _choice("--engine", engine, ("local", "spark"))
     _choice("--layout", layout, ("", "date", "queue"))
     _choice("--read-from", read_from, ("follower", "leader", "any"))
@@ -201,26 +202,26 @@ def _check_engine(name: str, master: str, jobs: int, rate: int) -> None:
             bad_input(f"--master {master}: only of --engine spark", "leave one of them out")
         return
     if jobs:
-        bad_input(f"--jobs {jobs}: Spark has as many as its master says", "leave one of them out")
+        bad_input(f"--jobs {jobs}: Spark's master decides how many", "leave one of them out")
     if rate:
-        bad_input("--max-rate: only the local engine keeps a rate", "leave one of them out")
+        bad_input("--max-rate: only the local engine can limit its rate", "leave one of them out")
 
 
 def _pause(every: str, *, is_told_once: bool) -> float:
     """Return the seconds between two runs of --watch."""
     if is_told_once:
-        bad_input("--watch and --dry-run: what would be done is said once", "leave one of them out")
+        bad_input("--watch and --dry-run exclude each other", "leave one of them out")
     if (pause_ms := parse_duration(every, "--every")) < EVERY_MS_MIN:
         bad_input(f"--every {every}", f"must be {EVERY_MS_MIN}ms or more")
     return pause_ms / 1_000
 
 
 def _rate(text: str, engine: str, master: str, jobs: int) -> int:
-    """Return bytes a second, 0: any; where a rate is to be kept have the least priority.
+    """Return bytes per second (0: no limit); with a limit, take the lowest priority.
 
-    With all processes to come: members may be on the same machine. Before the imports, which take a
-    second of a processor. Not the class of those that run when nobody else wants to: on a busy
-    machine calls would not end in time, nor holds be renewed.
+    All worker processes inherit the priority: members may run on the same machine. It is set before
+    the imports, which cost a second of CPU. The idle class would be too low: on a busy machine
+    calls would time out and holds would not be renewed.
     """
     rate = parse_size(text, "--max-rate")
     _check_engine(engine, master, jobs, rate)
@@ -295,10 +296,10 @@ def repeat(
     wait: Callable[[float], object] = _NEVER.wait,
     now: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Run for ever, every `pause` seconds; at once when a run has but finished another's plan.
+    """Run for ever, every `pause` seconds; run at once when a run only finished another run's plan.
 
-    A cluster that is away for a while is waited for; other errors end it. That an outcome is
-    unknown is no reason to end: all that is written to the cluster is a hold, which is repeatable.
+    While the cluster cannot be reached, try again; every other error ends the command. An unknown
+    outcome does not end it: an export writes only holds to the cluster, and those can be repeated.
     """
     while True:
         begun = now()
@@ -320,7 +321,7 @@ def status(
     folder: Folder,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what an export holds, and whether a run was left open. Asks no cluster."""
+    """Show what an export holds and whether a run is unfinished. Needs no cluster."""
     with _expected_failures():
         from dledger_client.export.manifests import history
 
@@ -333,12 +334,13 @@ def status(
 def verify(
     folder: Folder,
     against_log: Annotated[
-        bool, typer.Option("--log/--no-log", help="Compare with the log what it still holds.")
+        bool,
+        typer.Option("--log/--no-log", help="Compare the files with what the log still holds."),
     ] = True,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read all files of the newest version: counts, order, sums; and the same from the log."""
+    """Check counts, order and sums of the newest version's files; compare them with the log."""
     with _expected_failures():
         from dledger_client.errors import TopicNotFound
         from dledger_client.export import upkeep
@@ -355,7 +357,9 @@ def verify(
                         FreezeRequest(last.identity.topic, version.start, with_days=False)
                     )
                 except TopicNotFound as error:
-                    raise CommandFailed(f"{error}", "look at the files alone: --no-log") from error
+                    raise CommandFailed(
+                        f"{error}", "use --no-log to check only the files"
+                    ) from error
                 history.check_owner(last, frozen.identity, None)
                 minimums = {each.queue: each.minimum for each in frozen.queues}
                 found = upkeep.verify(
@@ -371,11 +375,11 @@ def verify(
 
 def compact(
     folder: Folder,
-    file_bytes: Annotated[str, typer.Option(help="Of a merged file, at most.")] = "256m",
+    file_bytes: Annotated[str, typer.Option(help="Maximum size of a merged file.")] = "256m",
     jobs: Jobs = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Merge small files of one queue and day that lie side by side; no row changes."""
+    """Merge adjacent small files of one queue and day. No row changes."""
     with _expected_failures():
         from dledger_client.export import upkeep
         from dledger_client.export.engines.local import LocalEngine
@@ -391,12 +395,14 @@ def compact(
 def gc(
     folder: Folder,
     grace: Annotated[
-        str, typer.Option(help="What is younger is kept, like 24h; at least 1m.")
+        str, typer.Option(help="Keep files younger than this, like 24h; at least 1m.")
     ] = "24h",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Delete what no version needs: leftovers of dead runs, files that a compaction replaced."""
+    """Delete files that no version needs: leftovers of dead runs, files that were compacted."""
     with _expected_failures():
         from dledger_client.export import upkeep
 
@@ -408,7 +414,7 @@ def gc(
 
 
 def parse_size(text: str, option: str) -> int:
-    """Return bytes of "64m" and the like; ends the command when it is none."""
+    """Return bytes of "64m" and the like; end the command when the text is no size."""
     found = re.fullmatch(r"(\d{1,15})([kmg]?)", text.strip().lower())
     if found is None:
         bad_input(f"{option}: {text}, must be a number of bytes like 500, 64k, 128m or 1g")
@@ -416,7 +422,7 @@ def parse_size(text: str, option: str) -> int:
 
 
 def parse_duration(text: str, option: str) -> int:
-    """Return milliseconds of "10m" and the like; ends the command when it is none."""
+    """Return milliseconds of "10m" and the like; end the command when the text is no duration."""
     found = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", text.strip().lower())
     if found is None:
         bad_input(f"{option}: {text}, must be a time like 500ms, 30s, 10m, 24h or 7d")
@@ -437,14 +443,14 @@ def _storage(folder: str) -> "Storage":
 
     if re.match(r"[a-z][a-z0-9+.-]*://", folder, re.IGNORECASE):
         bad_input(
-            f"{folder} is no folder, and object stores are not written to",
+            f"{folder} is not a folder: exports cannot write to object stores",
             "export to a file system with hard links, and copy from there",
         )
     root = Path(folder).absolute()
     if not root.parent.is_dir():
-        bad_input(f"{root.parent} is no folder", "make it first")
+        bad_input(f"{root.parent} is not a folder", "create it first")
     if root.exists() and not root.is_dir():
-        bad_input(f"{root} is no folder")
+        bad_input(f"{root} is not a folder")
     return Storage(root)
 
 
@@ -465,7 +471,7 @@ def _source(
 
 @contextmanager
 def _expected_failures() -> Generator[None]:
-    """End the command with one line and a code for what an export expects."""
+    """End the command with one line and an exit code for the failures that an export expects."""
     try:
         from dledger_client.export.errors import ExportCode, ExportError, folder_failed
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What is shown of exports: how a run ended, what a folder holds, what was verified."""
+"""What the export commands print: how a run ended, what a folder holds, what was verified."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def print_plan(outcome: "Outcome", *, as_json: bool) -> None:
-    """Show the ranges of a plan; ends the command when there is none."""
+    """Show the ranges of a plan; end the command when there is none."""
     plan = outcome.plan
     if plan is None:
         raise _nothing_new()
@@ -29,13 +29,13 @@ def print_plan(outcome: "Outcome", *, as_json: bool) -> None:
         for piece in plan.pieces or [merge.piece for merge in plan.merges]
     ]  # fmt: skip
     if outcome.adopted:
-        note(f"version {plan.number} was planned by an earlier run and is finished first")
+        note(f"version {plan.number} was planned by an earlier run; it is finished first")
     columns = ("queue", "date", "start", "end", "records", "bytes")
     print_rows(rows, columns, as_json=as_json)
 
 
 def print_outcome(outcome: "Outcome", *, as_json: bool) -> None:
-    """Show the version that a run ended with; ends the command when there is none."""
+    """Show the version that a run published; end the command when there is none."""
     if outcome.manifest is None:
         raise _nothing_new()
     print_version(outcome, as_json=as_json)
@@ -96,7 +96,7 @@ def print_status(version: "Version", plan: "Plan | None", *, as_json: bool) -> N
 
 
 def print_verification(found: "Verification", *, as_json: bool) -> None:
-    """Show what was looked at, and what the export does not hold: its files are no worse for it."""
+    """Show what was verified, and which records the export lacks."""
     row = {
         "files": found.files,
         "rows": found.rows,

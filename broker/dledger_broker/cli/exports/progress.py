@@ -1,4 +1,4 @@
-"""How far an export is: a bar on a terminal, JSON lines for programs."""
+"""Progress of an export: a bar on a terminal, JSON lines for programs."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ LINE_SECONDS: Final = 1.0
 
 
 class Reporter:
-    """An engine that shows what the engine behind it does."""
+    """Wraps an engine and shows its progress."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -41,7 +41,7 @@ class Reporter:
 
     @contextmanager
     def running(self, engine: "Engine") -> Generator[None]:
-        """Stand before an engine while the block runs."""
+        """Wrap an engine while the block runs."""
         self._engine = engine
         try:
             yield
@@ -49,7 +49,7 @@ class Reporter:
             self._engine = None
 
     def run(self, work: "Work", pieces: "Sequence[Piece]") -> "list[Made]":
-        """Have the engine run, and show it."""
+        """Run the engine and show its progress."""
         assert self._engine is not None, "between two runs there is nothing to show"
         # By rows, of which a plan has the number: bytes are estimates of the log, and what is
         # counted are columns in memory.
@@ -74,7 +74,7 @@ class Reporter:
                 self._bar = None
 
     def advance(self, files: int, rows: int, size: int) -> None:
-        """Show what is done so far, all of it."""
+        """Show the progress so far."""
         now = time.monotonic()
         seconds = max(now - self._began, 1e-9)
         rows = min(rows, self._rows)  # what an attempt read in vain is counted, too

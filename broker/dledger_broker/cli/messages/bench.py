@@ -1,6 +1,6 @@
 """`dledger bench`: a quick load on a running cluster: throughput and latency in a table.
 
-For a first look. The measurements that are compared with floors and peers are those of `bench/`.
+For a first look. `bench/` holds the measurements that are compared with floors and peers.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import BODY_SIZE_MAX
 
 SAMPLES_MAX: Final = 1_000_000
-"""Latencies kept of one run; later ones are not sampled."""
+"""Latencies that one run keeps; it ignores later ones."""
 BREATH_MESSAGES: Final = 256
 POLL_RECORDS: Final = 10_000
 POLL_WAIT_MS: Final = 200
@@ -60,24 +60,25 @@ def add_to(app: typer.Typer) -> None:
 
 
 def bench(
-    topic: Annotated[str, typer.Option(help="Written to, and made when missing.")] = "bench",
+    topic: Annotated[str, typer.Option(help="Topic to write to; created when missing.")] = "bench",
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For each mode.")] = 5.0,
     size: Annotated[
-        int, typer.Option(min=1, max=BODY_SIZE_MAX, help="Bytes of one message.")
+        int, typer.Option(min=1, max=BODY_SIZE_MAX, help="Size of one message in bytes.")
     ] = 1024,
     modes: Annotated[
         str,
         typer.Option(
-            help="By comma: batched (many in flight), lone (one after the other), read (back)."
+            help="Separated by commas: batched (many messages in flight), lone (one after the "
+            "other), read (what was written)."
         ),
     ] = ",".join(MODES),
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send and read as fast as one client can, and print throughput and latencies.
+    """Send and read as fast as one client can; print throughput and latencies.
 
-    gap_ms is the longest time in which nothing was acknowledged.
+    gap_ms is the longest time without an acknowledgement.
     """
     wanted = [mode.strip() for mode in modes.split(",") if mode.strip()]
     if not wanted:
@@ -101,7 +102,7 @@ async def _run_all(load: "Load", modes: Sequence[str], *, show: bool) -> list[di
 
 
 class Load:
-    """One kind of load after the other on one topic."""
+    """Runs one kind of load after the other on one topic."""
 
     def __init__(
         self, topic: str, seconds: float, body: bytes, name_servers: Sequence[str], timeout: float

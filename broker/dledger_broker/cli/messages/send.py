@@ -61,7 +61,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 class Dressing(TypedDict):
-    """What every message of one command carries besides its body, as `send` takes it."""
+    """What every message of one command carries besides its body, in the form that `send` takes."""
 
     tag: str
     keys: tuple[str, ...]
@@ -84,7 +84,7 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Messages whose end is known."""
+        """Messages whose outcome is known."""
         return self.stored + sum(self.failed.values())
 
     def add(self, result: SendResult) -> None:
@@ -103,7 +103,7 @@ class Tally:
             self.add_error(error)
 
     def add_error(self, error: DledgerError) -> None:
-        """Count a message that is not, or perhaps not, stored; show the first few."""
+        """Count a message that is not stored, or perhaps not; show the first few."""
         failure = failure_of(error)
         self.failed[error.code.name] += 1
         self.exit_code = max(self.exit_code, failure.code)
@@ -139,21 +139,21 @@ def send(
     ),
     tag: Annotated[str, typer.Option(help="Tag of every message.")] = "",
     keys: Annotated[
-        list[str] | None, typer.Option("--index-key", help="Key to find them by (repeat).")
+        list[str] | None,
+        typer.Option("--index-key", help="Key to look the messages up by (repeatable)."),
     ] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=VALUE (repeat).")
+        list[str] | None, typer.Option("--property", help="NAME=VALUE (repeatable).")
     ] = None,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send messages to a topic; a topic that does not exist is created, unless switched off.
+    """Send messages to a topic. A missing topic is created, unless the cluster forbids that.
 
-    Few messages are shown one by one with queue, offset and id, lines of a file as a summary.
-
-    A line is sent as soon as it is read, all its bytes but the line feed; each has the whole
-    --timeout. At the end of the input, or when interrupted, what is on its way is waited for.
+    Messages given as arguments are printed with queue, offset and id; lines of a file as a summary.
+    Each line is sent as soon as it is read, without its line feed, and has the whole --timeout. At
+    the end of the input, or when interrupted, the command waits for messages in flight.
     """
     if bodies and file is not None:
         bad_input("both messages and --file are given", "give one of them")
@@ -184,7 +184,7 @@ MakeProducer = Callable[[], AsyncProducer]
 
 
 def _producer(name_servers: str, timeout: float) -> MakeProducer:
-    """Return what makes the producer, inside the loop it belongs to."""
+    """Return a function that makes the producer; call it inside the event loop."""
     addresses = parse_name_servers(name_servers)
     connection = ConnectionConfig(inside=is_inside())
     config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=connection)
@@ -226,7 +226,7 @@ async def send_lines(
     as_json: bool,
     shows_progress: bool = False,
 ) -> int:
-    """Send every line as it comes, many in flight; print a summary, also when interrupted.
+    """Send every line as it arrives, many in flight; print a summary, also when interrupted.
 
     Returns the exit code. Memory is bounded by the producer's buffer: while it is full nothing more
     is read.
@@ -265,7 +265,7 @@ def _print_summary(tally: Tally, seconds: float, *, as_json: bool) -> None:
 
 @asynccontextmanager
 async def _shown(tally: Tally, advance: Advance) -> AsyncGenerator[None]:
-    """Show how many messages have an end while the block runs, and at its end."""
+    """Show how many messages are settled while the block runs, and at its end."""
     shown = 0
 
     def show() -> None:

@@ -1,4 +1,4 @@
-"""`dledger tail`: print a topic's messages, from any place, and follow it."""
+"""`dledger tail`: print a topic's messages from any offset on, and follow new ones."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ ESCAPED: Final = "escaped:"
 AcceptUnreadable = Annotated[
     bool,
     typer.Option(
-        "--accept-unreadable", help="Leave out messages that nobody can decode; say how many."
+        "--accept-unreadable", help="Leave out messages that cannot be decoded; print how many."
     ),
 ]
 Show = Callable[[ConsumedRecord], None]
@@ -69,33 +69,36 @@ def tail(
             "--from", help="beginning, end, OFFSET, or TIME (2026-01-31T12:00:00, local or Z)."
         ),
     ] = "beginning",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new messages.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Stop after this many messages; 0: no limit.")
+    ] = 0,
     prefer: Annotated[
-        str, typer.Option(help="leader, follower (any), or the name of a member.")
+        str, typer.Option(help="Member to read from: leader, follower (any), or a member's name.")
     ] = "leader",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Bodies alone, byte for byte, a newline after each.")
+        bool,
+        typer.Option("--raw", help="Print only the bodies, a newline after each."),
     ] = False,
     accept_unreadable: AcceptUnreadable = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print messages: queue, offset, store time, keys and body; with --json one document per line.
+    """Print messages: queue, offset, store time, keys, body; with --json one document per line.
 
-    Without --follow it ends at what was the end when it began.
+    Without --follow the command stops at the offsets that were the end when it started.
 
-    Each message is one line, with tabs between the fields, on a terminal and in a pipe. A body that
-    holds line ends or other control characters comes as escaped: and Python's escapes, where a
-    backslash is doubled; one that is not UTF-8 as base64: and base64. So no body looks like another
-    one, or like a line of its own. For bodies as they are there is --raw, for programs --json.
+    Each message is one line, with tabs between its fields. A body with line ends or other control
+    characters is printed as `escaped:` with Python's escapes, a body that is not UTF-8 as
+    `base64:`. So two bodies never look alike, and no body looks like a line of output. Use --raw
+    for the bodies as they are, and --json for programs.
     """
     if raw and as_json:
-        bad_input("both --raw and --json are given", "give one of them")
+        bad_input("--raw and --json exclude each other", "leave one of them out")
     time_ms = _time_of(start)
     if start == "end" and not follow:
-        bad_input("--from end without --follow shows nothing", "say --follow")
+        bad_input("--from end without --follow shows nothing", "give --follow")
     if not prefer:
         bad_input("--prefer: empty, must be leader, follower or the name of a member")
     config = ConsumerConfig(
@@ -112,14 +115,14 @@ def tail(
         if not follow:
             raise
     except UnreadableData as error:
-        raise CommandFailed(f"{error}", "here: --accept-unreadable") from error
+        raise CommandFailed(f"{error}", "use --accept-unreadable to leave them out") from error
     finally:
         if reader.passed_over:
             note(f"{reader.passed_over} messages cannot be decoded and were left out")
 
 
 def _time_of(start: str) -> int | None:
-    """Return the time that --from names; None: it is an offset or a word."""
+    """Return the time that --from names; None when it is an offset or a word."""
     if start not in {"beginning", "end"} and not (start.isascii() and start.isdigit()):
         return parse_time(start, "--from")
     if start.isdigit() and int(start) > OFFSET_MAX:
@@ -128,7 +131,7 @@ def _time_of(start: str) -> int | None:
 
 
 class Reader:
-    """Reads the queues of one topic and prints what it gets."""
+    """Reads the queues of one topic and prints the messages."""
 
     def __init__(
         self, topic: str, queue: int | None, *, follow: bool, limit: int, show: Show
@@ -192,7 +195,7 @@ def print_document(record: ConsumedRecord) -> None:
 
 
 def print_body(record: ConsumedRecord) -> None:
-    """Print the body as it is, whatever a terminal makes of it."""
+    """Print the body byte for byte."""
     with answering():
         sys.stdout.buffer.write(bytes(record.body) + b"\n")
         sys.stdout.buffer.flush()
@@ -210,7 +213,7 @@ def shown_body(body: bytes) -> str:
 
 
 def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
-    """Return where to begin in a queue: an offset that is surely within its bounds."""
+    """Return where to begin in a queue: an offset within its bounds."""
     if start == "end":
         return bounds.maximum
     if start.isascii() and start.isdigit():

@@ -1,6 +1,6 @@
 """`dledger inspect`: decode the files of a stopped member. Never writes, shows what it can.
 
-A member that runs can be looked at too; then the newest bytes may be half written.
+A running member can be inspected, too; then the newest bytes may be half written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ _KINDS: Final = ("no-op", "batches", "commands", "genesis")
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(
-        help="Decode the files of a stopped member; nothing is ever written.", no_args_is_help=True
+        help="Decode the files of a stopped member. Writes nothing.", no_args_is_help=True
     )
     group.command("identity", epilog=exit_codes_help("inspect"))(identity)
     group.command("hard-state", epilog=exit_codes_help("inspect"))(hard_state)
@@ -69,7 +69,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def identity(folder: FolderArgument, as_json: JsonFlag = False) -> None:
-    """Whose data this is: cluster, group, member, which life of it."""
+    """Show whose data this is: cluster, group, member, incarnation."""
     found = read_identity(_open(folder))
     if found.value is None:
         _broken(found.path, found.problem, refused=found.refused)
@@ -88,7 +88,7 @@ def identity(folder: FolderArgument, as_json: JsonFlag = False) -> None:
 
 
 def hard_state(folder: FolderArgument, as_json: JsonFlag = False) -> None:
-    """Term, vote, incarnations, quarantine: what a member must never forget."""
+    """Show what a member must never forget: term, vote, incarnations, quarantine."""
     found = read_hard_state(_open(folder))
     if found.value is None:
         _broken(found.path, found.problem, refused=found.refused)
@@ -109,7 +109,7 @@ def hard_state(folder: FolderArgument, as_json: JsonFlag = False) -> None:
 
 
 def checkpoint(folder: FolderArgument, as_json: JsonFlag = False) -> None:
-    """How far the log is surely on disk, and where a restart begins to read."""
+    """Show up to where the log is certainly on disk, and where a restart begins to read."""
     found = read_checkpoint(_open(folder))
     if found.value is None:
         _broken(found.path, found.problem, refused=found.refused)
@@ -135,17 +135,17 @@ def checkpoint(folder: FolderArgument, as_json: JsonFlag = False) -> None:
 
 def segments(
     folder: FolderArgument,
-    first: Annotated[int, typer.Option("--from", min=0, help="First index shown.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Entries shown.")] = 1_000_000_000,
+    first: Annotated[int, typer.Option("--from", min=0, help="First index to show.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Number of entries to show.")] = 1_000_000_000,
     payloads: Annotated[bool, typer.Option("--payloads", help="Show batches and commands.")] = (
         False
     ),
     as_json: JsonFlag = False,
 ) -> None:
-    """Every entry of the log, with all checks; damage is shown, and what lies behind it.
+    """Show every entry of the log, with all checks; show damage and what lies behind it.
 
-    With --json, one document per line. A damaged end of the last file is marked as a possible torn
-    tail: a member that was killed leaves one, and cuts it at its next start.
+    With --json: one document per line. A damaged end of the last file may be a torn tail: a killed
+    member leaves one and cuts it off at its next start.
     """
     shown = 0
     skipped = 0
@@ -176,13 +176,15 @@ def segments(
 def state(
     folder: FolderArgument,
     table: Annotated[str, typer.Option(help="Only this table, e.g. topic or queue.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="Rows shown of each table.")] = 1_000_000_000,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Number of rows to show of each table.")
+    ] = 1_000_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """The derived state in LMDB, table by table, as it was last saved.
+    """Show the derived state in LMDB, table by table, as it was last saved.
 
-    Read without LMDB, so that damage is shown and never ends the command by a signal. Of a stopped
-    member and all tables, it is also said whether rows are missing.
+    The command reads the file without LMDB, so damage cannot crash it. For a stopped member and all
+    tables it also checks whether rows are missing.
     """
     names = {kind.name.lower().replace("_", "-"): kind for kind in Table}
     wanted = names.get(table.lower().replace("_", "-"))
@@ -222,7 +224,7 @@ def _check_whole(path: Path) -> None:
 
 
 def _rows(path: Path, table: Table | None, limit: int, *, moves: bool) -> Iterator[StateRow]:
-    """Yield the rows; `moves`: a member writes meanwhile, what looks like damage need be none."""
+    """Yield the rows. `moves`: a member writes meanwhile, so what looks like damage may be none."""
     try:
         for row in open_state(path, table, limit):
             if moves and row.problem:
@@ -237,9 +239,7 @@ def _rows(path: Path, table: Table | None, limit: int, *, moves: bool) -> Iterat
 
 
 def _moved(path: Path) -> NoReturn:
-    print_error(
-        f"{path}: its member wrote meanwhile, and what was read does not fit", "stop it first"
-    )
+    print_error(f"{path}: the running member changed it while it was read", "stop the member first")
     raise typer.Exit(Exit.FAILED)
 
 

@@ -1,8 +1,8 @@
-"""`dledger repair`: set a damaged data folder aside, so that the member returns as a wiped one.
+"""`dledger repair`: set a damaged data folder aside, so that the member starts empty.
 
-Nothing is mended in place and nothing is deleted: a damaged member must not go on with what is left
-(it might have forgotten a vote or an acknowledged entry). Renamed away, the folder stays for
-inspection; the member starts empty, in quarantine, and is filled again by its group (D18).
+The command repairs nothing in place and deletes nothing. A damaged member must not continue with
+the rest of its data: it might have forgotten a vote or an acknowledged entry. The renamed folder
+stays for inspection. The member starts empty, in quarantine, and its group fills it again (D18).
 """
 
 import os
@@ -53,9 +53,9 @@ T = TypeVar("T")
 
 ASIDE_MAX: Final = 1_000
 _UNKNOWN: Final = Identity("", "", MemberId(""), bytes(INCARNATION_SIZE))
-"""Stands for an identity that cannot be read: it names no group, so none is compared."""
-NEWER: Final = "newer is not damaged; nothing was changed"
-MAY_NOT_READ: Final = "that says nothing of damage: let this command look, as the member's user may"
+"""Stands for an unreadable identity: it names no group, so no group is compared."""
+NEWER: Final = "a newer format is not damage; nothing was changed"
+MAY_NOT_READ: Final = "this says nothing about damage: run the command as the member's user"
 UP_RECORD: Final = "cluster.json"
 UP_DEPTH: Final = 3
 """`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
@@ -69,22 +69,24 @@ def add_to(app: typer.Typer) -> None:
 def repair(
     folder: FolderArgument,
     yes: Yes = False,
-    check: Annotated[bool, typer.Option("--check", help="Only say what is damaged.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only show what is damaged.")] = False,
     force: Annotated[
-        bool, typer.Option("--even-if-healthy", help="Set aside a folder without damage.")
+        bool,
+        typer.Option("--even-if-healthy", help="Set the folder aside although it has no damage."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Explain what is damaged in a stopped member's folder and set the folder aside.
+    """Explain what is damaged in a stopped member's folder, and set the folder aside.
 
-    The folder is renamed to `<folder>.damaged-N`; nothing is deleted. Started again, the member is
-    empty and in quarantine: it neither votes nor counts until the others have filled it. Do this
-    for one member at a time. It does not start by itself: a service manager may have given it up,
-    and `dledger up` does not start a member again that found its data damaged.
+    The command renames the folder to `<folder>.damaged-N` and deletes nothing. The member then
+    starts empty, in quarantine: it does not vote and does not count towards a majority until the
+    other members have filled it. Do this for one member at a time. Start the member yourself: a
+    service manager may have given up on it, and `dledger up` does not restart a member whose data
+    is damaged.
     """
     found = one_data_folder(folder)
     if is_running(found):
-        raise CommandFailed(f"the member of {found} is running", "stop it first")
+        raise CommandFailed(f"the member of {found} is running", "stop the member first")
     problems = list(find_damage(found))
     if check:
         _tell(found, problems, None, as_json)
@@ -92,7 +94,7 @@ def repair(
     if not problems and not force:
         raise CommandFailed(
             f"{found} is healthy: every file passes its checks",
-            "--even-if-healthy sets it aside all the same",
+            "use --even-if-healthy to set it aside all the same",
         )
     if not as_json:
         _tell(found, problems, None, as_json=False)
@@ -100,8 +102,8 @@ def repair(
         f"{found} is not renamed",
         "Set it aside?",
         yes=yes,
-        warning=f"{found} is renamed, and the member starts empty. It counts for no majority until "
-        "the others have filled it: while it is away, losing one more member may stop the group.",
+        warning=f"{found} is renamed, and the member starts empty. Until the other members have "
+        "filled it, it counts towards no majority: losing one more member may stop the group.",
     )
     aside = set_aside(found)
     if as_json:
@@ -109,13 +111,13 @@ def repair(
     else:
         say(f"renamed to {aside}")
         say(
-            f"{_how_to_start(found)}: it returns empty, in quarantine, and is filled by the "
-            "others (dledger status shows it). Keep the renamed folder until it serves."
+            f"{_how_to_start(found)}: it starts empty, in quarantine, and the other members "
+            "fill it (see dledger status). Keep the renamed folder until the member serves."
         )
 
 
 def _how_to_start(folder: Path) -> str:
-    """Return the words for who is to start the member of this folder, by who keeps it."""
+    """Return the sentence that says how to start the member of this folder."""
     for parent in folder.absolute().parents[:UP_DEPTH]:
         if (parent / UP_RECORD).exists():
             return (
@@ -168,7 +170,7 @@ def _problem(found: Found[T]) -> Iterator[str]:
 
 
 def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
-    """Yield what recovery refuses, and damaged entries that it would not look at."""
+    """Yield what recovery refuses, and damaged entries that recovery does not read."""
     pool = FilePool(ReadOnlyFileSystem())
     refused: DamagedLog | None = None
     try:
@@ -199,7 +201,7 @@ def _log_damage(folder: Path, identity: Identity) -> Iterator[str]:
 
 
 def _state_damage(folder: Path) -> Iterator[str]:
-    """Yield what a start would refuse, with all that it would not read, and rows of no meaning."""
+    """Yield what a start refuses, damage that a start does not read, and rows without a meaning."""
     try:
         checked = check_store(str(folder), whole=True)
     except DamagedStore as error:
@@ -222,7 +224,7 @@ class _Ends(NamedTuple):
 
 
 def _mismatch(folder: Path, identity: Identity) -> Iterator[str]:
-    """Yield why the state does not fit the log, when each for itself can be read."""
+    """Yield why the state does not fit the log, when both can be read."""
     pool, state = FilePool(ReadOnlyFileSystem()), state_folder(folder)
     try:
         log = examine(DataFolder(pool.fs, str(folder), identity, None), pool)

@@ -22,11 +22,11 @@ def add_to(app: typer.Typer) -> None:
 def check(
     file: Annotated[
         Path | None,
-        typer.Argument(help="TOML file; without it only the environment is read."),
+        typer.Argument(help="TOML file; default: read only the environment."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the values a member would run with, each with its source.
+    """Print the values that a member would run with, each with its source.
 
     Precedence: environment (DLEDGER_...) over file over default.
     """
@@ -42,7 +42,7 @@ def check(
 
 
 def keys(as_json: JsonFlag = False) -> None:
-    """List every key of a configuration file, and the variable that overrides it."""
+    """List every key of a configuration file, with the variable that overrides it."""
     rows = [
         {"key": key, "variable": environment_name(key), "holds": type_name(kind)}
         for key, kind in known_keys().items()

@@ -1,4 +1,4 @@
-"""`dledger demo`: the proof on real input. The work is `dledger_broker.demo`'s."""
+"""`dledger demo`: the proof on real input. `dledger_broker.demo` does the work."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +16,16 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     folder: Annotated[
-        Path, typer.Option(help="Data of the demo; emptied first when an earlier one made it.")
+        Path,
+        typer.Option(
+            help="Folder for the demo's data. A folder that an earlier demo made is emptied first."
+        ),
     ] = Path("data/demo"),
     report: Annotated[
-        Path, typer.Option(help="Where demo-report.html and demo-report.json go.")
+        Path, typer.Option(help="Folder for demo-report.html and demo-report.json.")
     ] = Path(),
 ) -> None:
-    """Stream a year of flights into a group while its members are killed, then compare all."""
+    """Stream a year of flights into a group while members are killed, then compare everything."""
     # Imported here: plotting and the data set are not worth loading for any other command.
     try:
         from dledger_broker.demo.run import run

@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 def broker(
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="TOML file; without it the environment is read."),
+        typer.Option("--config", "-c", help="TOML file; default: read only the environment."),
     ] = None,
 ) -> None:
     """Run one member of its broker group (or groups) until SIGTERM."""
@@ -38,15 +38,15 @@ def broker(
 def namesrv(
     listen: Annotated[str, typer.Option(help="host:port")] = "0.0.0.0:9876",
     cluster: Annotated[
-        str, typer.Option(help="Serve only this cluster; default: the first that registers.")
+        str, typer.Option(help="Serve only this cluster; default: the first one that registers.")
     ] = "",
     lease_seconds: Annotated[
         float,
-        typer.Option(min=0.1, max=3600, help="A member silent for longer is dropped."),
+        typer.Option(min=0.1, max=3600, help="Drop a member that is silent for longer than this."),
     ] = 10.0,
     log_format: Annotated[str, typer.Option(help="console or json")] = "console",
 ) -> None:
-    """Run a name server until SIGTERM. It keeps nothing: start as many as you like."""
+    """Run a name server until SIGTERM. It stores nothing: run as many as you like."""
     _silence_grpc()
     from dledger_namesrv.__main__ import run, set_up_logs
     from dledger_namesrv.service import NameServerSettings

@@ -68,9 +68,9 @@ _FINAL_CODES: Final[Mapping[int, str]] = {
 """Exit codes after which starting again would end the same way."""
 
 EPILOG: Final = (
-    "A process that crashes is started again after 0.5 s, doubling up to 10 s; one that cannot "
+    "A process that crashes is restarted after 0.5 s, doubling up to 10 s. A process that cannot "
     "run (damaged data, taken port, bad configuration) is reported and stays down while the "
-    "others go on: mend it, then stop this command and start it again. "
+    "others run: repair it, then stop this command and start it again. "
     "The command ends when no member is left. "
 ) + exit_codes_help("up")
 
@@ -81,7 +81,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def up(
-    folder: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data"),
+    folder: Annotated[Path, typer.Option(help="Folder for data and logs.")] = Path("data"),
     members: Annotated[
         int | None, typer.Option(min=1, max=7, help="Members of a new cluster. [default: 3]")
     ] = None,
@@ -91,12 +91,14 @@ def up(
             min=1, max=65_000, help="Port of the name server; members follow. [default: 9876]"
         ),
     ] = None,
-    flush: Annotated[str, typer.Option(help="sync, or async: faster, loses on power cut")] = "sync",
+    flush: Annotated[
+        str, typer.Option(help="sync; or async: faster, but a power cut can lose messages")
+    ] = "sync",
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a name server and a group of members here, until Ctrl-C. No configuration needed.
+    """Run a name server and a group of members here until Ctrl-C. Needs no configuration.
 
-    Started again on the same folder, it continues with the data that is there.
+    Started again on the same folder, the cluster continues with its data.
     """
     if flush not in {"sync", "async"}:
         bad_input(f"--flush: {flush}, must be sync or async")
@@ -113,16 +115,17 @@ def up(
         _prepare(cluster, members)
         raise typer.Exit(Supervisor(cluster, as_json=as_json).run())
     except OtherCluster as error:
-        bad_input(str(error), "start it without this option, or choose another --folder")
+        bad_input(str(error), "leave this option out, or choose another --folder")
     except BadRecord as error:
-        bad_input(
-            str(error), "write the cluster's names and ports anew, or choose another --folder"
-        )
+        bad_input(str(error), "restore the file, or choose another --folder")
     except PortTaken as error:
         if new:
             (folder / "cluster.json").unlink()  # nothing was started: the next try may choose anew
-            bad_input(str(error), "stop who has it, or choose another --port")
-        bad_input(str(error), "stop who has it: the cluster in this folder keeps its ports")
+            bad_input(str(error), "stop the process that uses it, or choose another --port")
+        bad_input(
+            str(error),
+            "stop the process that uses it: the cluster in this folder keeps its ports",
+        )
     finally:
         cluster.give_folder()
 

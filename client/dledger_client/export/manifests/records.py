@@ -382,7 +382,7 @@ def check_tiles(plan: Plan, files: Sequence[FileEntry], gaps: Sequence[Gap]) -> 
         raise ExportError(
             ExportCode.CONFLICT,
             f"plan {plan.number}: {wrong}",
-            "this is a bug of ours; nothing was published",
+            "this is a bug in dledger; nothing was published",
         )
 
 
