@@ -108,9 +108,9 @@ wheel: $(READY)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	rm -rf build
 
-# The site is complete in itself: whoever reads it needs no network.
+# Complete in itself: readers need no network. `python -m http.server --directory site` serves it.
 docs: $(READY)
-	$(BIN)/mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info out

@@ -26,6 +26,7 @@ class TopicQueue:
 
 
 QueueSelector = Callable[[Sequence[TopicQueue], Record, object], TopicQueue | int]
+"""Chooses among a topic's queues, for a message and the argument that its sender gave."""
 
 
 def _hash_bytes(argument: object) -> bytes:
