@@ -13,14 +13,27 @@ import pytest
 
 from tests.tidy.sources import ROOT, Rule, check, name_of, our_files
 
-# Decision code takes time and chance as arguments; these modules are the edges that may ask.
+PURE = {
+    "broker/dledger_broker/config/": (),
+    "broker/dledger_broker/group/": ("group_view.py", "view.py"),
+    "broker/dledger_broker/rpc/admission.py": (),
+    "broker/dledger_namesrv/": ("__main__.py", "service.py"),
+    "client/dledger_client/_core/": ("producer/batch.py",),  # it calls users' callbacks
+    "client/dledger_client/arrow/": (),
+    "dledger/raft/": ("driver/", "engine/_pysyncobj.py"),
+    "dledger/state/": ("saved.py",),
+    "jepsen_tests/checkers/": ("bench.py",),
+    "jepsen_tests/history": (".py", "/events.py"),
+    "proto/dledger_proto/batch/": ("compression.py",),
+    "tests/sim/invariants/": (),
+}
+"""Folders of decision code, each with what in it is an edge all the same."""
 CLOCK_EDGES = re.compile(
-    r"^(dledger/clock|dledger/files|dledger/raft/(host|transport|links?|_pysyncobj)"
-    r"|broker/dledger_broker/(?!admission|long_poll|config)|broker/dledger_namesrv/(?!registry)"
-    r"|client/(dledger_client/(?!_accumulator|_routes|_retry|latency|_fetch)|generate_sync)"
-    r"|bench/|deploy/|tests/|proto/generate"
-    r"|jepsen_tests/(?!checkers|history|schedule))"
+    r"^(dledger/(clock|files)\.|dledger/raft/(driver|engine)/|dledger/store/"
+    r"|broker/|client/(dledger_client/(?!latency|selectors)|generate_sync)"
+    r"|bench/|deploy/|docs/|tests/|proto/generate|jepsen_tests/(?!run/schedule))"
 )
+"""The edges that may ask the machine for time and chance; the rule for `PURE` comes on top."""
 BANNED_CALLS = {
     "time.time": "take `now` or a Clock",
     "time.monotonic": "take `now` or a Clock",
@@ -35,14 +48,16 @@ BANNED_CALLS = {
 }
 
 IMPURE_IMPORTS = frozenset({
-    "asyncio", "concurrent", "datetime", "fcntl", "grpc", "http", "io", "lmdb", "logging", "mmap",
-    "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select", "selectors",
+    "asyncio", "concurrent", "fcntl", "grpc", "http", "io", "lmdb", "logging", "mmap",
+    "multiprocessing", "os", "pathlib", "queue", "secrets", "select", "selectors",
     "shutil", "signal", "socket", "ssl", "structlog", "subprocess", "tempfile", "threading", "time",
     "urllib", "uuid", "uvloop",
 })  # fmt: skip
-TYPES_ALONE = frozenset({"Random", "Path", "timedelta"})
-"""Names of these modules that decide nothing by themselves: what is passed in has this type."""
-IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "Random", "SystemRandom"})
+HARMLESS = frozenset({"Path"})
+"""Names of these modules that decide nothing and touch nothing."""
+IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "SystemRandom"})
+IMPURE_METHODS = frozenset({"now", "utcnow", "today", "urandom"})
+"""Of `datetime` and the like, by whatever name it was imported."""
 
 # How grpc.aio is used has one home, which mends its wake-ups.
 GRPC_HOME = "proto/dledger_proto/rpc/aio.py"
@@ -60,22 +75,69 @@ def banned_call(text: str) -> Iterator[str]:
 def impure(text: str) -> Iterator[str]:
     """Find what of the machine a module of a pure folder imports or calls."""
     for node in ast.walk(ast.parse(text)):
+        found = list(_imported(node))
         match node:
-            case ast.Import():
-                for each in node.names:
-                    if each.name.partition(".")[0] in IMPURE_IMPORTS:
-                        yield f"line {node.lineno}: imports {each.name}"
-            case ast.ImportFrom(module=str(module), level=0):
-                if module.partition(".")[0] in IMPURE_IMPORTS:
-                    for each in node.names:
-                        if each.name not in TYPES_ALONE:
-                            yield f"line {node.lineno}: imports {each.name} of {module}"
             case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
-                yield f"line {node.lineno}: calls {name}"
+                found.append(f"calls {name}")
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if (
+                owner in {"datetime", "date", "dt"} and name in IMPURE_METHODS
+            ):
+                found.append(f"calls {owner}.{name}")
+            case ast.Call(func=ast.Name(id="Random"), args=[]):
+                found.append("makes a Random without a seed")
             case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
-                yield f"line {node.lineno}: waits"
+                found.append("waits")
             case _:
                 pass
+        for what in found:
+            yield f"line {getattr(node, 'lineno', 0)}: {what}"
+    yield from _global_chance(text)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import():
+            for each in node.names:
+                if each.name.partition(".")[0] in IMPURE_IMPORTS and each.name not in HARMLESS:
+                    yield f"imports {each.name}"
+        case ast.ImportFrom(module=str(module), level=0):
+            for each in node.names:
+                if module.partition(".")[0] in IMPURE_IMPORTS and each.name not in HARMLESS:
+                    yield f"imports {each.name} of {module}"
+                if module == "random" and each.name != "Random":
+                    yield f"imports {each.name} of random"
+        case _:
+            pass
+
+
+def _global_chance(text: str) -> Iterator[str]:
+    """Find uses of the module `random` itself, apart from its type `Random`."""
+    tree = ast.parse(text)
+    modules = (
+        each for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+    )
+    if any(each.name == "random" for each in modules):
+        arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "random"
+                and node.attr != "Random"
+                and "random" not in arguments
+            ):
+                yield f"line {node.lineno}: random.{node.attr}: take a seeded Random"
+
+
+def pure_files() -> Iterator[Path]:
+    """Yield the files of the pure folders."""
+    for path in our_files():
+        for folder, edges in PURE.items():
+            name = name_of(path)
+            if name.startswith(folder) and not name.removeprefix(folder).startswith(
+                edges or ("?",)
+            ):
+                yield path
 
 
 def made_elsewhere(text: str) -> Iterator[str]:
@@ -93,6 +155,17 @@ def sleeping(text: str) -> Iterator[str]:
 def test_time_and_chance_are_arguments() -> None:
     """Only the named edge modules ask the machine for time or chance."""
     check(banned_call, [path for path in our_files() if not CLOCK_EDGES.match(name_of(path))])
+
+
+def test_pure_folders_know_nothing_of_the_machine() -> None:
+    """No clock, no chance, no I/O, no threads, no asyncio."""
+    check(impure, pure_files())
+
+
+@pytest.mark.parametrize("folder", PURE)
+def test_pure_folders_are_there(folder: str) -> None:
+    """A folder that has moved would be checked no more."""
+    assert any(name_of(path).startswith(folder) for path in our_files())
 
 
 def test_channels_and_servers_are_made_in_one_place() -> None:
@@ -113,6 +186,9 @@ SAMPLES: list[tuple[Rule, str]] = [
     (impure, "import os.path"),
     (impure, "from time import monotonic"),
     (impure, "from random import Random, choice"),
+    (impure, "import random\nrandom.shuffle([])"),
+    (impure, "from random import Random\nchance = Random()"),
+    (impure, "import datetime as dt\nnow = dt.now()"),
     (impure, "data = open('file').read()"),
     (impure, "async def f(): ..."),
     (made_elsewhere, "import grpc.aio\ngrpc.aio.server()"),

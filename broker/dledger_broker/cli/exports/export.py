@@ -66,9 +66,7 @@ TopicOption = Annotated[str, typer.Option("--topic", "-t", help="Topic to export
 To = Annotated[
     str, typer.Option("--to", help="Folder of the export; its file system must have hard links.")
 ]
-EngineName = Annotated[
-    str, typer.Option(help="local: a pool of processes writes; spark: Spark's tasks write.")
-]
+EngineName = Annotated[str, typer.Option(help="Who writes: local processes, or spark's tasks.")]
 Master = Annotated[str, typer.Option(help="Spark's master.")]
 LayoutName = Annotated[str, typer.Option(help="Folders by date or by queue; at first by date.")]
 Since = Annotated[
