@@ -78,7 +78,7 @@ chaos-mutants: $(READY)
 	$(BIN)/python -m jepsen_tests mutants --jobs $(JOBS)
 
 chaos-bench: $(READY)
-	$(BIN)/python -m jepsen_tests.bench_checkers
+	$(BIN)/python -m jepsen_tests.checkers.bench
 
 compose-test: $(READY)
 	$(BIN)/python -m pytest tests/compose

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench.cluster import Running, started
 from dledger_broker.local.cluster import NAME_SERVER, LocalCluster, free_ports
-from jepsen_tests.backends import link_server
 from jepsen_tests.backends.surface import Kind, Trouble
+from jepsen_tests.backends.troubles import link_server
 
 CLIENTS = "clients"
 

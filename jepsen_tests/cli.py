@@ -16,10 +16,12 @@ from rich.live import Live
 from rich.table import Table
 
 from dledger_proto.names import printable
-from jepsen_tests.backends import BACKENDS, namespaces
+from jepsen_tests.backends import BACKENDS
 from jepsen_tests.backends.own import OwnBackend
 from jepsen_tests.backends.surface import Backend, Wanted
-from jepsen_tests.endings import (
+from jepsen_tests.backends.troubles import namespaces
+from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
+from jepsen_tests.exit_codes import (
     EXIT_FAILED,
     EXIT_UNKNOWN,
     EXIT_VALID,
@@ -27,18 +29,17 @@ from jepsen_tests.endings import (
     Ending,
     interruptible,
 )
-from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
-from jepsen_tests.history import BadHistory, Kind
+from jepsen_tests.history.events import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.results import summary
-from jepsen_tests.run import Plan, Watch, execute
-from jepsen_tests.strength import TRIALS
-from jepsen_tests.strength_report import caught_in_simulation, strength_table
-from jepsen_tests.suite import SUITES
-from jepsen_tests.suite_runs import run_suite
+from jepsen_tests.run.run import Plan, Watch, execute
+from jepsen_tests.run.verdict import judge_file
+from jepsen_tests.suite.plan import SUITES
+from jepsen_tests.suite.results import summary
+from jepsen_tests.suite.runs import run_suite
 from jepsen_tests.terminal import Terminal, visible
-from jepsen_tests.trials import exit_code, prove
-from jepsen_tests.verdict import judge_file
+from jepsen_tests.trials.strength import TRIALS
+from jepsen_tests.trials.strength_report import caught_in_simulation, strength_table
+from jepsen_tests.trials.trials import exit_code, prove
 from jepsen_tests.workloads import WORKLOADS
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.own import OwnBackend
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.backends.toxiproxy_links import ToxiproxyBackend
+from jepsen_tests.backends.troubles.toxiproxy_links import ToxiproxyBackend
 
 BACKENDS: Final[Mapping[str, type[Backend]]] = {
     backend.name: backend

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from jepsen_tests.backends import packet_rules
-from jepsen_tests.backends.packet_rules import PacketRules
 from jepsen_tests.backends.surface import Backend, CannotLimit, CannotRun, Wanted
+from jepsen_tests.backends.troubles import packet_rules
+from jepsen_tests.backends.troubles.packet_rules import PacketRules
 from jepsen_tests.docker.engine import Engine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from jepsen_tests.errors import BadRequest
-from jepsen_tests.threads import Threads
+from jepsen_tests.processes.threads import Threads
 
 FILE: Final = "compose"
 NODES: Final = ("n1", "n2", "n3")

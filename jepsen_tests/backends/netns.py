@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from jepsen_tests.backends import namespaces
-from jepsen_tests.backends.packet_rules import PacketRules, run, why_not
 from jepsen_tests.backends.process import NAME_SERVERS, ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Wanted
+from jepsen_tests.backends.troubles import namespaces
+from jepsen_tests.backends.troubles.packet_rules import PacketRules, run, why_not
 
 NETWORK: Final = "10.77.0"
 BRIDGE_ADDRESS: Final = f"{NETWORK}.254"

@@ -26,14 +26,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from jepsen_tests.backends import cgroup, loop_disk, namespaces
-from jepsen_tests.backends.cgroup import MemberCgroups
-from jepsen_tests.backends.links import LinkProxies
-from jepsen_tests.backends.loop_disk import LoopDisks
 from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, Wanted
-from jepsen_tests.child import Ended, tool
-from jepsen_tests.launch import Control
-from jepsen_tests.ports import HOST, free_ports
+from jepsen_tests.backends.troubles import cgroup, loop_disk, namespaces
+from jepsen_tests.backends.troubles.cgroup import MemberCgroups
+from jepsen_tests.backends.troubles.links import LinkProxies
+from jepsen_tests.backends.troubles.loop_disk import LoopDisks
+from jepsen_tests.processes.child import Ended, tool
+from jepsen_tests.processes.launch import Control
+from jepsen_tests.processes.ports import HOST, free_ports
 
 GROUP: Final = "group-1"
 NAME_SERVERS: Final = ("ns1", "ns2")
@@ -136,7 +136,7 @@ class Members:
             self._started[name] = subprocess.Popen(
                 [
                     *self._within(name),
-                    *(sys.executable, "-m", "jepsen_tests.launch", str(os.getpid())),
+                    *(sys.executable, "-m", "jepsen_tests.processes.launch", str(os.getpid())),
                     *arguments,
                 ],
                 stdout=log,

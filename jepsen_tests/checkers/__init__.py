@@ -6,19 +6,19 @@ view, so that the logs are read once.
 
 from typing import Final
 
-from jepsen_tests.checkers.availability import liveness, recovery_time
-from jepsen_tests.checkers.clients import clients_get_on
-from jepsen_tests.checkers.contents import aborted_read, phantoms
-from jepsen_tests.checkers.judgement import ALWAYS, Checker, Judgement, Valid
-from jepsen_tests.checkers.loss import acknowledged_loss, lost_write, unseen
-from jepsen_tests.checkers.offsets import duplicates, inconsistent_offsets, offset_arithmetic
-from jepsen_tests.checkers.order import key_order, real_time_order
-from jepsen_tests.checkers.outcomes import errors, resources
-from jepsen_tests.checkers.reads import committed_visibility, polls
-from jepsen_tests.checkers.registers import linearizable_registers
-from jepsen_tests.checkers.replicas import raft_invariants, replica_equality
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import History, uncollected
+from jepsen_tests.checkers.cluster.availability import liveness, recovery_time
+from jepsen_tests.checkers.cluster.clients import clients_get_on
+from jepsen_tests.checkers.cluster.outcomes import errors, resources
+from jepsen_tests.checkers.cluster.replicas import raft_invariants, replica_equality
+from jepsen_tests.checkers.log.contents import aborted_read, phantoms
+from jepsen_tests.checkers.log.loss import acknowledged_loss, lost_write, unseen
+from jepsen_tests.checkers.log.offsets import duplicates, inconsistent_offsets, offset_arithmetic
+from jepsen_tests.checkers.log.order import key_order, real_time_order
+from jepsen_tests.checkers.log.reads import committed_visibility, polls
+from jepsen_tests.checkers.log.registers import linearizable_registers
+from jepsen_tests.checkers.shared.judgement import ALWAYS, Checker, Judgement, Valid
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import History, uncollected
 
 __all__ = ["CHECKERS", "CheckerCrashed", "judge"]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from jepsen_tests.child import leashed
 from jepsen_tests.docker.traces import Traces, take_away
+from jepsen_tests.processes.child import leashed
 
 ROOT = Path(__file__).parents[2]
 REGISTRY_BASE = "python:3.11.14-slim-bookworm"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jepsen_tests.docker.engine import ROOT, Engine
 from jepsen_tests.errors import HarnessFailure
-from jepsen_tests.ports import free_ports
+from jepsen_tests.processes.ports import free_ports
 
 COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
 """Of the development lock."""

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from jepsen_tests.backends.surface import Folders, Processes
-from jepsen_tests.history import WHOLE
+from jepsen_tests.history.events import WHOLE
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.processes import bring_back

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
 from dledger_client import AsyncAdmin, MemberStatus
-from jepsen_tests import members
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import WHOLE, Kind
-from jepsen_tests.schedule import FaultKind
+from jepsen_tests.history.events import WHOLE, Kind
+from jepsen_tests.run import members
+from jepsen_tests.run.schedule import FaultKind
 
 LEADER_SHARE: Final = 0.5
 """How often one member of a choice is the leader."""

@@ -7,7 +7,7 @@ any fault of the product. So who was damaged is remembered, and examined first.
 
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import CannotRepair
-from jepsen_tests.history import EXAMINE, WHOLE, Kind
+from jepsen_tests.history.events import EXAMINE, WHOLE, Kind
 from jepsen_tests.nemeses.fault import Scene, Skipped
 
 

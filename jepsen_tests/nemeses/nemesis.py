@@ -12,12 +12,12 @@ from typing import Final
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history import BROKEN_OFF, HEAL, SKIPPED, Kind
+from jepsen_tests.history.events import BROKEN_OFF, HEAL, SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.processes import bring_back
-from jepsen_tests.recorder import Recorder
-from jepsen_tests.schedule import Phase, Schedule
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.run.schedule import Phase, Schedule
 
 WATCH_SECONDS: Final = 0.1
 TURNS: Final = 20

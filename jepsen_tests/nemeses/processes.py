@@ -6,7 +6,7 @@ from typing import Final
 
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import CannotRepair, Processes
-from jepsen_tests.history import EXAMINE, Kind
+from jepsen_tests.history.events import EXAMINE, Kind
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
 
 CRASHES: Final = 4

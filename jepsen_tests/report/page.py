@@ -8,8 +8,8 @@ import jinja2
 import msgspec
 
 from jepsen_tests.checkers import CHECKERS
-from jepsen_tests.checkers.judgement import Judgement, Valid
-from jepsen_tests.history import History, Kind, Op
+from jepsen_tests.checkers.shared.judgement import Judgement, Valid
+from jepsen_tests.history.events import History, Kind, Op
 from jepsen_tests.report import charts
 
 TEMPLATE: Final = Path(__file__).with_name("page.html.j2")

@@ -19,7 +19,7 @@ from dledger_client import (
     SendResult,
     StartAt,
 )
-from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.run.recorder import Process, Recorder
 from jepsen_tests.workloads.values import message_of, value_of
 
 CALL_TIMEOUT_MS: Final = 5_000

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncProducer, AsyncSendFuture, SendResult
 from dledger_proto.keyhash import queue_of_key
-from jepsen_tests.recorder import Process
+from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import Worker, place_of, shown_sent
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
-from jepsen_tests.wire import Wire, batch_of
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored, split_place
 from jepsen_tests.workloads.values import message_of
+from jepsen_tests.workloads.wire import Wire, batch_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-log"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin, TopicNotFound
 from jepsen_tests.backends.surface import Setting
-from jepsen_tests.recorder import Process
+from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import CONNECTION
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 

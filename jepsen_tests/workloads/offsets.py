@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jepsen_tests.recorder import Process
-from jepsen_tests.wire import Wire
+from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import Worker, place_of, split_place
+from jepsen_tests.workloads.wire import Wire
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-offsets"

@@ -12,10 +12,10 @@ from dledger_client import AsyncAdmin
 from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.frames import AnswerRow
-from jepsen_tests.recorder import Process
-from jepsen_tests.wire import Wire, batch_of
+from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored
 from jepsen_tests.workloads.values import message_of
+from jepsen_tests.workloads.wire import Wire, batch_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-retry"

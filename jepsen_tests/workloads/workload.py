@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from jepsen_tests.backends.surface import Backend, Setting
-from jepsen_tests.recorder import Recorder
+from jepsen_tests.run.recorder import Recorder
 
 LeastOk = Mapping[str, tuple[int, float]]
 """By function: how many must succeed, and which share of all that ended."""

@@ -27,7 +27,7 @@ from dledger_client import (
     UnknownOutcome,
 )
 from dledger_proto.errors import Code
-from jepsen_tests.backends.loop_disk import LoopDisk, why_not
+from jepsen_tests.backends.troubles.loop_disk import LoopDisk, why_not
 from tests.integration.cluster import eventually
 
 MIB = 1 << 20

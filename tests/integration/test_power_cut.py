@@ -26,7 +26,7 @@ from dledger_client import (
     StartAt,
     TopicNotFound,
 )
-from jepsen_tests.backends.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
+from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
 from tests.integration.cluster import eventually
 
 CUTS = int(os.environ.get("POWER_CUTS", "4"))

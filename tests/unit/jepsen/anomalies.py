@@ -5,7 +5,7 @@ Where one anomaly is another as well by its nature, both are expected and the co
 
 from collections.abc import Callable
 
-from jepsen_tests.history import Kind
+from jepsen_tests.history.events import Kind
 from tests.unit.jepsen.stories import Story
 
 STORIES: list[tuple[set[str], Callable[[], Story]]] = []

@@ -1,6 +1,6 @@
 """Every way in which clients do not get on, by hand."""
 
-from jepsen_tests.history import Kind
+from jepsen_tests.history.events import Kind
 from tests.unit.jepsen.anomalies import shows
 from tests.unit.jepsen.stories import Story
 

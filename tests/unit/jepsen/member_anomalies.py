@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jepsen_tests.history import NEMESIS, Kind
+from jepsen_tests.history.events import NEMESIS, Kind
 from tests.unit.jepsen.anomalies import shows
 from tests.unit.jepsen.stories import Story
 

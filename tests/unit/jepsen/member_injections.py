@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from jepsen_tests.checkers.clients import clients_of
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.checkers.cluster.clients import clients_of
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import Kind, Op
 from tests.unit.jepsen.injections import Broken, names
 from tests.unit.jepsen.model import FAULTS
 from tests.unit.jepsen.stories import NODES

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from jepsen_tests.history import History, Kind
+from jepsen_tests.history.events import History, Kind
 from tests.unit.jepsen.stories import NODES, READER, Story
 
 PLACES = ("t/0", "t/1", "u/0")

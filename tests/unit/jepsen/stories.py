@@ -7,8 +7,8 @@ One row per millisecond. An operation that is written as one line is invoked and
 from typing import Any
 
 from jepsen_tests.checkers import CHECKERS, judge
-from jepsen_tests.checkers.judgement import Judgement
-from jepsen_tests.history import NEMESIS, Header, History, Kind, Pairing, Row
+from jepsen_tests.checkers.shared.judgement import Judgement
+from jepsen_tests.history.events import NEMESIS, Header, History, Kind, Pairing, Row
 
 MS = 1_000_000
 NODES = ("n1", "n2", "n3")

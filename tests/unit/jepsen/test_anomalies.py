@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from jepsen_tests.checkers import CHECKERS
-from jepsen_tests.checkers.judgement import FINDINGS_MAX, Valid
+from jepsen_tests.checkers.shared.judgement import FINDINGS_MAX, Valid
 from tests.unit.jepsen import client_anomalies, member_anomalies
 from tests.unit.jepsen.anomalies import STORIES
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jepsen_tests import bench_checkers
-from jepsen_tests.bench_checkers import PEAK_MIB_MAX, RATIO_MIN, measure
+from jepsen_tests.checkers import bench
+from jepsen_tests.checkers.bench import PEAK_MIB_MAX, RATIO_MIN, measure
 
 OPERATIONS = 50_000
 """`make chaos-bench` takes a million."""
@@ -20,7 +20,7 @@ def test_long_histories_are_judged_in_time() -> None:
 
 
 def test_what_is_too_slow_or_too_large_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = bench_checkers.Measured(10, 20, 1.0, "valid", 1.0, 11.0, 2.0, [0.09], 100.0, [])
+    slow = bench.Measured(10, 20, 1.0, "valid", 1.0, 11.0, 2.0, [0.09], 100.0, [])
     large = slow._replace(ratios=[0.5], peak_mib=PEAK_MIB_MAX + 1)
     assert not slow.is_enough
     assert not large.is_enough

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jepsen_tests.checkers.clients import clients_of
-from jepsen_tests.checkers.judgement import Valid
-from jepsen_tests.history import (
+from jepsen_tests.checkers.cluster.clients import clients_of
+from jepsen_tests.checkers.shared.judgement import Valid
+from jepsen_tests.history.events import (
     INTERRUPTED,
     NEMESIS,
     BadHistory,
@@ -17,7 +17,7 @@ from jepsen_tests.history import (
     Row,
     read_history,
 )
-from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.run.recorder import Process, Recorder
 from tests.unit.jepsen.client_anomalies import a_call_does_not_end, tried
 from tests.unit.jepsen.stories import Story, header, judged, texts_of
 from tests.unit.jepsen.test_shapes import why_bad

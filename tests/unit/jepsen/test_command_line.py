@@ -7,17 +7,17 @@ import pytest
 from typer.testing import CliRunner
 
 from jepsen_tests import cli
-from jepsen_tests.backends import cgroup, loop_disk
 from jepsen_tests.backends.own import read_commands
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import Wanted
+from jepsen_tests.backends.troubles import cgroup, loop_disk
 from jepsen_tests.cli import app
-from jepsen_tests.covered import missed
 from jepsen_tests.errors import BadRequest
-from jepsen_tests.history import Header, HistoryWriter, Kind
+from jepsen_tests.history.events import Header, HistoryWriter, Kind
 from jepsen_tests.nemeses.fault import CANNOT
-from jepsen_tests.recorder import Recorder
-from jepsen_tests.suite import SMOKE, Entry
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.suite.coverage import missed
+from jepsen_tests.suite.plan import SMOKE, Entry
 
 
 @pytest.mark.parametrize(

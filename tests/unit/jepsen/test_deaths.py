@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jepsen_tests.history import BROKEN_OFF, NEMESIS, Kind
+from jepsen_tests.history.events import BROKEN_OFF, NEMESIS, Kind
 from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.stories import Story, judged
 

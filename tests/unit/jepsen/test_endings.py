@@ -13,13 +13,13 @@ import pytest
 
 from jepsen_tests import cli
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.child import Children, tool
 from jepsen_tests.cli import main
-from jepsen_tests.endings import EXIT_FAILED, EXIT_UNKNOWN, Ending, interruptible
-from jepsen_tests.history import read_history
-from jepsen_tests.run import Plan, Watch, execute
-from jepsen_tests.suite import Entry
-from jepsen_tests.suite_runs import Done, repeated
+from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, Ending, interruptible
+from jepsen_tests.history.events import read_history
+from jepsen_tests.processes.child import Children, tool
+from jepsen_tests.run.run import Plan, Watch, execute
+from jepsen_tests.suite.plan import Entry
+from jepsen_tests.suite.runs import Done, repeated
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests import errors
 from jepsen_tests.errors import allowed_errors
-from jepsen_tests.history import History, Kind
-from jepsen_tests.shapes import SHAPES
+from jepsen_tests.history.events import History, Kind
+from jepsen_tests.history.row_schema import SHAPES
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 

@@ -12,13 +12,13 @@ import pytest
 
 from dledger_client import AsyncAdmin, EntryMark, MemberStatus
 from dledger_proto.errors import Code, DledgerError
-from jepsen_tests import final, patience
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.checkers.availability import liveness
-from jepsen_tests.checkers.judgement import Valid
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import History, HistoryWriter, read_history
-from jepsen_tests.recorder import Process, Recorder
+from jepsen_tests.checkers.cluster.availability import liveness
+from jepsen_tests.checkers.shared.judgement import Valid
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import History, HistoryWriter, read_history
+from jepsen_tests.run import final, patience
+from jepsen_tests.run.recorder import Process, Recorder
 from jepsen_tests.workloads.workload import Stage
 from tests.unit.jepsen.stories import NODES, header
 

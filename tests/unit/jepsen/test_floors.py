@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jepsen_tests.history import Kind
+from jepsen_tests.history.events import Kind
 from tests.unit.jepsen.anomalies import three_sent
 from tests.unit.jepsen.stories import Story, kinds_of, texts_of
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
-from jepsen_tests.history import (
+from jepsen_tests.history.events import (
     NEVER,
     BadHistory,
     HistoryWriter,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jepsen_tests.checkers import CHECKERS, judge
-from jepsen_tests.checkers.judgement import Valid, merged
+from jepsen_tests.checkers.shared.judgement import Valid, merged
 from tests.unit.jepsen import member_injections
 from tests.unit.jepsen.injections import INJECTIONS, Broken, Injection
 from tests.unit.jepsen.model import valid_story

@@ -7,10 +7,10 @@ import pytest
 
 from jepsen_tests import checkers
 from jepsen_tests.checkers import CHECKERS, CheckerCrashed, judge
-from jepsen_tests.checkers.judgement import Checker, Judgement
-from jepsen_tests.checkers.linear import Does, Step, Stuck, linearize
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import NEMESIS, Kind
+from jepsen_tests.checkers.shared.judgement import Checker, Judgement
+from jepsen_tests.checkers.shared.linear import Does, Step, Stuck, linearize
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import NEMESIS, Kind
 from tests.unit.jepsen.anomalies import three_sent
 from tests.unit.jepsen.legal_deaths import STORIES, legal
 from tests.unit.jepsen.member_anomalies import entries, status

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 from typing import Any, cast
 
-from jepsen_tests.backends.loop_disk import LoopDisk, LoopDisks
 from jepsen_tests.backends.surface import Processes
+from jepsen_tests.backends.troubles.loop_disk import LoopDisk, LoopDisks
 
 LET_SECONDS = 0.05
 """For what must not happen to happen: longer waits would not make the test fail."""

@@ -11,7 +11,7 @@ import pytest
 from dledger_client import AsyncAdmin, MemberStatus
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
-from jepsen_tests.history import HistoryWriter, Kind, Row, read_rows
+from jepsen_tests.history.events import HistoryWriter, Kind, Row, read_rows
 from jepsen_tests.nemeses import FAULTS, fault
 from jepsen_tests.nemeses.damage import bit_flips
 from jepsen_tests.nemeses.disks import wipe_one
@@ -19,8 +19,8 @@ from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.processes import bring_back
-from jepsen_tests.recorder import Recorder
-from jepsen_tests.schedule import Phase, Schedule
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.run.schedule import Phase, Schedule
 from tests.unit.jepsen.stories import header
 
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from dledger_client import MemberStatus
-from jepsen_tests.members import are_well
+from jepsen_tests.run.members import are_well
 
 
 @dataclass

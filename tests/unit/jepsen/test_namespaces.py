@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jepsen_tests.backends import loop_disk, namespaces
-from jepsen_tests.backends.loop_disk import DROP_JOURNAL, LoopDisk
 from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import CannotRun, Wanted
+from jepsen_tests.backends.troubles import loop_disk, namespaces
+from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, LoopDisk
 from jepsen_tests.errors import HarnessFailure
 
 needs_disks = pytest.mark.skipif(bool(loop_disk.why_not()), reason=loop_disk.why_not())
@@ -23,7 +23,7 @@ RUN = """
 import sys
 from pathlib import Path
 from jepsen_tests.backends import namespaces
-from jepsen_tests.backends.loop_disk import DROP_JOURNAL, LoopDisk
+from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, LoopDisk
 namespaces.become(["mount"], [sys.executable, *sys.orig_argv[1:]])
 with LoopDisk(Path(sys.argv[1]), Path(sys.argv[2]), 16 << 20) as disk:
     print("mounted", flush=True)
@@ -114,7 +114,7 @@ def test_who_still_uses_the_old_mount_is_waited_for(
         used.close()
         waited.set()
 
-    monkeypatch.setattr("jepsen_tests.backends.loop_disk.time.sleep", wait)
+    monkeypatch.setattr("jepsen_tests.backends.troubles.loop_disk.time.sleep", wait)
     disk.cut_power(DROP_JOURNAL)
     disk.power_on()
     assert waited.is_set()

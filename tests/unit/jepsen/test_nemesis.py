@@ -10,7 +10,7 @@ import pytest
 from dledger_client import AsyncAdmin
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
-from jepsen_tests.history import (
+from jepsen_tests.history.events import (
     BROKEN_OFF,
     HistoryWriter,
     Row,
@@ -24,9 +24,9 @@ from jepsen_tests.nemeses.disks import start_empty
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.nemesis import Nemesis
 from jepsen_tests.nemeses.network import ring
-from jepsen_tests.recorder import Recorder
-from jepsen_tests.schedule import Phase, Schedule
-from jepsen_tests.verdict import faults_done, faults_skipped
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.run.schedule import Phase, Schedule
+from jepsen_tests.run.verdict import faults_done, faults_skipped
 from tests.unit.jepsen.stories import header
 from tests.waiting import until
 

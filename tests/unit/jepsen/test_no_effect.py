@@ -9,10 +9,10 @@ import pytest
 
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import Code, DledgerError
-from jepsen_tests.backends import cgroup
-from jepsen_tests.backends.cgroup import MemberCgroups
 from jepsen_tests.backends.surface import Backend, CannotLimit
-from jepsen_tests.history import SKIPPED
+from jepsen_tests.backends.troubles import cgroup
+from jepsen_tests.backends.troubles.cgroup import MemberCgroups
+from jepsen_tests.history.events import SKIPPED
 from jepsen_tests.nemeses import FAULTS, surroundings
 from jepsen_tests.nemeses.fault import NoEffect, Scene, Undoing
 from jepsen_tests.nemeses.nemesis import Nemesis

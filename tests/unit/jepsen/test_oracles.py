@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jepsen_tests.checkers.coverage import Coverage
-from jepsen_tests.checkers.linear import Does, Number, Step, linearize
-from jepsen_tests.checkers.realtime import high_water
-from jepsen_tests.history import Kind, Op
+from jepsen_tests.checkers.shared.coverage import Coverage
+from jepsen_tests.checkers.shared.linear import Does, Number, Step, linearize
+from jepsen_tests.checkers.shared.realtime import high_water
+from jepsen_tests.history.events import Kind, Op
 from tests.unit.jepsen.stories import Story, judged
 
 EXAMPLES = settings(max_examples=400)

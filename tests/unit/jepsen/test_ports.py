@@ -5,8 +5,15 @@ import struct
 
 import pytest
 
-from jepsen_tests import ports
-from jepsen_tests.ports import HIGHEST, HOST, LOWEST, candidates, free_ports, outgoing_range
+from jepsen_tests.processes import ports
+from jepsen_tests.processes.ports import (
+    HIGHEST,
+    HOST,
+    LOWEST,
+    candidates,
+    free_ports,
+    outgoing_range,
+)
 
 IP_LOCAL_PORT_RANGE = 51
 """Linux 6.3: the lowest, and in the upper half the highest port that `connect` may choose."""

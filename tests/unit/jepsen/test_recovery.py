@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jepsen_tests.checkers.availability import recoveries
-from jepsen_tests.checkers.view import View
-from jepsen_tests.history import NEMESIS, Fault, History, Kind, Op
+from jepsen_tests.checkers.cluster.availability import recoveries
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import NEMESIS, Fault, History, Kind, Op
 from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.stories import MS, NODES, Story, judged, texts_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jepsen_tests import cli
-from jepsen_tests.checkers.judgement import Valid
-from jepsen_tests.results import markdown_table, runs_below, summary
+from jepsen_tests.checkers.shared.judgement import Valid
+from jepsen_tests.suite.results import markdown_table, runs_below, summary
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import Story
 from tests.unit.jepsen.test_shapes import written

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.schedule import FaultKind, draw_schedule
+from jepsen_tests.run.schedule import FaultKind, draw_schedule
 
 KINDS = [FaultKind(name, f"handle-{name[0]}", (1.0, 2.0)) for name in ("a1", "a2", "b1", "c1")]
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jepsen_tests.cli import main
-from jepsen_tests.history import BadHistory, HistoryWriter, Kind, Row, read_history
-from jepsen_tests.results import markdown_table
-from jepsen_tests.shapes import SHAPES
+from jepsen_tests.history.events import BadHistory, HistoryWriter, Kind, Row, read_history
+from jepsen_tests.history.row_schema import SHAPES
+from jepsen_tests.suite.results import markdown_table
 from jepsen_tests.terminal import Terminal
 from tests.unit.jepsen.member_anomalies import entries, status
 from tests.unit.jepsen.model import valid_story

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from jepsen_tests.history import NEMESIS, HistoryWriter, Kind, Row, read_history
-from jepsen_tests.recorder import Recorder
-from jepsen_tests.standstill import STILL_SECONDS, Looks, Seen, Standstill
+from jepsen_tests.history.events import NEMESIS, HistoryWriter, Kind, Row, read_history
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.run.standstill import STILL_SECONDS, Looks, Seen, Standstill
 from tests.unit.jepsen.stories import Story, header, judged, kinds_of
 from tests.unit.jepsen.test_shapes import why_bad
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jepsen_tests import suite_runs
-from jepsen_tests.backends.links import LinkProxies
 from jepsen_tests.backends.surface import Kind
-from jepsen_tests.child import Children
-from jepsen_tests.covered import NO_RESULTS, NO_TIME, Ran, coverage_table, covered, made_up
-from jepsen_tests.endings import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
+from jepsen_tests.backends.troubles.links import LinkProxies
+from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import CANNOT
-from jepsen_tests.schedule import draw_schedule
-from jepsen_tests.suite import NIGHTLY, ROUNDS, SMOKE, Entry, planned
-from jepsen_tests.suite_runs import COVERAGE, Done, _clear, repeated, run_suite, suite_code
+from jepsen_tests.processes.child import Children
+from jepsen_tests.run.schedule import draw_schedule
+from jepsen_tests.suite import runs as suite_runs
+from jepsen_tests.suite.coverage import NO_RESULTS, NO_TIME, Ran, coverage_table, covered, made_up
+from jepsen_tests.suite.plan import NIGHTLY, ROUNDS, SMOKE, Entry, planned
+from jepsen_tests.suite.runs import COVERAGE, Done, _clear, repeated, run_suite, suite_code
 from jepsen_tests.workloads import WORKLOADS
 
 NOT_BY_PROXIES = {"loss"}

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from jepsen_tests.checkers import judge
-from jepsen_tests.checkers.judgement import Valid, merged
-from jepsen_tests.history import NEMESIS, SKIPPED, Kind
+from jepsen_tests.checkers.shared.judgement import Valid, merged
+from jepsen_tests.history.events import NEMESIS, SKIPPED, Kind
 from tests.unit.jepsen.anomalies import three_sent
 from tests.unit.jepsen.member_anomalies import entries, status
 from tests.unit.jepsen.stories import NODES, Story, judged, kinds_of, texts_of

@@ -16,7 +16,7 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.types import LogIndex
-from jepsen_tests.backends.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
+from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, FLUSH_JOURNAL, LoopDisk, why_not
 from tests.unit.log.support import SMALL, Member
 
 ROUNDS_BEFORE_CUT = 60

@@ -1,0 +1,311 @@
+"""C17, C18: how long nobody could write, and whether all is well again in the end."""
+
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, groupby, pairwise
+from typing import Final, NamedTuple
+
+from jepsen_tests.checkers.cluster.deaths import unexcused_deaths
+from jepsen_tests.checkers.cluster.majority import time_within, without_majority
+from jepsen_tests.checkers.cluster.replicas import TOO_LONG
+from jepsen_tests.checkers.shared.judgement import Judgement
+from jepsen_tests.checkers.shared.view import NS, View, seconds
+from jepsen_tests.history.events import Fault, Op
+
+FAULTS_SHOWN: Final = 6
+"""Of a chain, in the rows of its anomaly."""
+
+
+class Recovery(NamedTuple):
+    """A fault, and the longest that one waited for a write, from a moment of its beginning on."""
+
+    fault: Fault
+    since: int
+    """That moment, ns."""
+    ended: int
+    """When a write that began later was acknowledged, the first such one."""
+    first: Op | None
+    """None: it never came, and `ended` is when that is known from."""
+
+    @property
+    def took(self) -> float:
+        """Seconds from that moment on, whatever else began meanwhile."""
+        return seconds(self.ended - self.since)
+
+
+def recovery_time(view: View) -> Judgement:
+    """C17. After a fault, a write invoked after it is acknowledged within the budget.
+
+    What counts is the longest wait from any moment of its beginning: a write that is acknowledged
+    while the nemesis still looks for its target shows no recovery. One budget in seconds per fault
+    class, `notes["budgets"]` of the header; without, figures only. Faults that begin before the
+    group recovered from the first are a chain: it is measured from that one's longest wait on.
+    Their budgets are added, with those of what was in force or not recovered from when that wait
+    began. But quiet times, with nothing in force, do not add up to more than the largest of them:
+    so that a group that never recovers is not excused by the next fault for ever. Time in which
+    faults took the majority away that none of them takes alone is not counted. A fault after
+    which nobody wrote again tells nothing. Figures: median and worst per class, and the
+    longest time without an acknowledged send, per place and overall.
+    """
+    judgement = Judgement("C17")
+    found = recoveries(view)
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for each in found:
+        times[each.fault.name].append(each.took)
+    _judge_chains(view, found, judgement)
+    judgement.facts["looked_at"] = len(found)
+    for name, took in sorted(times.items()):
+        judgement.facts[f"{name}_count"] = len(took)
+        judgement.facts[f"{name}_p50_s"] = statistics.median(took)
+        judgement.facts[f"{name}_max_s"] = max(took)
+    _gaps(view, judgement)
+    return judgement
+
+
+def recoveries(view: View) -> list[Recovery]:
+    """Return how the group recovered from each fault after which somebody wrote, as they began.
+
+    The end of the history stands for a write that never came; when a run was broken off the
+    beginning of the last one does: nobody tried any longer.
+    """
+    begins = [op.began for op in view.writes]
+    never = begins[-1] if begins and view.interrupted else view.history.ended
+    earliest: list[Op | None] = [None] * (len(begins) + 1)
+    for at in range(len(begins) - 1, -1, -1):
+        op, later = view.writes[at], earliest[at + 1]
+        is_earlier = op.is_ok and (later is None or op.ended < later.ended)
+        earliest[at] = op if is_earlier else later
+    found: list[Recovery] = []
+    for fault in sorted(view.faults, key=lambda fault: fault.start):
+        low, high = (bisect_right(begins, at) for at in (fault.start, fault.done))
+        # Between two writes' beginnings the wait only becomes shorter.
+        moments = [(fault.start, low), *((begins[at], at + 1) for at in range(low, high))]
+        waits = [
+            Recovery(fault, since, first.ended if (first := earliest[at]) else never, first)
+            for since, at in moments if at < len(begins)
+        ]  # fmt: skip
+        if waits:
+            found.append(max(waits, key=lambda each: each.ended - each.since))
+    return found
+
+
+def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> None:
+    budgets: dict[str, float] = view.header.notes.get("budgets", {})
+    lost = without_majority(view)
+    faults = sorted(view.faults, key=lambda fault: fault.start)
+    # Until when each troubles the group: healed, and recovered from. So long at least, from it on
+    # or from an earlier one; what nobody wrote after stands last.
+    recovered = [each.ended for each in found] + [0] * (len(faults) - len(found))
+    until = [max(fault.end, ended) for fault, ended in zip(faults, recovered, strict=True)]
+    reach = list(accumulate(until, max))
+    for _, chain in groupby(found, key=lambda each: each.ended):
+        head = next(chain)
+        low = bisect_right(reach, head.since)
+        high = bisect_left(faults, head.ended, key=lambda fault: fault.start)
+        places = [at for at in range(low, high) if until[at] > head.since]
+        together = [faults[at] for at in places]
+        if not all(fault.name in budgets for fault in together):
+            continue
+        away = time_within(lost, head.since, head.ended)
+        budget = _budget(together, head, budgets, away)
+        if round(head.took - away / NS, 3) > budget:
+            more = f" and {len(together) - 1} more with it" if len(together) > 1 else ""
+            beside = f" beside {seconds(away)} s without a majority" if away else ""
+            rows = [fault.row for fault in together[:FAULTS_SHOWN]]
+            judgement.add(
+                "too-slow",
+                f"{head.fault.name} {head.fault.targets}{more}: no write that began later was "
+                f"acknowledged for {head.took} s; the budget is {budget} s{beside}",
+                (*rows, head.first.i, head.first.done) if head.first else rows,
+            )
+
+
+def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float], away: int) -> float:
+    """Return all budgets together, but beside the time with faults in force only the largest.
+
+    `away` ns of that time have no majority, and need no budget.
+    """
+    each = [budgets[fault.name] for fault in together]
+    in_force, at = -away, head.since
+    for fault in together:
+        end = min(fault.end, head.ended)
+        in_force += max(0, end - max(at, fault.start))
+        at = max(at, end)
+    return round(min(sum(each), in_force / NS + max(each)), 3)
+
+
+def _gaps(view: View, judgement: Judgement) -> None:
+    ends: defaultdict[str, list[int]] = defaultdict(list)
+    for op in view.sends:
+        if op.is_ok:
+            ends[op.k].append(op.ended)
+    if not ends:
+        return
+    judgement.facts["longest_gap_s"] = _longest(end for each in ends.values() for end in each)
+    for place, each in sorted(ends.items()):
+        judgement.facts[f"longest_gap_s {place}"] = _longest(each)
+
+
+def _longest(ends: Iterable[int]) -> float:
+    ordered = sorted(ends)
+    return seconds(max((b - a for a, b in pairwise(ordered)), default=0))
+
+
+def liveness(view: View) -> Judgement:
+    """C18. In the final phase every place takes writes and can be read, and all members agree.
+
+    A consumer that was to read a place got as far as the maximum that was told in that phase. The
+    members' last statuses show one leader and followers, of one term, that have committed and
+    applied the same; each gave up what it holds of every place (drains), and its log (entries)
+    unless that is too long. No member ended by itself without
+    a fault that excuses it ("died", see `deaths`). Not judged: places to which nobody tried to send
+    in that phase, members when nobody asked any (unknown).
+    """
+    judgement = Judgement("C18")
+    for row in unexcused_deaths(view):
+        judgement.add("died", f"{row.k} ended by itself: {row.err}", (row.i,))
+    places = _by_place(view.sends)
+    asked = view.ops("status", "entries")
+    judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
+    if not judgement.facts["looked_at"]:
+        return judgement
+    if view.final_row is None or view.cut_short:
+        judgement.unknown(view.cut_short)
+        return judgement
+    tried = _by_place(view.sends[bisect_right(view.sends, view.final_row, key=lambda op: op.i) :])
+    bounds = _by_place(op for op in view.ops("bounds") if view.is_final(op))
+    for place in sorted(places):
+        _is_live(place, tried[place], judgement)
+        _is_readable(place, bounds[place], judgement)
+    _is_read(view, bounds, judgement)
+    if asked:
+        _is_converged(view, judgement)
+    else:
+        judgement.unknown("no member was looked at")
+    _is_told(view, judgement)
+    _is_drained(view, judgement)
+    return judgement
+
+
+def _by_place(sends: Iterable[Op]) -> defaultdict[str, list[Op]]:
+    grouped: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in sends:
+        grouped[op.k].append(op)
+    return grouped
+
+
+def _is_live(place: str, tried: list[Op], judgement: Judgement) -> None:
+    if not tried:
+        judgement.unknown(f"nobody sent to {place} in the final phase")
+    elif not any(op.is_ok for op in tried):
+        judgement.add(
+            "not-live",
+            f"{place}: none of {len(tried)} sends in the final phase was acknowledged: "
+            f"{tried[-1].err or 'no answer'}",
+            (op.i for op in tried),
+        )
+
+
+def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
+    if asked and not any(op.is_ok for op in asked):
+        judgement.add(
+            "not-live",
+            f"{place}: minimum and maximum could not be read in the final phase: "
+            f"{asked[-1].err or 'no answer'}",
+            (op.i for op in asked),
+        )
+
+
+def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -> None:
+    """Who was to read a place came to the end that it had: the lowest that was told."""
+    assigns = [op for op in view.ops("assign") if view.is_final(op)]
+    reached: defaultdict[str, int] = defaultdict(int)
+    for op in view.final("poll"):
+        for place, first, values in op.result:
+            reached[place] = max(reached[place], first + len(values))
+    for place, asked in sorted(bounds.items()):
+        told = [op.result for op in asked if op.is_ok]
+        minimum, maximum = min(told, key=lambda each: each[1], default=(0, 0))
+        ops = [op for op in assigns if op.asked.get(place, maximum) < maximum]
+        if ops and minimum < maximum and reached[place] < maximum:
+            judgement.add(
+                "not-live",
+                f"{place}: consumers in the final phase read up to offset {reached[place]}, its "
+                f"maximum was {maximum}",
+                (op.i for op in (*asked, *ops)),
+            )
+
+
+def _is_converged(view: View, judgement: Judgement) -> None:
+    # Its entries do not stand for its status; they may be missing: a long log is not told.
+    f = "status" if view.ops("status") else "entries"
+    asked = {op.node: op for op in view.ops(f) if view.is_final(op)}  # the last time
+    silent = [node for node in view.header.nodes if node not in asked or not asked[node].is_ok]
+    if silent:
+        judgement.add("not-converged", f"no {f} in the end from {', '.join(silent)}")
+    last: dict[str, Op] = {}
+    for op in sorted(view.final("status"), key=lambda op: op.done):
+        last[op.node] = op
+    if not last:
+        return
+    found = {node: op.result for node, op in sorted(last.items())}
+    roles = sorted(each["role"] for each in found.values())
+    if roles != [*["follower"] * (len(roles) - 1), "leader"] or not _ends_agree(view, last):
+        judgement.add(
+            "not-converged",
+            "in the end: "
+            + "; ".join(
+                f"{node} {each['role']}, term {each['term']}, commit {each['commit']}, applied "
+                f"{each['applied']}"
+                for node, each in found.items()
+            ),
+            (op.done for op in last.values()),
+        )
+
+
+def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
+    """Say whether all are of one term and have applied the same, as far as that can be asked for.
+
+    Where others write, too (`notes["others_write"]`), that is all that had been committed, by
+    anybody's word, when the last look at the members began.
+    """
+    found = [op.result for op in last.values()]
+    if view.header.notes.get("others_write"):
+        began = min(op.i for op in last.values())
+        before = (op.result["commit"] for op in view.final("status") if op.done < began)
+        ends, applied = {each["term"] for each in found}, max(before, default=0)
+        return len(ends) == 1 and all(each["applied"] >= applied for each in found)
+    is_applied = all(each["applied"] == each["commit"] for each in found)
+    return is_applied and len({(each["term"], each["commit"]) for each in found}) == 1
+
+
+def _is_told(view: View, judgement: Judgement) -> None:
+    """Each member that was asked for its log has told it, or has too much of it."""
+    asked: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("entries"):
+        if view.is_final(op):
+            asked[op.node].append(op)
+    for node, ops in sorted(asked.items()):
+        if not any(op.is_ok or op.err.endswith(TOO_LONG) for op in ops):
+            judgement.add(
+                "not-converged",
+                f"{node} did not tell its entries: {ops[-1].err or 'no answer'}",
+                (op.i for op in ops),
+            )
+
+
+def _is_drained(view: View, judgement: Judgement) -> None:
+    """Each member that was asked for what it holds of a place has told it."""
+    asked: dict[tuple[str, str], list[Op]] = {}
+    for op in view.ops("drain"):
+        if view.is_final(op):
+            asked.setdefault((op.node, op.k), []).append(op)
+    for (node, place), ops in sorted(asked.items()):
+        if not any(op.is_ok for op in ops):
+            judgement.add(
+                "not-converged",
+                f"{node} did not tell what it holds of {place}: {ops[-1].err or 'no answer'}",
+                (op.i for op in ops),
+            )

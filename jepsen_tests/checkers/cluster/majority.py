@@ -1,0 +1,115 @@
+"""When several troubles together left no majority that could go on, though none of them did alone.
+
+A fault's budget says that a majority bears it, or for how long none is there. Faults that overlap,
+of other members each, are another matter: and a member in quarantine, whose data an earlier fault
+took, leaves it only when it hears all others. As long as such a fault is in force nobody can write,
+whatever the product does. Time in which a fault alone takes the majority is in its own budget, and
+quarantine that lasts while no fault is in force is the product's.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from jepsen_tests.checkers.cluster.deaths import DAMAGES
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import WHOLE, Fault, Op
+
+TAKES_AWAY: Final = (
+    "kill", "pause", "isolate", "partition", "power-cut", "hung-sync", "cut-while-slow",
+)  # fmt: skip
+"""How faults begin of which those whom they name take no part while they are in force."""
+COMES_BACK: Final = ("pause-leaders",)
+"""And those that end before they are healed."""
+WIPES: Final = ("wipe", "next-quorum-wiped")
+"""How faults begin after which a member is in quarantine, until it is whole; damage may be noticed
+at any later time, and lead there, too."""
+QUARANTINED: Final = "quarantined"
+_OF_SEVERAL: Final = re.compile(r"([\w.-]+) (?:killed|cut off)\b")
+
+Span = tuple[int, int]
+
+
+class _Away(NamedTuple):
+    """Members that take no part for a time; `fault` is false of one that is in quarantine."""
+
+    start: int
+    end: int
+    nodes: frozenset[str]
+    fault: bool
+
+
+def without_majority(view: View) -> list[Span]:
+    """Return the times, in order and apart, in which only several troubles left no majority."""
+    nodes = view.header.nodes
+    majority = len(nodes) // 2 + 1
+    away = [_of_fault(fault, nodes) for fault in view.faults]
+    statuses = [op for op in view.ops("status") if op.is_ok]
+    wholes: defaultdict[str, list[int]] = defaultdict(list)
+    for op in statuses:
+        if op.result["role"] in WHOLE:
+            wholes[op.node].append(op.began)
+    away += [
+        each for each in _quarantines(statuses, view.history.ended)
+        if _has_reason(each, view, wholes)
+    ]  # fmt: skip
+    moments = sorted({t for each in away for t in (each.start, each.end)})
+    spans: list[Span] = []
+    for start, end in itertools.pairwise(moments):
+        present = [each for each in away if each.start <= start < each.end]
+        alone = max((len(each.nodes) for each in present), default=0)
+        together = frozenset[str]().union(*(each.nodes for each in present))
+        left, left_by_one = len(nodes) - len(together), len(nodes) - alone
+        if left < majority <= left_by_one and any(each.fault and each.nodes for each in present):
+            spans.append((start, end))
+    return spans
+
+
+def time_within(spans: Iterable[Span], since: int, until: int) -> int:
+    """Return how much of a time lies in spans that are apart."""
+    return sum(max(0, min(end, until) - max(start, since)) for start, end in spans)
+
+
+def _of_fault(fault: Fault, nodes: Sequence[str]) -> _Away:
+    named = set[str]()
+    if fault.name.startswith(TAKES_AWAY) and not fault.name.startswith(COMES_BACK):
+        one = _OF_SEVERAL.search(fault.targets)
+        named = {one[1]} if one else set(re.findall(r"[\w.-]+", fault.targets))
+        if "all" in named:
+            named |= set(nodes)
+    return _Away(fault.done, fault.end, frozenset(named & set(nodes)), fault=True)
+
+
+def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) -> bool:
+    """Say whether a fault may have taken the data, before, of a member that is in quarantine.
+
+    `wholes` is when each was not: who was wiped, and then whole, is there by its own doing.
+    """
+    (node,) = away.nodes
+    whole = max((t for t in wholes[node] if t < away.start), default=0)
+    return any(
+        fault.name.startswith(DAMAGES) or (fault.name.startswith(WIPES) and whole <= fault.done)
+        for fault in view.faults
+        if fault.start < away.start and fault.hits(node, view.header.nodes)
+    )
+
+
+def _quarantines(statuses: Iterable[Op], ended: int) -> list[_Away]:
+    """Return from which answer on members say that they are, until they say otherwise."""
+    by_node: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in statuses:
+        by_node[op.node].append(op)
+    found: list[_Away] = []
+    for node, ops in by_node.items():
+        since: int | None = None
+        for op in sorted(ops, key=lambda op: op.done):
+            if op.result["role"] == QUARANTINED:
+                since = op.ended if since is None else since
+            elif since is not None:
+                found.append(_Away(since, op.ended, frozenset([node]), fault=False))
+                since = None
+        if since is not None:
+            found.append(_Away(since, ended, frozenset([node]), fault=False))
+    return found

@@ -1,0 +1,249 @@
+"""C15, C16: members hold the same entries, and their terms, commits and leaders obey Raft."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from jepsen_tests.checkers.shared.judgement import Judgement
+from jepsen_tests.checkers.shared.realtime import high_water
+from jepsen_tests.checkers.shared.view import NS, View
+from jepsen_tests.history.events import HEAL, STOOD_STILL, Op
+
+TOO_LONG: Final = "entries follow"
+"""How the error of `entries` ends when a log has more than a client takes."""
+LIVES_ON: Final = (
+    "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
+    "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
+    "leader-unheard", "cut-while-slow", "split-vote",
+)  # fmt: skip
+"""How faults begin that end no process; any other may restart the members that it names."""
+
+
+def replica_equality(view: View) -> Judgement:
+    """C15. In the final phase members hold identical applied entries, and equal derived state.
+
+    Compared up to the smaller applied index of each two members: an entry above it may yet be
+    replaced. Equal applied indices mean equal digests. A member holds all that it has applied, from
+    its first entry on, and at least one entry: the newest is never trimmed.
+    """
+    judgement = Judgement("C15")
+    rows = view.final("entries")
+    entries: dict[int, tuple[tuple[int, int], Op]] = {}
+    digests: dict[int, tuple[str, Op]] = {}
+    for op in rows:
+        _compare_entries(entries, op, judgement)
+        applied, digest = op.result["applied"], op.result["digest"]
+        other_digest, other = digests.setdefault(applied, (digest, op))
+        if digest != other_digest:
+            judgement.add(
+                "different-digest",
+                f"applied through {applied}, the state of {other.node} is {other_digest}, that of "
+                f"{op.node} is {digest}",
+                (other.done, op.done),
+            )
+    judgement.facts |= {
+        "looked_at": len(rows),
+        "members": len({op.node for op in rows}),
+        "entries": len(entries),
+    }
+    _compared(view, judgement)
+    return judgement
+
+
+def _compared(view: View, judgement: Judgement) -> None:
+    """Say so when there was not each member's log to compare; who told none is C18's."""
+    told = {op.node for op in view.final("entries")}
+    silent = [node for node in view.header.nodes if node not in told]
+    if silent:
+        judgement.unknown(f"no log of {', '.join(silent)} was looked at")
+        long = {op.node for op in view.ops("entries") if op.err.endswith(TOO_LONG)}
+        judgement.is_asked = not long.issuperset(silent)  # they have it, it is too long to be told
+
+
+def _compare_entries(
+    entries: dict[int, tuple[tuple[int, int], Op]], op: Op, judgement: Judgement
+) -> None:
+    """Compare applied entries with those seen so far; name the first one that differs."""
+    first, terms, crcs = op.result["first"], op.result["terms"], op.result["crcs"]
+    end = first + len(terms)
+    if op.result["applied"] and (not terms or end <= op.result["applied"]):
+        holds = f"{first} to {end - 1}" if terms else "none"
+        judgement.add(
+            "missing-entry",
+            f"{op.node} has applied {op.result['applied']} entries, and holds {holds}",
+            (op.i, op.done),
+        )
+    named = False
+    for index, entry in enumerate(zip(terms, crcs, strict=True), first):
+        if index > op.result["applied"]:
+            break
+        seen, other = entries.setdefault(index, (entry, op))
+        if seen != entry and not named:
+            named = True
+            judgement.add(
+                "different-entry",
+                f"index {index}: {other.node} holds term {seen[0]}, checksum {seen[1]}; {op.node} "
+                f"holds term {entry[0]}, checksum {entry[1]}",
+                (other.done, op.done),
+            )
+
+
+def raft_invariants(view: View) -> Judgement:
+    """C16. One leader in a term, named by others; what members say of their log never goes back.
+
+    Term and first index never go back while a member keeps its incarnation. Commit and applied
+    index are partly kept in memory only: they are compared within one life of the process, which
+    a fault that may restart it ends, and its own death. Nobody names another leader in a term than
+    who says to lead it; in the end a majority names it. A member that leads or follows applies what
+    others have applied, while they go on: one that stood still long, by the looks at it, must have
+    been hit by a fault in that time.
+    """
+    judgement = Judgement("C16")
+    statuses = [op for op in view.ops("status") if op.is_ok]
+    _leaders(statuses, judgement)
+    if not view.interrupted:  # else it was not the end, where all should have heard of it
+        _named(view, judgement)
+    _stood_still(view, judgement)
+    lives = _Lives(view)
+    by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
+    by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)
+    for op in statuses:
+        _in_order(op, judgement)
+        incarnation = op.node, str(op.result["incarnation"])
+        by_incarnation[incarnation].append(op)
+        life = lives.of(op)
+        if life is not None:
+            by_life[*incarnation, life].append(op)
+    for figure, groups in (
+        ("term", by_incarnation.values()), ("first", by_incarnation.values()),
+        ("commit", by_life.values()), ("applied", by_life.values()),
+    ):  # fmt: skip
+        _never_back(figure, groups, judgement)
+    judgement.facts |= {
+        "looked_at": len(statuses),
+        "terms": max((op.result["term"] for op in statuses), default=0),
+    }
+    return judgement
+
+
+def _leaders(statuses: Iterable[Op], judgement: Judgement) -> None:
+    leaders: dict[int, Op] = {}
+    for op in statuses:
+        if op.result["role"] != "leader":
+            continue
+        other = leaders.setdefault(op.result["term"], op)
+        if other.node != op.node:
+            judgement.add(
+                "two-leaders",
+                f"{other.node} and {op.node} both lead in term {op.result['term']}",
+                (other.done, op.done),
+            )
+    for op in statuses:
+        leads = leaders.get(op.result["term"])
+        named = op.result["leader"]
+        if leads is not None and named and named != leads.node and op.node != named:
+            judgement.add(
+                "other-leader",
+                f"{op.node} names {named} as the leader of term {op.result['term']}, which "
+                f"{leads.node} says to lead",
+                (leads.done, op.done),
+            )
+
+
+def _named(view: View, judgement: Judgement) -> None:
+    """In the end who leads is named by a majority of those who were asked."""
+    last = {op.node: op for op in sorted(view.final("status"), key=lambda op: op.done)}
+    for leads in last.values():
+        term = leads.result["term"]
+        if leads.result["role"] != "leader":
+            continue
+        if any(op.result["term"] > term for op in last.values()):
+            continue  # it is deposed, and has not heard of it
+        naming = [
+            op.node for op in last.values()
+            if op.result["term"] == term and op.result["leader"] == leads.node
+        ]  # fmt: skip
+        if 2 * len(naming) <= len(view.header.nodes) and len(last) == len(view.header.nodes):
+            names = ", ".join(naming) or "nobody"
+            judgement.add(
+                "unnamed-leader",
+                f"{leads.node} leads term {term} in the end, and it is named by {names} alone",
+                (op.done for op in last.values()),
+            )
+
+
+def _stood_still(view: View, judgement: Judgement) -> None:
+    for row in view.history.faults:
+        if row.f != STOOD_STILL:
+            continue
+        since = row.t - round(float(row.err.removesuffix(" s")) * NS)
+        if any(
+            fault.start < row.t and fault.end > since and fault.hits(row.k, view.header.nodes)
+            for fault in view.faults
+        ):
+            continue
+        others = ", ".join(
+            f"{node} went from {start} to {end}" for node, (start, end) in row.v["others"].items()
+        )
+        judgement.add(
+            "stood-still",
+            f"{row.k} applied nothing after {row.v['applied']} for {row.err} with no fault of its "
+            f"own; {others} meanwhile",
+            (row.i,),
+        )
+
+
+def _in_order(op: Op, judgement: Judgement) -> None:
+    applied, commit, last = (op.result[figure] for figure in ("applied", "commit", "last"))
+    if not applied <= commit <= last:
+        judgement.add(
+            "index-order",
+            f"{op.node}: applied {applied}, commit {commit}, last {last} are out of order",
+            (op.i, op.done),
+        )
+
+
+def _never_back(figure: str, groups: Iterable[list[Op]], judgement: Judgement) -> None:
+    for ops in groups:
+        completed = ((op.done, op.result[figure], op) for op in ops)
+        for later, highest, earlier in high_water(completed, ((op.i, op) for op in ops)):
+            if later.result[figure] < highest:
+                judgement.add(
+                    f"{figure}-back",
+                    f"{later.node}: {figure} was {highest}, and later {later.result[figure]}",
+                    (earlier.i, earlier.done, later.i, later.done),
+                )
+
+
+class _Lives:
+    """Tells the lives of members' processes apart by the faults that may have ended them.
+
+    Such a fault lasts from the row that begins it, not only from when it is in force, until healed.
+    A member that was found dead died at some time since the heal before.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._nodes = view.header.nodes
+        self._faults = [fault for fault in view.faults if not fault.name.startswith(LIVES_ON)]
+        self._hits: dict[str, list[tuple[int, int]]] = {}
+        self._deaths: list[tuple[str, int, int]] = []
+        healed = 0
+        for row in view.history.faults:
+            if row.f == "died":
+                self._deaths.append((row.k, healed, row.t))
+            elif row.f == HEAL:
+                healed = row.t
+
+    def of(self, op: Op) -> int | None:
+        """Return a number for the life an operation met; None when it may have met several."""
+        hits = self._hits.get(op.node)
+        if hits is None:
+            hits = self._hits[op.node] = [
+                (fault.start, fault.end)
+                for fault in self._faults
+                if fault.hits(op.node, self._nodes)
+            ]
+            hits += [(start, end) for node, start, end in self._deaths if node == op.node]
+        if any(start < op.ended and op.began < end for start, end in hits):
+            return None
+        return sum(end <= op.began for _, end in hits)

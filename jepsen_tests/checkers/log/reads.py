@@ -1,0 +1,200 @@
+"""C10, C11: readers are given every value once and in order, and what they saw stays."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from operator import itemgetter
+
+from jepsen_tests.checkers.shared.judgement import Judgement
+from jepsen_tests.checkers.shared.log_view import FINAL, READ, PlaceLog
+from jepsen_tests.checkers.shared.readers import Jump
+from jepsen_tests.checkers.shared.realtime import high_water
+from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import Kind, Op
+
+
+def polls(view: View) -> Judgement:
+    """C10. A reader continues where it stood: it skips no known value and does not go back.
+
+    Jepsen's kafka workload (poll-skip, nonmonotonic-poll, and int- inside one poll). After an
+    assign with an offset the first poll begins there, or at the minimum when that is higher.
+    """
+    judgement = Judgement("C10")
+    for jump in view.readers.jumps:
+        place = view.log.places[jump.place]
+        if jump.offset < jump.expected:
+            what, kind = "went back", "nonmonotonic-poll"
+        elif (skipped := _skipped(place, jump)) is not None:
+            what, kind = f"skipped offset {skipped} and what follows it", "poll-skip"
+        else:
+            continue
+        judgement.add(
+            f"int-{kind}" if jump.internal else kind,
+            f"{jump.place}: process {jump.op.p} stood at {jump.expected}, was given "
+            f"{jump.offset}: {what}",
+            (jump.before, jump.op.i, jump.op.done) if jump.before else (jump.op.i, jump.op.done),
+        )
+    judgement.facts["looked_at"] = len(view.ops("poll"))
+    return judgement
+
+
+def _skipped(place: PlaceLog, jump: Jump) -> int | None:
+    """Return the first offset jumped over that is known to hold something."""
+    known = place.known()
+    at = bisect_left(known, max(jump.expected, place.floor_at(jump.op.done)))
+    return known[at] if at < len(known) and known[at] < jump.offset else None
+
+
+def committed_visibility(view: View) -> Judgement:
+    """C11. What was read once stays readable, bounds never go back, no trim is exceeded.
+
+    A poll must show committed values only, so a later leader cannot lose them. A maximum that a
+    quorum confirmed lies above all that was acknowledged or read before it was asked for. A minimum
+    lies at most where a trim was asked for: what stands above is promised to stay. And a maximum is
+    no higher than the number of values whose sends had begun, nor than what final reads reach.
+    """
+    judgement = Judgement("C11")
+    looked_at = 0
+    for place in view.log.places.values():
+        looked_at += len(place.spots)
+        _unread(place, judgement)
+    bounds: defaultdict[str, list[Op]] = defaultdict(list)
+    for op in view.ops("bounds"):
+        if op.is_ok:
+            bounds[op.k].append(op)
+    for name, ops in bounds.items():
+        _going_back(name, ops, judgement)
+    _stale(view, bounds, judgement)
+    _over_trimmed(view, judgement)
+    _too_high(view, bounds, judgement)
+    judgement.facts |= {"looked_at": looked_at, "bounds": sum(map(len, bounds.values()))}
+    return judgement
+
+
+def _unread(place: PlaceLog, judgement: Judgement) -> None:
+    replaced = {offset for (offset, _), spot in place.others.items() if spot.seen & FINAL}
+    for offset, spot in place.spots.items():
+        if spot.seen & FINAL or not spot.seen & READ:
+            continue
+        if offset in replaced or offset in place.corrupt or offset not in place.finally_read:
+            continue
+        judgement.add(
+            "un-read",
+            f"{place.name}: {spot.value} was read at offset {offset}, and is not there in the "
+            f"final reads, which reach {place.final_end}",
+            (spot.row, spot.read_row),
+        )
+
+
+def _going_back(name: str, ops: list[Op], judgement: Judgement) -> None:
+    for index, what in enumerate(("minimum", "maximum")):
+        completed = ((op.done, op.result[index], op) for op in ops)
+        for later, highest, earlier in high_water(completed, ((op.i, op) for op in ops)):
+            if later.result[index] < highest:
+                judgement.add(
+                    "bounds-back",
+                    f"{name}: the {what} was {highest}, and later {later.result[index]}",
+                    (earlier.i, earlier.done, later.i, later.done),
+                )
+
+
+def _stale(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> None:
+    shown: defaultdict[str, list[tuple[int, int, Op]]] = defaultdict(list)
+    for place, offset, op in _highest_shown(view) if bounds else ():
+        points = shown[place]
+        if place in bounds and not (points and _says_less(op.done, offset, points[-1])):
+            points.append((op.done, offset, op))
+    for place, ops in bounds.items():
+        for asked, offset, op in high_water(shown[place], ((op.i, op) for op in ops)):
+            if asked.result[1] <= offset:
+                judgement.add(
+                    "stale-bounds",
+                    f"{place}: the maximum was said to be {asked.result[1]} after offset {offset} "
+                    f"had been {'read' if op.f in ('poll', 'drain') else 'acknowledged'}",
+                    (op.i, op.done, asked.i, asked.done),
+                )
+
+
+def _over_trimmed(view: View, judgement: Judgement) -> None:
+    asked: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for op in view.ops("trim"):
+        if not op.is_failed:
+            most = max(op.asked, asked[op.k][-1][1]) if asked[op.k] else op.asked
+            asked[op.k].append((op.i, most))  # as they began, with the most that was asked so far
+    for op in view.ops("trim", "bounds"):
+        if not op.is_ok:
+            continue
+        minimum = op.result if op.f == "trim" else op.result[0]
+        begun = bisect_left(asked[op.k], op.done, key=itemgetter(0))
+        most = asked[op.k][begun - 1][1] if begun else 0
+        if minimum > most:
+            judgement.add(
+                "over-trimmed",
+                f"{op.k}: the minimum is {minimum}, no trim that had begun asked for more than "
+                f"{most}",
+                (op.i, op.done),
+            )
+
+
+def _too_high(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> None:
+    sent: defaultdict[str, list[int]] = defaultdict(list)
+    for each in view.log.sent.values() if bounds else ():
+        if each.read_row or each.outcome is not Kind.FAIL:
+            sent[each.place.name].append(each.op.i)
+    for name, ops in bounds.items():
+        begun = sorted(sent[name])
+        place = view.log.places[name]
+        for op in ops:
+            most = bisect_left(begun, op.done)
+            if op.result[1] > most and op.result[1] > most + _strangers(place):
+                judgement.add(
+                    "high-bounds",
+                    f"{name}: the maximum was said to be {op.result[1]} when no more than {most} "
+                    "values had been sent",
+                    (op.i, op.done),
+                )
+        if not view.cut_short:
+            _unreached(place, ops, judgement)
+
+
+def _strangers(place: PlaceLog) -> int:
+    """Count what was read that is a second copy or was never sent: that is named already."""
+    return sum(
+        spot.read_row > 0 and (spot.sent is None or offset != spot.sent.first)
+        for offset, spot in place.spots.items()
+    )
+
+
+def _unreached(place: PlaceLog, ops: list[Op], judgement: Judgement) -> None:
+    """Name a maximum, known before the final reads, above all that they or anything else shows."""
+    before = [op for op in ops if op.done < place.finally_asked]
+    highest = max(before, key=lambda op: op.result[1], default=None)
+    if highest is None or not place.final_end:
+        return
+    end = max(place.final_end, place.floor)
+    known = place.known()
+    at = bisect_left(known, end)
+    is_loss = at < len(known) and known[at] < highest.result[1]  # C3's
+    if highest.result[1] > end and not is_loss:
+        judgement.add(
+            "high-bounds",
+            f"{place.name}: the maximum was said to be {highest.result[1]}, and final reads end at "
+            f"{end}",
+            (highest.i, highest.done),
+        )
+
+
+def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:
+    """Say whether a point shown already is earlier and higher; saves most of the memory."""
+    return point[0] <= row and point[1] >= offset
+
+
+def _highest_shown(view: View) -> Iterator[tuple[str, int, Op]]:
+    """Yield place, highest offset and operation of all that shows an offset."""
+    for op in view.sends:
+        if op.is_ok and op.result[0] is not None:
+            yield op.k, op.result[0] + len(op.asked) - 1, op
+    for op in view.ops("poll", "drain"):
+        if op.is_ok:
+            for place, offset, values in op.result:
+                yield place, offset + len(values) - 1, op

@@ -1,0 +1,139 @@
+"""What checkers look at: a history, and what several of them need to know of it, made once.
+
+Everything is made when it is first asked for and kept as long as the view. A view never changes
+its history.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from jepsen_tests.checkers.shared.log_view import LogView
+from jepsen_tests.checkers.shared.readers import Readers
+from jepsen_tests.history.events import (
+    INTERRUPTED,
+    NEMESIS,
+    Fault,
+    History,
+    Kind,
+    Op,
+    faults_in_force,
+    phase_of,
+)
+
+NS: int = 1_000_000_000
+
+
+class View:
+    """A history and what is known of it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.header = history.header
+        assert all(row.p == NEMESIS for row in history.faults), "a client's row among the faults"
+
+    @cached_property
+    def by_function(self) -> dict[str, list[Op]]:
+        """Operations by function, in order of invocation."""
+        grouped: defaultdict[str, list[Op]] = defaultdict(list)
+        for op in self.history.ops:
+            grouped[op.f].append(op)
+        return dict(grouped)
+
+    def ops(self, *functions: str) -> list[Op]:
+        """Return the operations of some functions, in order of invocation."""
+        lists = [self.by_function[f] for f in functions if f in self.by_function]
+        if len(lists) <= 1:
+            return lists[0] if lists else []
+        return sorted((op for each in lists for op in each), key=lambda op: op.i)
+
+    @cached_property
+    def functions(self) -> set[str]:
+        """What the run's workload is there to do, as the header says."""
+        return set(self.header.notes.get("least_ok", {}))
+
+    @cached_property
+    def sends(self) -> list[Op]:
+        """All sends and resends, in order of invocation."""
+        return self.ops("send", "resend")
+
+    @cached_property
+    def writes(self) -> list[Op]:
+        """Everything that a quorum must store, in order of invocation."""
+        return self.ops("send", "resend", "commit", "reset", "set", "trim")
+
+    @cached_property
+    def final_row(self) -> int | None:
+        """The row that began phase "final"; None when it never began."""
+        row = phase_of(self.history, "final")
+        return None if row is None else row.i
+
+    @cached_property
+    def interrupted(self) -> str:
+        """The signal by which somebody broke the run off; empty: nobody did."""
+        signals = (row.k or "a signal" for row in self.history.faults if row.f == INTERRUPTED)
+        return next(signals, "")
+
+    @property
+    def cut_short(self) -> str:
+        """Why nothing can be concluded from what is not there in the end; empty: it can.
+
+        What is there and wrong counts all the same.
+        """
+        if self.final_row is None:
+            return "there was no final phase"
+        if self.interrupted:
+            return f"the run was broken off by {self.interrupted} in its final phase"
+        return ""
+
+    def is_final(self, op: Op) -> bool:
+        """Say whether an operation was invoked in the final phase."""
+        return self.final_row is not None and op.i > self.final_row
+
+    def final(self, *functions: str) -> list[Op]:
+        """Return the ok operations of some functions in the final phase."""
+        return [op for op in self.ops(*functions) if op.is_ok and self.is_final(op)]
+
+    @cached_property
+    def faults(self) -> list[Fault]:
+        """Every fault with the time in which it was in force, or may have been."""
+        return list(faults_in_force(self.history, unfinished=True))
+
+    @cached_property
+    def log(self) -> LogView:
+        """The logs of all places."""
+        return self._read_logs[0]
+
+    @cached_property
+    def readers(self) -> Readers:
+        """Where readers stood, and how they jumped."""
+        return self._read_logs[1]
+
+    @cached_property
+    def _read_logs(self) -> tuple[LogView, Readers]:
+        log = LogView(self.final_row)
+        for row, name, floor in sorted(self._floors()):
+            log.places[name].trim(row, floor)
+        for op in self.ops("send", "resend", "zombie-send"):
+            log.take_send(op)
+        readers = Readers(log)
+        for op in self.ops("assign", "poll", "crash", "drain"):
+            readers.take(op)
+        log.settle()
+        return log, readers
+
+    def _floors(self) -> Iterator[tuple[int, str, int]]:
+        """Yield row, place and offset: from when on values below may be gone."""
+        for op in self.ops("trim"):
+            if op.outcome is not Kind.FAIL:
+                yield op.i, op.k, op.asked
+            if op.is_ok:
+                yield op.i, op.k, op.result
+        for op in self.ops("bounds"):
+            if op.is_ok and op.result[0]:
+                yield op.i, op.k, op.result[0]
+
+
+def seconds(ns: int) -> float:
+    """Return nanoseconds as seconds, rounded for people."""
+    return round(ns / NS, 3)

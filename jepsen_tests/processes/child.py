@@ -1,0 +1,112 @@
+"""Child processes: runs of the harness, and tools, that end with whoever started them.
+
+Owns that none is left running, and that a signal which is meant for us reaches them through us
+alone: each is a process group of its own.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from jepsen_tests.exit_codes import ending_signals
+
+_LEASH: Final = (
+    'exec 3<&0 </dev/null; "$@" 3<&- & it=$!; '
+    '(cat <&3 >/dev/null; kill "$it") & exec 3<&-; wait "$it"'
+)
+HARNESS: Final = (sys.executable, "-m", "jepsen_tests")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended: its exit code (negative: the signal that ended it), and what it said."""
+
+    code: int
+    said: str
+
+
+class Children:
+    """Runs of the harness that end in order when we are asked to: `run` may be called by threads.
+
+    Each signal is passed on, so that the second one ends them at once, as it would end a run.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        """Signals that came. After the first no child is started."""
+        self._running: set[subprocess.Popen[str]] = set()
+        self._turn = threading.RLock()  # a handler may interrupt who holds it
+
+    @contextmanager
+    def listening(self) -> Generator[None]:
+        """Take the signals in, for the length of a block in the main thread."""
+        before = {number: signal.signal(number, self._hear) for number in ending_signals()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        with self._turn:
+            self.asked += 1
+            for process in self._running:
+                process.send_signal(signal.SIGTERM)
+
+    def run(self, arguments: Sequence[str], command: Sequence[str] = HARNESS) -> Ended | None:
+        """Run one to its end; None when we were asked to end before it began."""
+        with self._turn:
+            if self.asked:
+                return None
+            process = subprocess.Popen(
+                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, process_group=0,
+            )  # fmt: skip
+            self._running.add(process)
+            if self.asked:  # it came between these lines, in this thread
+                process.send_signal(signal.SIGTERM)
+        try:
+            said, _ = process.communicate()
+        finally:
+            with self._turn:
+                self._running.discard(process)
+        if self.asked and process.returncode == -signal.SIGTERM:
+            return None  # before it was so far that it hears
+        return Ended(process.returncode, said)
+
+
+def leashed(*command: str) -> list[str]:
+    """Return a command that ends another one when its standard input, a pipe of ours, ends.
+
+    With us, then, however we end.
+    """
+    return ["sh", "-c", _LEASH, "leash", *command]
+
+
+async def tool(
+    *command: str, seconds: float, environment: Mapping[str, str] | None = None, text: str = ""
+) -> Ended:
+    """Run a tool; TimeoutError when it takes longer. Killed with all it started if we break off."""
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(seconds):
+            said, _ = await process.communicate(text.encode())
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    assert process.returncode is not None, "communicate waits for the end"
+    return Ended(process.returncode, said.decode(errors="replace"))

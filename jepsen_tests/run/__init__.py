@@ -1,0 +1,12 @@
+"""One run: cluster, workload, faults, end, verdict.
+
+final       After the faults
+members     What the members of the tested group say of themselves, and whether that is well
+observer    Looks at members for the history
+patience    Trying again what fails while a cluster may still come to itself
+recorder    Writes down what clients and the nemesis do while they do it
+run         One run: a cluster, a workload, faults, the end; then the history is complete
+schedule    When which fault begins and ends: drawn from the seed before anything starts
+standstill  Members that apply nothing while others do: found by comparing looks
+verdict     The verdict on a history: every checker, a table, an exit code, a page
+"""

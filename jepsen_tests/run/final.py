@@ -1,0 +1,153 @@
+"""After the faults: wait until the cluster is well, then read everything there is, in every way.
+
+Owns the final phase, which is the same for all workloads: fresh sends to every queue, a complete
+read of every queue, what each member alone serves, each member's log entries, status, resources.
+What fails is tried until a deadline: an election may come at any moment, and only what lasts is
+wrong. Everything goes into the history; whether it is good is for the checkers to say.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from dledger_client import AsyncAdmin
+from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.run.members import wait_until_well
+from jepsen_tests.run.observer import Observer
+from jepsen_tests.run.patience import Patience, Revive
+from jepsen_tests.run.recorder import Process
+from jepsen_tests.workloads.clients import Worker, split_place
+from jepsen_tests.workloads.values import value_of
+from jepsen_tests.workloads.wire import Wire, runs_of
+from jepsen_tests.workloads.workload import Stage
+
+WELL_SECONDS_MAX: Final = 90.0
+"""After consumers have read all until all members are complete and one leads: each is then read
+alone in any case."""
+STALLED_SECONDS_MAX: Final = 10.0
+"""Of one read of one queue: so long nothing may come, then this try is given up."""
+POLLS_EMPTY_MAX: Final = 100
+
+
+async def read_all(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
+    """Read every queue from its start to its end, as a consumer that knows nothing."""
+    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    patience = Patience(revive)
+    try:
+        for place, (low, high) in ends.items():
+            await patience.until(partial(_read_place, worker, place, low, high))
+    finally:
+        await worker.close()
+
+
+async def _read_place(worker: Worker, place: str, position: int, end: int) -> bool:
+    """Read one; return whether it was read to its end."""
+    empty = 0
+    if not await worker.assign({place: position}):
+        return False
+    while position < end and empty < POLLS_EMPTY_MAX:
+        batches = await worker.poll()
+        if not batches:
+            empty += 1
+            continue
+        position = max(batch.next_offset for batch in batches)
+    return position >= end
+
+
+async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
+    """Read every queue from each member alone, from where it begins at that time.
+
+    A trim whose outcome nobody knows may have been made meanwhile, or an election have confirmed
+    more: bounds are asked for again when a read fails, and after all; what they then show that was
+    not read is read.
+    """
+    process, patience = Process(stage.recorder), Patience(revive)
+    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    backend, now = stage.backend, dict(ends)
+
+    async def look(place: str) -> bool:
+        bounds = await worker.bounds(place)
+        if bounds is not None:
+            now[place] = (bounds[0], bounds[1])
+        return bounds is not None
+
+    async def attempt(wire: Wire, node: str, place: str) -> bool:
+        low, high = now[place]
+        if high <= low or await _drain(process, wire, node, place, low, high):
+            return True
+        await look(place)
+        return False
+
+    async def drain(places: Sequence[str]) -> None:
+        for node in backend.nodes:
+            async with Wire(backend.inner_address(node), backend.group) as wire:
+                for place in places:
+                    await patience.until(partial(attempt, wire, node, place))
+
+    try:
+        await drain(list(now))
+        for place in ends:
+            await patience.until(partial(look, place))
+        await drain([place for place, (_, high) in now.items() if high > ends[place][1]])
+    finally:
+        await worker.close()
+
+
+async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, high: int) -> bool:
+    """Read one queue from one member; return whether it gave all up that it holds of it."""
+    topic, queue = split_place(place)
+
+    async def call() -> list[list[Any]]:
+        runs: list[list[Any]] = []
+        try:
+            async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
+                async for frame in wire.read(topic, queue, low, high):
+                    for offset, records in runs_of(frame):
+                        runs.append([place, offset, [value_of(record) for record in records]])
+                        limit.reschedule(asyncio.get_running_loop().time() + STALLED_SECONDS_MAX)
+        except TimeoutError:
+            why = f"nothing came for {STALLED_SECONDS_MAX:g} s"
+            raise DledgerError(Code.UNAVAILABLE, why) from None
+        return runs
+
+    done, _ = await process.do("drain", place, None, call, list, node=node, reads=True)
+    return done
+
+
+async def _ends(stage: Stage, places: Sequence[str], revive: Revive) -> dict[str, tuple[int, int]]:
+    """Send to every place, then ask for its bounds; who can't be read is not live, says C18."""
+    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    ends: dict[str, tuple[int, int]] = {}
+
+    async def ask(place: str) -> bool:
+        bounds = await worker.bounds(place)
+        if bounds is not None:
+            ends[place] = (bounds[0], bounds[1])
+        return bounds is not None
+
+    try:
+        patience = Patience(revive)
+        for place in places:
+            await patience.until(partial(worker.send, place, 1, 50))
+        patience = Patience(revive)
+        for place in places:
+            await patience.until(partial(ask, place))
+    finally:
+        await worker.close()
+    return ends
+
+
+async def final_phase(
+    stage: Stage, admin: AsyncAdmin, places: Sequence[str], revive: Revive
+) -> None:
+    """Do all of it; `revive` as in `Patience`."""
+    observer = Observer(stage, admin)
+    ends = await _ends(stage, places, revive)
+    await read_all(stage, ends, revive)
+    if ends:
+        await wait_until_well(stage.backend, admin, WELL_SECONDS_MAX, revive)
+    await drain_members(stage, ends, revive)
+    await observer.entries(revive)
+    await observer.agreement(revive)
+    await revive()  # who ended since the last time is said to have died

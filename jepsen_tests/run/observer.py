@@ -1,0 +1,158 @@
+"""Looks at members for the history: what they say of themselves, what their processes use.
+
+Used in all phases. Whether what was seen is good is for the checkers to say.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dledger_client import AsyncAdmin, EntryMark, MemberStatus
+from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.run.members import are_well
+from jepsen_tests.run.patience import Patience, Revive
+from jepsen_tests.run.recorder import Process
+from jepsen_tests.run.standstill import Looks, Seen
+from jepsen_tests.workloads.workload import Stage
+
+
+class Observer:
+    """Looks at members for the history: status, resources, log entries."""
+
+    def __init__(self, stage: Stage, admin: AsyncAdmin) -> None:
+        self._stage = stage
+        self._admin = admin
+        self._process = Process(stage.recorder)
+        self._looks = Looks()
+
+    async def look(self) -> list[MemberStatus]:
+        """Note what every member says of itself, and what its process uses; return the former.
+
+        Also who has applied nothing for long while others did.
+        """
+        backend, recorder = self._stage.backend, self._stage.recorder
+        statuses: list[MemberStatus] = []
+        seen: dict[str, Seen] = {}
+        for node in backend.nodes:
+            address, asked = backend.inner_address(node), recorder.now()
+            answer = await self._process.do(
+                "status", "", None,
+                partial(self._admin.status, address, backend.group), _shown_status,
+                node=node, reads=True,
+            )  # fmt: skip
+            if answer[1] is not None:
+                status = answer[1]
+                statuses.append(status)
+                seen[node] = Seen(asked, recorder.now(), status.role, status.applied_index)
+            used = _resources(backend.pid(node))
+            if used:
+
+                async def call(used: dict[str, int] = used) -> dict[str, int]:
+                    return used
+
+                await self._process.do("resources", "", None, call, dict, node=node, reads=True)
+        for still in self._looks.add(seen):
+            recorder.stood_still(still)
+        return statuses
+
+    async def agreement(self, revive: Revive) -> None:
+        """Look until all members agree, or patience ends: the last look is what counts.
+
+        Where others write, too, nobody stands still: then all have what anybody had a look before.
+        """
+        patience, members = Patience(revive), len(self._stage.backend.nodes)
+        others_write = self._stage.backend.is_kept
+        before = await self.look() if others_write else []
+
+        async def attempt() -> bool:
+            nonlocal before
+            earlier, before = before, await self.look()
+            return caught_up(earlier, before, members) if others_write else agree(before, members)
+
+        await patience.until(attempt)
+
+    async def entries(self, revive: Revive) -> None:
+        """Note every member's log; one that is too long is not asked for again."""
+        patience = Patience(revive)
+        for node in self._stage.backend.nodes:
+            await patience.until(partial(self._entries_of, node))
+
+    async def _entries_of(self, node: str) -> bool:
+        backend, is_too_long = self._stage.backend, False
+
+        async def call() -> tuple[list[EntryMark], MemberStatus]:
+            nonlocal is_too_long
+            address = backend.inner_address(node)
+            status = await self._admin.status(address, backend.group)  # it holds that much
+            try:
+                return await self._admin.log_entries(address, backend.group), status
+            except DledgerError as error:
+                is_too_long = error.code is Code.INVALID_ARGUMENT
+                raise
+
+        done, _ = await self._process.do(
+            "entries", "", None, call, _shown_entries, node=node, reads=True
+        )
+        return done or is_too_long
+
+
+def agree(found: Sequence[MemberStatus], members: int) -> bool:
+    """Tell whether one leads, all are of its term and name it, and have applied the same.
+
+    Who names nobody, or another, was asked while leadership changed: that look compares two times.
+    """
+    ends = {
+        (status.term, status.leader, status.commit_index, status.applied_index) for status in found
+    }
+    applied = max((status.commit_index for status in found), default=0)
+    return len(ends) == 1 and are_well(found, members, applied)
+
+
+def caught_up(before: Sequence[MemberStatus], found: Sequence[MemberStatus], members: int) -> bool:
+    """Tell whether one leads, all are of its term and name it, and have what was committed."""
+    applied = max((status.commit_index for status in before), default=0)
+    leaders = {(status.term, status.leader) for status in found}
+    return len(leaders) == 1 and are_well(found, members, applied)
+
+
+def _shown_status(status: MemberStatus) -> dict[str, Any]:
+    return {
+        "role": status.role,
+        "term": status.term,
+        "leader": status.leader,
+        "commit": status.commit_index,
+        "applied": status.applied_index,
+        "first": status.first_index,
+        "last": status.last_index,
+        "incarnation": status.incarnation,
+    }
+
+
+def _shown_entries(found: tuple[list[EntryMark], MemberStatus]) -> dict[str, Any]:
+    marks, status = found
+    return {
+        "first": marks[0].index if marks else 0,
+        "terms": [mark.term for mark in marks],
+        "crcs": [mark.crc for mark in marks],
+        "applied": status.applied_index,
+        "digest": status.digest.hex(),
+    }
+
+
+def _resources(pid: int | None) -> dict[str, int]:
+    """Return what a process uses; nothing when it is gone, or was while we looked."""
+    proc = Path(f"/proc/{pid}")
+    try:
+        lines = (proc / "status").read_text().splitlines()
+        files = sum(1 for _ in (proc / "fd").iterdir())
+    except OSError:
+        return {}
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "VmRSS" not in fields:  # it has ended, and its parent has not looked yet
+        return {}
+    return {
+        "rss": int(fields["VmRSS"].split()[0]) * 1024,
+        "files": files,
+        "threads": int(fields["Threads"]),
+    }

@@ -1,0 +1,262 @@
+"""One run: a cluster, a workload, faults, the end; then the history is complete.
+
+Owns the phases and what happens when something of the harness itself fails: the cluster is ended,
+the history keeps no end, and nothing is said about the product. Who breaks a run off: `endings`.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import subprocess
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from dledger_client import AsyncAdmin
+from dledger_proto import __version__
+from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.backends.surface import Backend
+from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
+from jepsen_tests.exit_codes import Ending
+from jepsen_tests.history.events import EXAMINE, INTERRUPTED, Header, HistoryWriter, Kind
+from jepsen_tests.nemeses import FAULTS, LOSING
+from jepsen_tests.nemeses.fault import BORNE_SECONDS
+from jepsen_tests.nemeses.nemesis import Nemesis
+from jepsen_tests.run.final import final_phase
+from jepsen_tests.run.members import wait_until_well
+from jepsen_tests.run.observer import Observer
+from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.run.schedule import Schedule, draw_schedule
+from jepsen_tests.workloads.clients import CONNECTION, place_of
+from jepsen_tests.workloads.workload import TOPIC_PREFIX, Stage, Workload
+
+SERVING_SECONDS_MAX: Final = 60.0
+HEALED_SECONDS_MAX: Final = 90.0
+LOOK_SECONDS: Final = 5.0
+AFTER_HEAL_SECONDS: Final = 3.0
+"""So long the workload goes on after the last heal."""
+MUTANTS: Final = "tests.mutants.catalogue"
+"""Shared with the simulation; outside the wheel, like this harness."""
+ENDING_SECONDS_MAX: Final = 30.0
+"""For the workers' last operations."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be run; checked before anything starts."""
+
+    workload: Workload
+    nemeses: Sequence[str]
+    seconds: float
+    seed: int
+    concurrency: int
+    folder: Path
+    mutant: str = ""
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        losing = sorted(LOSING & set(self.nemeses))
+        if losing and self.workload.trims:
+            raise BadRequest(
+                f"workload {self.workload.name} trims the log's head, so a member cannot be filled "
+                f"again from its first entry: leave out {', '.join(losing)}"
+            )
+        kinds = [FAULTS[name].kind for name in self.nemeses]
+        self.schedule = draw_schedule(kinds, self.seconds, Random(self.seed))
+        if self.nemeses and not self.schedule.phases:
+            names = ", ".join(self.nemeses)
+            raise BadRequest(f"no time for {names} in {self.seconds:g} s: give it more")
+        if self.mutant:
+            known = importlib.import_module(MUTANTS).by_name()
+            if self.mutant not in known:
+                raise unknown_name("mutant", self.mutant, known)
+
+
+@dataclass(slots=True)
+class Watch:
+    """What somebody who looks on may want to know; renewed while the run goes on."""
+
+    recorder: Recorder | None = None
+    nemesis: Nemesis | None = None
+    phase: str = "starting"
+
+
+def product_version() -> str:
+    """Return the version that is installed and, in a clone, its commit."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], check=True, capture_output=True, text=True,
+            cwd=Path(__file__).parents[1],
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return __version__
+    return f"{__version__} {found.stdout.strip()}"
+
+
+def _header(plan: Plan, backend: Backend) -> Header:
+    workload = plan.workload
+    return Header(
+        workload=workload.name,
+        nemeses=tuple(plan.nemeses),
+        backend=backend.name,
+        nodes=backend.nodes,
+        seed=plan.seed,
+        seconds=plan.seconds,
+        began=datetime.now(UTC).isoformat(),
+        product=product_version(),
+        mutant=plan.mutant,
+        settings=dict(workload.settings),
+        notes={
+            "topics": dict(workload.topics()),
+            "least_ok": {f: list(least) for f, least in workload.least_ok.items()},
+            "errors": [code.name for code in Code] + ["CANCELLED"],
+            "budgets": {
+                **{fault.name: fault.budget_seconds for fault in FAULTS.values()},
+                EXAMINE: BORNE_SECONDS,
+            },
+            "concurrency": plan.concurrency,
+            "others_write": backend.is_kept,
+            "left_out": list(plan.schedule.left_out),
+        },
+    )
+
+
+async def execute(plan: Plan, backend: Backend, watch: Watch, ending: Ending) -> Path:
+    """Run it all, or what is left after somebody broke it off; return the path of the history."""
+    path = plan.folder / "history.jsonl"
+    with HistoryWriter(path, _header(plan, backend)) as writer:
+        recorder = watch.recorder = Recorder(writer)
+        try:
+            if not await ending.unless_asked(_work(plan, backend, recorder, watch)):
+                recorder.nemesis(INTERRUPTED, ending.signal, Kind.OK)
+        except DledgerError as error:
+            raise HarnessFailure(f"{watch.phase}: {error}") from error
+        finally:
+            watch.phase = "stopping"
+            await _stop(backend, ending)
+        writer.close(recorder.now())
+    watch.phase = "over"
+    return path
+
+
+async def _work(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+    await backend.start()
+    await _phases(plan, backend, recorder, watch)
+
+
+async def _stop(backend: Backend, ending: Ending) -> None:
+    """End the cluster: in order, or at once when that is asked for, before or meanwhile."""
+    is_stopped = False
+    try:
+        if not ending.at_once:
+            await backend.stop()
+            is_stopped = True
+    finally:
+        if not is_stopped:
+            await backend.abort()
+
+
+async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+    random = Random(plan.seed + 1)
+    stage = Stage(backend, recorder, random, plan.concurrency)
+    places = [
+        place_of(topic, queue)
+        for topic, queues in plan.workload.topics().items()
+        for queue in range(queues)
+    ]
+
+    def enter(phase: str) -> None:
+        watch.phase = phase
+        recorder.phase(phase)
+
+    async with (
+        AsyncAdmin(backend.bootstrap, CONNECTION) as admin,
+        _borrowed(admin) if backend.is_kept else contextlib.nullcontext(),
+    ):
+        enter("setup")
+        await _set_up(plan, stage, admin)
+        observer = Observer(stage, admin)
+        await observer.look()
+        enter("faults")
+        nemesis = watch.nemesis = Nemesis(backend, recorder, admin, random)
+        async with _Working(plan.workload, stage, observer):
+            began = recorder.seconds
+            try:
+                await nemesis.run(plan.schedule)
+                await asyncio.sleep(max(0.0, plan.seconds - (recorder.seconds - began)))
+                enter("heal")
+            finally:
+                await nemesis.heal()
+            await wait_until_well(backend, admin, HEALED_SECONDS_MAX, nemesis.revive)
+            await asyncio.sleep(AFTER_HEAL_SECONDS)
+        enter("final")
+        await final_phase(stage, admin, places, nemesis.revive)
+
+
+@contextlib.asynccontextmanager
+async def _borrowed(admin: AsyncAdmin) -> AsyncGenerator[None]:
+    """Leave a cluster that is not ours without our topics, and begin in one that has none."""
+    if left := await _our_topics(admin):
+        raise HarnessFailure(
+            f"the cluster has topics of an earlier run, or of one that goes on: {', '.join(left)}; "
+            "delete them with `dledger topic delete NAME`"
+        )
+    try:
+        yield
+    finally:
+        for name in await _our_topics(admin):
+            await admin.delete_topic(name)
+
+
+async def _our_topics(admin: AsyncAdmin) -> list[str]:
+    names = (topic.name for topic in await admin.list_topics())
+    return sorted(name for name in names if name.startswith(TOPIC_PREFIX))
+
+
+async def _set_up(plan: Plan, stage: Stage, admin: AsyncAdmin) -> None:
+    """Wait until the cluster serves, and make the topics."""
+    until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
+    while True:
+        try:
+            for topic, queues in plan.workload.topics().items():
+                await admin.create_topic(
+                    topic, queues_per_group=queues, groups=[stage.backend.group]
+                )
+            break
+        except DledgerError as error:
+            if asyncio.get_running_loop().time() > until:
+                raise HarnessFailure(f"the cluster does not serve: {error}") from error
+            await asyncio.sleep(0.2)
+    await plan.workload.setup(stage)
+
+
+class _Working(contextlib.AbstractAsyncContextManager[None]):
+    """The workload's tasks and an observer's, for the length of a block."""
+
+    def __init__(self, workload: Workload, stage: Stage, observer: Observer) -> None:
+        self._stage = stage
+        self._tasks = [asyncio.ensure_future(each) for each in workload.workers(stage)]
+        self._tasks.append(asyncio.ensure_future(self._look(observer)))
+
+    async def _look(self, observer: Observer) -> None:
+        while not self._stage.over.is_set():
+            await observer.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._stage.over.wait()
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._stage.over.set()
+        _, late = await asyncio.wait(self._tasks, timeout=ENDING_SECONDS_MAX)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in self._tasks:
+            if not task.cancelled() and task.exception() is not None:
+                raise HarnessFailure(f"a worker failed: {task.exception()!r}") from task.exception()

@@ -1,0 +1,201 @@
+"""What many runs did and found, in one page of Markdown: `RESULTS.md` is made of it.
+
+Each run is judged again, from its history, by the checkers of now: what an earlier program said of
+it is only compared. A run that left no history, or one without an end, is named: it has no verdict.
+"""
+
+import html
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dledger_proto.names import printable
+from jepsen_tests.checkers import CheckerCrashed, judge
+from jepsen_tests.checkers.cluster.availability import Recovery, recoveries
+from jepsen_tests.checkers.shared.view import View, seconds
+from jepsen_tests.errors import HarnessFailure
+from jepsen_tests.history.events import BadHistory, read_history
+from jepsen_tests.run.verdict import RESULTS, real_faults, results_of, verdict_when_made
+
+CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "acknowledged messages lost": ("C1", "C2", "C3"),
+    "duplicates": ("C5",),
+    "out of order": ("C8", "C9", "C10", "C12"),
+}
+"""What users ask first, and the checkers that would name it."""
+HISTORY: Final = "history.jsonl"
+_RUN: Final = re.compile(r"\d{8}-\d{6}-[a-z]+-\d+")
+"""What the folder of a run is called."""
+WHY_MAX: Final = 300
+"""Characters that say why a run has no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run."""
+
+    results: Mapping[str, Any]
+    fault_seconds: float
+    gaps: Sequence[tuple[str, float, bool]]
+    """Of each fault: its name, how long one waited for a write then, at most, in seconds, and
+    whether it was alone all the while."""
+    verdict_then: str
+    """What was said of it when it was made; empty: nothing."""
+
+    @property
+    def verdict(self) -> str:
+        """Return what is said of it, and what was if that is something else."""
+        verdict = str(self.results["verdict"])
+        then = self.verdict_then
+        return verdict if then in ("", verdict) else f"{verdict} (when it was made: {then})"
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """Return by checker how many anomalies it named."""
+        return {each["checker"]: each["count"] for each in self.results["judgements"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A run of which nothing can be said, and why."""
+
+    folder: Path
+    why: str
+
+
+def summary(folders: Sequence[Path]) -> tuple[str, int]:
+    """Return the page of all runs below these folders, and how many of them have no verdict.
+
+    HarnessFailure when there are no runs.
+    """
+    runs = sorted({run for folder in folders for run in runs_below(folder)})
+    if not runs:
+        raise HarnessFailure(f"no runs below {', '.join(map(str, folders))}")
+    found = [_read(run) for run in runs]
+    outcomes = [each for each in found if isinstance(each, Outcome)]
+    unjudged = [each for each in found if isinstance(each, Unjudged)]
+    parts = [_runs(outcomes), _totals(outcomes), _unavailability(outcomes)] if outcomes else []
+    if unjudged:
+        parts.append(_unjudged(unjudged))
+    return "\n".join(line for part in parts for line in (*part, "")), len(unjudged)
+
+
+def runs_below(folder: Path) -> set[Path]:
+    """Return the folders of runs: those with a history or results, or called as a run is."""
+    found = {path.parent for name in (HISTORY, RESULTS) for path in folder.rglob(name)}
+    return found | {
+        path for path in (folder, *folder.rglob("*")) if _RUN.fullmatch(path.name) and path.is_dir()
+    }
+
+
+def _read(run: Path) -> "Outcome | Unjudged":
+    """Judge a run again."""
+    try:
+        history = read_history(run / HISTORY)
+        judgements = judge(history)
+    except FileNotFoundError:
+        return Unjudged(run, "it left no history")
+    except (BadHistory, CheckerCrashed, OSError) as error:
+        return Unjudged(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
+    return Outcome(
+        results=results_of(history, judgements),
+        fault_seconds=sum(seconds(fault.end - fault.start) for fault in real_faults(history)),
+        gaps=_gaps(recoveries(View(history))),
+        verdict_then=verdict_when_made(run / RESULTS),
+    )
+
+
+def _gaps(found: Sequence[Recovery]) -> list[tuple[str, float, bool]]:
+    """Return each wait; a fault is alone when none is in force, or not recovered from, with it."""
+    until = [max(each.fault.end, each.ended) for each in found]
+    return [
+        (
+            each.fault.name,
+            each.took,
+            not any(
+                other.fault.start < until[at] and end > each.fault.start
+                for other, end in zip(found, until, strict=True)
+                if other is not each
+            ),
+        )
+        for at, each in enumerate(found)
+    ]
+
+
+def _unjudged(runs: Iterable[Unjudged]) -> list[str]:
+    return ["Without a verdict:", "", *markdown_table(
+        ("run", "why"), ((each.folder, each.why) for each in runs)
+    )]  # fmt: skip
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
+
+
+def _cell(value: object) -> str:
+    """Return it as one cell, whatever a history holds."""
+    return html.escape(printable(str(value)), quote=False).replace("|", "\\|")
+
+
+def _runs(outcomes: Sequence[Outcome]) -> list[str]:
+    rows: list[list[object]] = []
+    for each in outcomes:
+        found, header = each.results, each.results["header"]
+        operations = found["operations"]
+        shares = [f"{found[kind] / max(1, operations):.1%}" for kind in ("ok", "fail", "info")]
+        rows.append(
+            [
+                header["workload"], f"{header['backend']}, {len(header['nodes'])}", header["seed"],
+                f"{found['seconds'] / 60:.1f}", sum(found["faults"].values()),
+                f"{each.fault_seconds / 3600:.2f}", operations, *shares, each.verdict,
+            ]
+        )  # fmt: skip
+    heads = ("workload", "backend, members", "seed", "minutes", "faults", "fault-hours",
+             "operations", "ok", "fail", "info", "verdict")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _totals(outcomes: Sequence[Outcome]) -> list[str]:
+    operations = sum(each.results["operations"] for each in outcomes)
+    shares = [
+        f"{kind} {sum(each.results[kind] for each in outcomes) / max(1, operations):.1%}"
+        for kind in ("ok", "fail", "info")
+    ]
+    hours = sum(each.fault_seconds for each in outcomes) / 3600
+    ran = sum(each.results["seconds"] for each in outcomes) / 3600
+    faults = sum(sum(each.results["faults"].values()) for each in outcomes)
+    lines = [
+        f"{len(outcomes)} runs, {ran:.2f} hours: {faults} faults, {hours:.2f} fault-hours, "
+        f"{operations} operations ({', '.join(shares)})."
+    ]
+    for claim, checkers in CLAIMS.items():
+        count = sum(each.findings.get(checker, 0) for each in outcomes for checker in checkers)
+        lines.append(f"- {claim} ({', '.join(checkers)}): {count}")
+    asked = {checker for checkers in CLAIMS.values() for checker in checkers}
+    others = sum(n for each in outcomes for c, n in each.findings.items() if c not in asked)
+    return [*lines, f"- other anomalies: {others}"]
+
+
+def _unavailability(outcomes: Sequence[Outcome]) -> list[str]:
+    by_name: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for each in outcomes:
+        for name, gap, is_alone in each.gaps:
+            by_name[name][not is_alone].append(gap)
+    rows = [
+        (name, *(figure for gaps in by_name[name] for figure in _figures(gaps)))
+        for name in sorted(by_name)
+    ]
+    heads = ("fault", "alone", "median s", "worst s", "with others", "median s", "worst s")
+    return markdown_table(heads, rows)
+
+
+def _figures(gaps: Sequence[float]) -> tuple[str, ...]:
+    if not gaps:
+        return ("0", "", "")
+    return (str(len(gaps)), f"{statistics.median(gaps):.2f}", f"{max(gaps):.2f}")
