@@ -27,10 +27,10 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 SHIPPED = re.compile(r"(?:\./)?(?:dledger|pyspark_dledger)[a-z_]*/.*\.(?:py|pyi|typed)")
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 NEEDS = (
-    (r"dledger_(broker\.offline_|offline\.)reading\b", "broker,arrow"),
+    (r"dledger_offline\.reading\b", "broker,arrow"),
     (r"pyspark_dledger\.folders\b", "broker,spark"),
     (r"dledger_broker\.demo\b", "demo"),
-    (r"dledger_client\.(spark|export\.engines?[._]spark)\b|pyspark_dledger\b", "spark"),
+    (r"dledger_client\.(spark|export\.engines\.spark)\b|pyspark_dledger\b", "spark"),
     (r"dledger_client\.(arrow|reading|export)\b", "arrow"),
     (r"dledger_(client|proto)\b", ""),
     (r"dledger", "broker"),
