@@ -225,10 +225,13 @@ class Group:
         settled: OnSettled,
         *,
         frees_space: bool = False,
+        rows: int = 0,
     ) -> None:
         """Ask for payloads to be stored together in one entry; `settled` is called exactly once.
 
-        What `frees_space` is taken although the disk is low, or nothing would ever free it.
+        What `frees_space` is taken although the disk is low, or nothing would ever free it. Apply
+        reads at most `rows` rows for the payloads; together with size and count that decides what
+        shares an entry (`commit/proposals.py`, as does `portions` for many payloads).
         Refusals are definite and come through `settled`, too. Of NOT_LEADER the detail is the id of
         the member to ask; an index other than 0 says that an entry held it and was replaced.
         """
@@ -250,7 +253,7 @@ class Group:
         elif self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max:
             refuse(settled, Code.BUSY, f"{limits.uncommitted_bytes_max} bytes are not committed")
         else:
-            proposals.add(kind, payloads, settled, frees_space=frees_space)
+            proposals.add(kind, payloads, settled, frees_space=frees_space, rows=rows)
 
     def _no_room(self, *, frees_space: bool) -> str:
         """Return why a proposal finds no room on the disks; empty when it does (I16)."""

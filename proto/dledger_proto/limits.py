@@ -51,7 +51,9 @@ BATCH_HEADER_SIZE_MAX: Final = 4 * KIB
 ENTRY_PAYLOADS_MAX: Final = 4_096
 ENTRY_SIZE_MAX: Final = 8 * MIB
 ENTRY_SIZE_TARGET: Final = 1 * MIB
-"""A leader closes an entry at this size; a larger one holds a single payload."""
+"""A leader closes an entry at this size; a larger one holds a single proposal."""
+ENTRY_ROWS_MAX: Final = 131_072
+"""Rows that apply reads for the commands of one entry, at most: some tenths of a second."""
 
 # Frames. A stream message carries as many batches as are waiting, up to the target (D12).
 FRAME_SIZE_TARGET: Final = 1 * MIB

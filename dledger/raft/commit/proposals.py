@@ -1,8 +1,13 @@
 """Group commit and the fate of every proposal. Pure but for the entries it appends.
 
-Owns: proposals that wait for an entry, proposals that an entry holds, their bounds (L10, I17), and
-the one call of each `settled` (L7). Does not own when entries are cut (`group.py`), nor how they
-spread.
+Owns: how payloads are cut into proposals and proposals into entries, the bounds of both (L10, I17),
+and the one call of each `settled` (L7). Does not own when entries are cut (`group.py`), nor how
+they spread.
+
+One rule cuts into entries (`Proposals.cut`): an entry holds proposals of one kind in their order,
+up to `ENTRY_SIZE_TARGET` bytes, `ENTRY_PAYLOADS_MAX` payloads and `ENTRY_ROWS_MAX` rows that apply
+reads. A single proposal may exceed the size. Callers with many payloads that need not stay together
+propose them in `portions`.
 
 A proposal ends exactly once:
 
@@ -18,15 +23,23 @@ at the new leader (D11).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from dledger.raft.commit.gathering import Gathering
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_proto.entry import ENTRY_HEADER_SIZE
 from dledger_proto.errors import Code, Outcome
-from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_TARGET
+from dledger_proto.limits import (
+    ENTRY_PAYLOADS_MAX,
+    ENTRY_ROWS_MAX,
+    ENTRY_SIZE_MAX,
+    ENTRY_SIZE_TARGET,
+)
 
+PORTION_SIZE_TARGET: Final = ENTRY_SIZE_TARGET // 4
+"""Payloads that need not stay together are proposed in portions of this size, so that entries of
+them come close to their own target."""
 DECISION_LIMIT: Final = 1.0
 """Seconds for which a member that lost leadership still tells the fate of what it had proposed."""
 
@@ -39,7 +52,7 @@ Append = Callable[[EntryKind, Sequence[Buffer], bool], tuple[LogIndex, Term]]
 class Proposal:
     """One caller's payloads, kept together in one entry."""
 
-    __slots__ = ("frees_space", "kind", "payloads", "settled", "size")
+    __slots__ = ("frees_space", "kind", "payloads", "rows", "settled", "size")
 
     def __init__(
         self,
@@ -49,12 +62,27 @@ class Proposal:
         settled: OnSettled,
         *,
         frees_space: bool,
+        rows: int,
     ) -> None:
         self.kind = kind
         self.frees_space = frees_space
         self.payloads = payloads
+        self.rows = rows
         self.size = size
         self.settled = settled
+
+
+def portions(sizes: Iterable[int]) -> Iterator[slice]:
+    """Cut payloads of these sizes into runs, each small enough for one proposal, in order."""
+    first = end = size = 0
+    for each in sizes:
+        if end > first and (size + each > PORTION_SIZE_TARGET or end - first >= ENTRY_PAYLOADS_MAX):
+            yield slice(first, end)
+            first, size = end, 0
+        end += 1
+        size += each
+    if end > first:
+        yield slice(first, end)
 
 
 class Proposals:
@@ -97,8 +125,12 @@ class Proposals:
         settled: OnSettled,
         *,
         frees_space: bool = False,
+        rows: int = 0,
     ) -> None:
-        """Queue a proposal that was admitted; one that fits no entry is refused."""
+        """Queue a proposal that was admitted; one that fits no entry is refused.
+
+        `rows`: how many rows apply reads for its payloads, at most.
+        """
         size = 8 * len(payloads)
         for payload in payloads:
             size += len(payload)
@@ -115,7 +147,9 @@ class Proposals:
                 f"proposal of {size} bytes, an entry holds {ENTRY_SIZE_MAX - ENTRY_HEADER_SIZE}",
             )
         else:
-            self._waiting.append(Proposal(kind, payloads, size, settled, frees_space=frees_space))
+            self._waiting.append(
+                Proposal(kind, payloads, size, settled, frees_space=frees_space, rows=rows)
+            )
             self.waiting_bytes += size
 
     @property
@@ -161,10 +195,12 @@ class Proposals:
         batch = [waiting.popleft()]
         size = batch[0].size
         count = len(batch[0].payloads)
+        rows = batch[0].rows
         while waiting and waiting[0].kind is batch[0].kind:
             size += waiting[0].size
             count += len(waiting[0].payloads)
-            if size > ENTRY_SIZE_TARGET or count > ENTRY_PAYLOADS_MAX:
+            rows += waiting[0].rows
+            if size > ENTRY_SIZE_TARGET or count > ENTRY_PAYLOADS_MAX or rows > ENTRY_ROWS_MAX:
                 size -= waiting[0].size
                 break
             batch.append(waiting.popleft())

@@ -166,13 +166,14 @@ class GroupHost:
         settled: OnSettled,
         *,
         frees_space: bool = False,
+        rows: int = 0,
     ) -> None:
         """See `Group.propose`; `settled` is called on the loop."""
         if self._stopped:
             settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
             return
         try:
-            self.group.propose(kind, payloads, settled, frees_space=frees_space)
+            self.group.propose(kind, payloads, settled, frees_space=frees_space, rows=rows)
         except Exception as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
             raise

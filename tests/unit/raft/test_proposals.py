@@ -1,5 +1,6 @@
 """Group commit and the fate of proposals, without a group."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -8,10 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.log.errors import LogFailed
-from dledger.raft.commit.proposals import DECISION_LIMIT, Proposals
+from dledger.raft.commit.proposals import (
+    DECISION_LIMIT,
+    PORTION_SIZE_TARGET,
+    Proposals,
+    portions,
+)
 from dledger.types import Buffer, EntryKind, LogIndex, Settled, Term
 from dledger_proto.errors import Code, Outcome
-from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_MAX, ENTRY_SIZE_TARGET
+from dledger_proto.limits import (
+    ENTRY_PAYLOADS_MAX,
+    ENTRY_ROWS_MAX,
+    ENTRY_SIZE_MAX,
+    ENTRY_SIZE_TARGET,
+)
 
 COMMANDS, BATCHES = EntryKind.COMMANDS, EntryKind.BATCHES
 
@@ -106,6 +117,29 @@ def test_sizes_and_counts_are_bounded() -> None:
         add(proposals, bytes(ENTRY_SIZE_TARGET // 2 - 100))
     entries.made.clear()
     assert proposals.cut(entries.append, 0.0, everything=True) == 3
+
+
+def test_what_apply_reads_for_one_entry_is_bounded() -> None:
+    proposals, entries = Proposals(), Entries()
+    for _ in range(7):
+        proposals.add(COMMANDS, [b"x"], lambda _: None, rows=ENTRY_ROWS_MAX // 3)
+    assert proposals.cut(entries.append, 0.0, everything=True) == 3
+    assert [len(payloads) for _, payloads in entries.made] == [3, 3, 1]
+
+
+@given(st.lists(st.integers(0, PORTION_SIZE_TARGET + 9), max_size=50))
+def test_portions_keep_order_and_are_as_large_as_they_may_be(sizes: list[int]) -> None:
+    runs = [sizes[each] for each in portions(sizes)]
+    assert [size for run in runs for size in run] == sizes
+    assert all(len(run) == 1 or sum(run) <= PORTION_SIZE_TARGET for run in runs)
+    assert all(sum(run) + after[0] > PORTION_SIZE_TARGET for run, after in itertools.pairwise(runs))
+
+
+def test_a_portion_fits_an_entry_by_count() -> None:
+    assert [run.stop - run.start for run in portions([1] * (ENTRY_PAYLOADS_MAX + 2))] == [
+        ENTRY_PAYLOADS_MAX, 2,
+    ]  # fmt: skip
+    assert list(portions([])) == []
 
 
 @pytest.mark.parametrize(
