@@ -1,4 +1,17 @@
-"""A member of a broker group: services, use cases, admission, long polling."""
+"""A member of a broker group: services, use cases, admission, long polling.
+
+append/    Batches on their way into a group
+cli/       The `dledger` command: run a cluster, use it, look into it
+cluster/   The rest of the cluster: other groups, name servers, topics
+config/    The configuration of a member
+demo/      The demo on real input: departures, faults, proof, report
+group/     One group as the services see it, and what its leader does by itself
+local/     A whole cluster on this machine
+process/   A member as a process: its groups, its end, logs, health
+read/      Reading: fetch streams, lookups, plans, the log for comparison
+rpc/       The gRPC services of a member
+usecases/  What callers can ask of a member, whatever the API
+"""
 
 from dledger_proto import __version__
 

@@ -4,6 +4,26 @@
 `Consumer`, `Admin` are the same with blocking calls, generated from them, for any number of
 threads. Exceptions: `dledger_client.errors`. Needs grpcio, protobuf and crc32c; numpy, zstandard
 and lz4 are used when present.
+
+    admin           Administration, blocking; generated
+    admin_async     Administration: topics, offsets, holds, members, lookups
+    config          Settings of producers, consumers and connections
+    consumer        The consumer, blocking; generated
+    consumer_async  The consumer: reads queues from chosen offsets, commits offsets
+    errors          What users of this package catch: what is known, and what helps
+    latency         Latency fault tolerance (S36, S37)
+    model           The values that users of this package send and get back
+    producer        The producer, blocking; generated
+    producer_async  The producer: batched sends, in order per queue, each stored once
+    records         Records as a consumer gets them
+    selectors       Which queue a message goes to
+    unreadable      Batches that cannot be decoded though their checksum holds
+    _core/          The pure half of the client: decisions without I/O, clock or chance
+    _shell/         The asyncio half of the client: channels, streams, tasks, timers
+    arrow/          Records by columns: batches of the wire as Arrow record batches
+    export/         Exports: a topic's committed log as Parquet files, each record exactly once
+    reading/        Reading the committed log in bulk: plans frozen once, ranges as Arrow batches
+    spark/          Spark reads committed logs, `format("dledger")`, and exports of them
 """
 
 from dledger_client._core.consumer.state import Place

@@ -1,4 +1,12 @@
-"""Clusters to test, and the handles by which they are hurt; one module for each kind."""
+"""Clusters to test, and the handles by which they are hurt; one module for each kind.
+
+compose    The docker compose cluster of deploy/: the image that people run
+netns      Members as processes, each in a network namespace of its own, joined by a bridge
+own        A cluster of your own, which runs already and goes on running
+process    Members as processes of this machine, with a proxy on every link. Needs no root
+surface    What a backend offers: members to talk to, and handles for faults
+troubles/  How disks, links and processes are troubled
+"""
 
 from collections.abc import Mapping
 from typing import Final

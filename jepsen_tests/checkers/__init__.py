@@ -2,6 +2,11 @@
 
 C13 (exactly-once) is absent: the product has no transactions. `judge` runs them all over one
 view, so that the logs are read once.
+
+    bench     How fast all checkers together judge a long history, against only parsing its file
+    cluster/  Checkers of members, availability and clients
+    log/      Checkers of what clients wrote and read
+    shared/   What several checkers share
 """
 
 from typing import Final

@@ -28,8 +28,10 @@ FUNCTION_LINES_MAX = 60
 MODULES_PER_FOLDER_MAX = 12
 MAPPED = (*SOURCE_FOLDERS, "tests/sim", "tests/mutants")
 """Folders whose folders are rooms: few modules in each."""
+TO_BE_MOVED = ("tests/mutants", "tests/sim", "bench")
+"""Folders whose modules have not yet found their rooms."""
 NOT_COUNTED = re.compile(r"(__init__|__main__|conftest|test_\w+)\.py")
-MAP_LINE = re.compile(r"^ {4}(\w+)(/?) {2,}\S", re.MULTILINE)
+MAP_LINE = re.compile(r"^(?: {4})?(\w+)(/?) {2,}\S", re.MULTILINE)
 
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b|\bfor n" + r"ow\b")
 
@@ -85,6 +87,39 @@ def rooms() -> dict[Path, list[str]]:
             if not NOT_COUNTED.fullmatch(path.name) and not GENERATED.match(name):
                 modules.append(path.stem)
     return found
+
+
+def map_of(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the modules and the folders that a package's map has to name."""
+    inside = [path.relative_to(folder) for path in our_files() if path.is_relative_to(folder)]
+    modules = [
+        path.stem
+        for path in inside
+        if len(path.parts) == 1 and not NOT_COUNTED.fullmatch(path.name)
+    ]
+    return modules, sorted({path.parts[0] for path in inside if len(path.parts) > 1})
+
+
+def test_no_folder_is_crowded() -> None:
+    """At most 12 modules; generated ones, tests and `__init__` are not counted."""
+    wrong = [
+        f"{name_of(folder)}: {what}"
+        for folder, modules in rooms().items()
+        if not name_of(folder).startswith(TO_BE_MOVED)
+        for what in crowded(modules)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_package_has_its_map() -> None:
+    """The docstring of `__init__` names each module and each folder, and nothing else."""
+    wrong = [
+        f"{name_of(folder)}/__init__.py: {what}"
+        for folder in rooms()
+        if (folder / "__init__.py").exists() and not name_of(folder).startswith(TO_BE_MOVED)
+        for what in unmapped((folder / "__init__.py").read_text(), *map_of(folder))
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("rule", [long_module, long_function, unfinished])

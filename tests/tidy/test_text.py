@@ -41,6 +41,14 @@ def long_architecture(text: str) -> Iterator[str]:
         yield f"{lines} lines, at most {ARCHITECTURE_LINES_MAX}: it is read from top to bottom"
 
 
+def test_prose_is_not_too_wide() -> None:
+    check(wide_prose, our_files("*.md"))
+
+
+def test_architecture_is_read_from_top_to_bottom() -> None:
+    check(long_architecture, [ROOT / "ARCHITECTURE.md"])
+
+
 def test_comments_are_not_too_wide() -> None:
     check(wide_comment, our_files(*COMMENTED))
 

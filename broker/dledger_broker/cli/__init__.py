@@ -7,6 +7,17 @@ for how they reach a cluster. Modules are imported when their command runs, so t
 The command needs packages that a client does not need: those of the extra `broker`. Without them
 the command prints one line that says so and ends with exit code 1. So nothing here may import these
 packages at the top.
+
+    app         The command line as a whole: which commands there are, and how any of them ends
+    asking      Commands that destroy something do it only when a person agrees
+    connect     How commands reach a cluster: routes from a name server, then calls to members
+    output      What commands print, and how they end: tables for people, JSON for programs
+    tables      Tables for people: one row per line, or rows side by side where a table is too wide
+    cluster/    Commands about a running cluster
+    exports/    `dledger export`
+    messages/   Commands that send and read messages
+    offline/    Commands about a stopped member's data folder
+    processes/  Commands that run processes: members, name servers, a local cluster, the demo
 """
 
 import sys

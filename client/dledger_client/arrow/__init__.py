@@ -1,4 +1,10 @@
-"""Records by columns: batches of the wire as Arrow record batches. Needs the extra `arrow`."""
+"""Records by columns: batches of the wire as Arrow record batches. Needs the extra `arrow`.
+
+columns     The columns of several batches joined
+decode      Batches of the wire as Arrow record batches: checked, cut to offsets, in portions
+properties  The properties of many records at once: tag, keys, and a map of the others
+schema      The columns of records: names, types, defaults. Pure
+"""
 
 from dledger_client.arrow.decode import Decoder, Source, Span
 from dledger_client.arrow.schema import (

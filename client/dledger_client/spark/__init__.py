@@ -1,6 +1,15 @@
 """Spark reads committed logs, `format("dledger")`, and exports of them.
 
 Needs the extra `spark`, and Java 17 or 21, or else the extra `java`.
+
+    batch     The batch reader: a plan frozen where Spark plans, ranges read where Spark runs tasks
+    exports   A version of an export as a DataFrame
+    failures  How an error leaves towards Spark: as text
+    java      A Java for Spark: the machine's, or else the one of a wheel (extra `java`)
+    options   The options of `format("dledger")`: names, values, what is said about a wrong one
+    session   A Spark session that can read us, without the traps that a first one has
+    source    `spark.read.format("dledger")`: what Spark sees first. The reading is in `batch.py`
+    stream    The streaming reader: offsets by queue, limits for each batch
 """
 
 from dledger_client.spark.exports import read_export
