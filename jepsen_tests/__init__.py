@@ -3,10 +3,10 @@
 `python -m jepsen_tests --help`; what it checks and how to use it: `docs/chaos.md`.
 
     cli         The command line: `python -m jepsen_tests run|list|check|suite|mutants|results`
-    errors      How a run can go wrong apart from what it finds,
+    errors      How a run can go wrong, apart from what it finds
     exit_codes  How a run ends before its time, and what the exit codes say
-    terminal    A console on which what histories, clusters and tools say commands no terminal
-    backends/   Clusters to test, and the handles by which they are hurt; one module for each kind
+    terminal    A console that prints text of histories and tools without obeying it
+    backends/   Clusters to test, and the handles by which they are hurt
     checkers/   Checkers: pure functions from a history to judgements, each of one rule
     docker/     A docker engine and the containers of deploy/ on it
     history/    The history of a run: its events, and what each line may hold

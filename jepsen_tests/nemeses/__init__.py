@@ -4,11 +4,11 @@ composites    Several things at once, aimed by role
 damage        Damage to the files of a stopped member: flipped bits, lost ends, old blocks
 disks         Disks that are slow, hang, fail, are full, lose what was not synced, or are gone
 fault         What a fault is: something done to the cluster, with its own undoing
-losing        Who may lose its data now
+losing        Which member may lose its data now
 nemesis       Carries a schedule out: begins the faults of a phase, waits, undoes them all
 network       Networks that are cut, slow, narrow, lossy, or reset connections
 processes     Processes that end, restart, stand still
-surroundings  Clocks that are wrong, slow machines, leadership that is handed round,
+surroundings  Wrong clocks, slow machines, leadership that is handed round
 """
 
 from collections.abc import Mapping
