@@ -8,7 +8,8 @@ edited in those places, so that comments and layout stay. Changed are:
 
 - `async def`, `async with`, `async for`, `await`: lose their first word, `await` altogether;
 - names, attributes and words in docstrings: by the table `NAMES`;
-- blocks marked `if ASYNC:` do not exist: what differs lies in `_runner.py` and `_futures.py`.
+- blocks marked `if ASYNC:` do not exist: what differs lies in `_shell/`, in `runner.py` and
+  `futures.py`.
 
 Whatever is asynchronous afterwards is an error, so that a new construct cannot slip through.
 """

@@ -16,7 +16,7 @@ from jepsen_tests.backends import BACKENDS
 from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.workloads import WORKLOADS
-from tests.tidy.sources import ROOT, Rule, check, our_files
+from tests.tidy.sources import ROOT, Rule, check, name_of, our_files
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
@@ -27,6 +27,9 @@ COMMANDS: dict[str, Any] = {
 }
 """By the last word of how they are called."""
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+FILE = re.compile(
+    r"`(?P<path>(?:[\w.-]+/)*[\w-]+\.(?:py|proto|toml|yaml)|(?:[\w.-]+/)+[\w-]+\.md)`"
+)
 MAGIC = re.compile(r'\bb"(DL[A-Z0-9]{2})"')
 
 
@@ -52,6 +55,24 @@ def broken_links(page: Path) -> Rule:
                 yield f"link to {found['path']}#{found['anchor']}: there is no such heading"
 
     return rule
+
+
+def lost_files(known: set[str]) -> Rule:
+    """Return the rule that finds names of files of ours, with their folders or without, that
+    nothing has: the file was moved, or the name has a slip."""
+
+    def rule(text: str) -> Iterator[str]:
+        for found in FILE.finditer(text):
+            if found["path"] not in known:
+                yield f"`{found['path']}`: there is no such file"
+
+    return rule
+
+
+def ends(path: str) -> Iterator[str]:
+    """Yield the ways to name a file: its path, and each shorter end of its path."""
+    parts = path.split("/")
+    yield from ("/".join(parts[place:]) for place in range(len(parts)))
 
 
 def left_out(page: str) -> Rule:
@@ -112,6 +133,14 @@ def test_links_lead_somewhere() -> None:
         check(broken_links(page), [page])
 
 
+def test_files_that_are_named_exist() -> None:
+    """In pages, docstrings and comments."""
+    patterns = ("*.md", "*.py", "*.proto", "*.toml", "*.yaml", "*.yml", "Makefile")
+    files = our_files(*patterns)
+    known = {end for path in files for end in ends(name_of(path))}
+    check(lost_files(known), [path for path in files if path != Path(__file__)])
+
+
 def test_every_format_is_drawn() -> None:
     check(left_out((DOCS / "formats.md").read_text()), our_files("dledger/*.py", "proto/*.py"))
 
@@ -134,6 +163,7 @@ def test_every_fault_and_backend_is_named() -> None:
 
 
 SAMPLES: list[tuple[Callable[[Path], Rule], str]] = [
+    (lambda _: lost_files({"a/b.py", "b.py"}), "see `a/b.py`, `b.py`, and `c/b.py`"),
     (broken_links, "see [there](nowhere.md)"),
     (broken_links, "# Here\nsee [there](#there)"),
     (lambda _: left_out("`DLA1`"), 'MAGIC = b"DLA2"'),
