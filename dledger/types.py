@@ -62,6 +62,22 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendPayload:
+    """Entries of an append message: as bytes when the log's tail cache holds them, else as a span.
+
+    The transport loads a span with `CommitLog.read_span` just before sending and drops the message
+    when the log no longer holds it; `first` and `term_of_first` let it check the bytes it read.
+    """
+
+    first: LogIndex
+    last: LogIndex
+    term_of_first: Term
+    size: int
+    buffers: Sequence[memoryview | bytes] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """How one proposal ended."""
 

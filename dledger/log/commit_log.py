@@ -30,8 +30,8 @@ from dledger.log.writing.log_state import LogState
 from dledger.log.writing.planning import Planner
 from dledger.log.writing.tail import Tail, TailEntry
 from dledger.log.writing.write_round import LogDisk, Round
-from dledger.raft.api import AppendPayload
 from dledger.types import (
+    AppendPayload,
     Buffer,
     DiskRoom,
     Entry,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dledger.types import Durability, Entry, LogIndex, MemberId, Span, Term
+from dledger.types import Durability, Entry, LogIndex, MemberId, Term
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MEMBERS_MAX
 
@@ -138,22 +138,6 @@ class Outputs:
     messages: list[tuple[MemberId, PeerMessage]] = field(default_factory=list)
     write: WriteRound | None = None
     apply_ready: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AppendPayload:
-    """Entries of an append message: as bytes when the log's tail cache holds them, else as a span.
-
-    The transport loads a span with `CommitLog.read_span` just before sending and drops the message
-    when the log no longer holds it; `first` and `term_of_first` let it check the bytes it read.
-    """
-
-    first: LogIndex
-    last: LogIndex
-    term_of_first: Term
-    size: int
-    buffers: Sequence[memoryview | bytes] | None
-    span: Span
 
 
 @dataclass(frozen=True, slots=True)

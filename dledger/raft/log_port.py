@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dledger.log.hard_state import HardState
-from dledger.raft.api import AppendPayload, WriteRound
+from dledger.raft.api import WriteRound
 from dledger.types import (
+    AppendPayload,
     Buffer,
     DiskRoom,
     Entry,

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dledger.raft.api import AppendPayload, PeerStatus
+from dledger.raft.api import PeerStatus
 from dledger.raft.context import Context
 from dledger.raft.engine.journal import InvariantBroken
 from dledger.raft.leadership.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.replication.progress import Pace, Progress
 from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest
-from dledger.types import DiskRoom, Durability, LogIndex, MemberId
+from dledger.types import AppendPayload, DiskRoom, Durability, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05

@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Final
 
 from dledger.log.errors import SpanGone
-from dledger.raft.api import AppendPayload
 from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.messages import (
     AppendAnswer,
@@ -36,7 +35,7 @@ from dledger.raft.wire.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.types import Buffer, DiskRoom, LogIndex
+from dledger.types import AppendPayload, Buffer, DiskRoom, LogIndex
 from dledger_proto.entry import CorruptEntry, decode_entry
 from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX
 

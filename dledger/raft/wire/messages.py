@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dledger.raft.api import AppendPayload
-from dledger.types import DiskRoom
+from dledger.types import AppendPayload, DiskRoom
 
 
 @dataclass(slots=True)

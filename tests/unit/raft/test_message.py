@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft.api import AppendPayload
 from dledger.raft.log_port import RaftLog
 from dledger.raft.wire import message_codec as messages
 from dledger.raft.wire.message_codec import (
@@ -25,7 +24,7 @@ from dledger.raft.wire.message_codec import (
     VoteAnswer,
     VoteRequest,
 )  # fmt: skip
-from dledger.types import DiskRoom, EntryKind, LogIndex, Position, Span, Term
+from dledger.types import AppendPayload, DiskRoom, EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.entry import frame_entry
 
 LIFE = bytes(range(16))

@@ -7,10 +7,10 @@ never reached, which `test_engine.py` shows. F10 and F11 are the log's, see its 
 
 import pytest
 
-from dledger.raft.api import AppendPayload, Role
+from dledger.raft.api import Role
 from dledger.raft.engine.journal import InvariantBroken
 from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, VoteAnswer
-from dledger.types import EntryKind, LogIndex, MemberId, Span, Term
+from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Span, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Member, World
 

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from dledger.log.errors import DamagedLog, SpanGone
-from dledger.raft.api import AppendPayload, PeerMessage
+from dledger.raft.api import PeerMessage
 from dledger.raft.driver.transport import (
     BadLinkFrame,
     LinkIdentity,
@@ -25,7 +25,7 @@ from dledger.raft.driver.transport import (
 from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.message_codec import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
-from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
+from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_broker.local.cluster import free_port
 from dledger_proto.entry import frame_entry
 from dledger_proto.rpc import raw
