@@ -108,7 +108,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a member waits for confirmed state longer than its caller, to whom that is unknown",
         [
             Edit(
-                "dledger_broker.group.group_view:ServedGroup.confirm",
+                "dledger_broker.group.group_view:GroupView.confirm",
                 "min(self.clock.monotonic() + timeout, ANSWER_BY.get())",
                 "self.clock.monotonic() + timeout",
             )
@@ -124,8 +124,8 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.usecases.messaging:Messaging.hold",
-                "self.served.host.time_ms",
-                "self.served.clock.wall_ms()",
+                "self.view.host.time_ms",
+                "self.view.clock.wall_ms()",
             )
         ],
         ["unit.broker.test_messaging.test_a_hold_counts_from_the_time_by_which_it_ends"],
@@ -136,7 +136,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.read.log_entries:log_entries",
-                "        served.host.failed(error)\n",
+                "        view.host.failed(error)\n",
                 "",
             )
         ],

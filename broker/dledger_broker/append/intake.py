@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger_broker.append.router import Answerable, AppendRouter, Item
+from dledger_broker.append.router import Answerable, AppendRouter, PendingBatch
 from dledger_broker.group.group_view import ANSWER_BY
-from dledger_broker.rpc.admission import Admission
+from dledger_broker.rpc.admission import AdmissionControl
 from dledger_proto.batch.codec import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import parse_append
@@ -38,10 +38,10 @@ class BatchGate(Protocol):
         ...
 
 
-class Taker(Answerable, Protocol):
+class FrameOwner(Answerable, Protocol):
     """Whoever sends frames in and waits for their items."""
 
-    def expects(self, items: Sequence[Item], frame_bytes: int, /) -> None:
+    def expects(self, items: Sequence[PendingBatch], frame_bytes: int, /) -> None:
         """The items of a frame, in order; each is answered exactly once, from now on."""
         ...
 
@@ -57,7 +57,7 @@ class AppendIntake:
         self,
         router: AppendRouter,
         gate: BatchGate,
-        admission: Admission,
+        admission: AdmissionControl,
         clock: Clock,
         *,
         forwarded: bool,
@@ -68,8 +68,8 @@ class AppendIntake:
         self._clock = clock
         self._forwarded = forwarded
 
-    async def take(self, frame: bytes, taker: Taker) -> None:
-        """Check the batches of a frame and submit them; of a one-way frame `taker` hears nothing.
+    async def take(self, frame: bytes, owner: FrameOwner) -> None:
+        """Check the batches of a frame and submit them; of a one-way frame `owner` hears nothing.
 
         DledgerError for a frame that is none. It is counted as a whole until all of its items are
         answered: a view of one batch keeps all of the frame in memory.
@@ -78,19 +78,19 @@ class AppendIntake:
         timeout_ms = min(header.timeout_ms or TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS)
         deadline = self._clock.monotonic() + timeout_ms / 1000
         refusal = await self._admit(len(frame), len(batches))
-        owner = _Frame(
-            len(frame), len(batches), self._admission, _ONE_WAY if header.one_way else taker
+        of_frame = _Frame(
+            len(frame), len(batches), self._admission, _ONE_WAY if header.one_way else owner
         )
         items = [
-            Item(batch, number, deadline, owner)
+            PendingBatch(batch, number, deadline, of_frame)
             for number, batch in enumerate(batches, header.first_number)
         ]
-        owner.taker.expects(items, len(frame))
+        of_frame.owner.expects(items, len(frame))
         await self._judge(deque(items), refusal)
 
-    async def _judge(self, left: deque[Item], refusal: DledgerError | None) -> None:
+    async def _judge(self, left: deque[PendingBatch], refusal: DledgerError | None) -> None:
         """Submit or refuse each item. Of what a call's end leaves over nothing is proposed."""
-        passed: list[Item] = []
+        passed: list[PendingBatch] = []
         try:
             while left:
                 error = refusal or await self._error_of(left[0], passed)
@@ -104,7 +104,9 @@ class AppendIntake:
             for item in (*passed, *left):
                 item.refuse(Code.NOT_PROPOSED, "the call ended")
 
-    async def _error_of(self, item: Item, before: list[Item]) -> DledgerError | None:
+    async def _error_of(
+        self, item: PendingBatch, before: list[PendingBatch]
+    ) -> DledgerError | None:
         """Return why a batch may not be proposed; what is in order before it may be submitted."""
         try:
             header = check_batch(item.batch)
@@ -125,7 +127,7 @@ class AppendIntake:
         finally:
             ANSWER_BY.reset(token)
 
-    def _submit(self, items: list[Item]) -> None:
+    def _submit(self, items: list[PendingBatch]) -> None:
         """Hand items to the router, and empty the list."""
         if items:
             self._router.submit(items, forwarded=self._forwarded)
@@ -160,34 +162,36 @@ class AppendIntake:
 class _Frame:
     """Owns the items of a frame, and its room in the admission until the last one is answered."""
 
-    __slots__ = ("_admission", "_count", "_left", "_size", "taker")
+    __slots__ = ("_admission", "_count", "_left", "_size", "owner")
 
-    def __init__(self, size: int, count: int, admission: Admission, taker: Taker) -> None:
+    def __init__(
+        self, size: int, count: int, admission: AdmissionControl, owner: FrameOwner
+    ) -> None:
         self._size = size
         self._count = self._left = count
         self._admission = admission
-        self.taker = taker
+        self.owner = owner
 
-    def answered(self, item: Item) -> None:
-        """See `append.Answerable`."""
+    def answered(self, item: PendingBatch) -> None:
+        """See `router.Answerable`."""
         self._left -= 1
         if not self._left:
             self._admission.append_done(self._size, self._count)
-            self.taker.freed(self._size)
-        self.taker.answered(item)
+            self.owner.freed(self._size)
+        self.owner.answered(item)
 
 
 class _OneWay:
     """Nobody waits."""
 
-    def expects(self, items: Sequence[Item], frame_bytes: int) -> None:
-        """See `Taker`."""
+    def expects(self, items: Sequence[PendingBatch], frame_bytes: int) -> None:
+        """See `FrameOwner`."""
 
     def freed(self, frame_bytes: int) -> None:
-        """See `Taker`."""
+        """See `FrameOwner`."""
 
-    def answered(self, item: Item) -> None:
-        """See `append.Answerable`."""
+    def answered(self, item: PendingBatch) -> None:
+        """See `router.Answerable`."""
 
 
 _ONE_WAY: Final = _OneWay()

@@ -34,12 +34,12 @@ PARKED_TICK_SECONDS: Final = 0.02
 class Answerable(Protocol):
     """Whoever waits for an item."""
 
-    def answered(self, item: "Item", /) -> None:
+    def answered(self, item: "PendingBatch", /) -> None:
         """The item's `row` is set."""
         ...
 
 
-class Item:
+class PendingBatch:
     """One batch on its way. `row` is its answer once there is one."""
 
     __slots__ = ("batch", "deadline", "number", "owner", "row", "size")
@@ -70,7 +70,7 @@ _NOTHING: Final = memoryview(b"")
 class Forwarder(Protocol):
     """Sends batches to the leader of the group (`forward.AppendForwarder`)."""
 
-    def send(self, address: str, items: Sequence[Item]) -> None:
+    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
         """Send in order; each item is answered exactly once, with what the leader said."""
         ...
 
@@ -90,10 +90,10 @@ class AppendRouter:
         self._forwarder = forwarder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._staged: list[Item] = []
-        self._staged_forwarded: list[Item] = []
+        self._staged: list[PendingBatch] = []
+        self._staged_forwarded: list[PendingBatch] = []
         self._scheduled = False
-        self._parked: deque[Item] = deque()
+        self._parked: deque[PendingBatch] = deque()
         self._parked_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         host.watch_leadership(self._leadership_changed)
@@ -103,7 +103,7 @@ class AppendRouter:
         """How many batches wait for a leader."""
         return len(self._parked)
 
-    def submit(self, items: Sequence[Item], *, forwarded: bool) -> None:
+    def submit(self, items: Sequence[PendingBatch], *, forwarded: bool) -> None:
         """Take batches in order; each item is answered exactly once.
 
         `forwarded` items came from another member: here they are proposed or refused NOT_LEADER.
@@ -113,7 +113,7 @@ class AppendRouter:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
-    def reroute(self, items: Sequence[Item]) -> None:
+    def reroute(self, items: Sequence[PendingBatch]) -> None:
         """Take back what the forwarder could not send; it goes in front of what waits already."""
         if self._stopping:
             self._park(items)
@@ -140,7 +140,7 @@ class AppendRouter:
         if staged:
             self._route(staged)
 
-    def _route(self, items: list[Item]) -> None:
+    def _route(self, items: list[PendingBatch]) -> None:
         if self._parked:
             self._park(items)  # behind those that wait already
             return
@@ -154,7 +154,7 @@ class AppendRouter:
         else:
             self._park(items)
 
-    def _refuse_not_leader(self, items: Sequence[Item]) -> None:
+    def _refuse_not_leader(self, items: Sequence[PendingBatch]) -> None:
         leadership = self._host.leadership
         leader = leadership.leader
         hint = self._names.clients.get(MemberId(leader), "") if leader is not None else ""
@@ -162,8 +162,8 @@ class AppendRouter:
         for item in items:
             item.refuse(Code.NOT_LEADER, detail, hint=hint, term=leadership.term)
 
-    def _propose(self, items: list[Item], *, forwarded: bool) -> None:
-        portion: list[Item] = []
+    def _propose(self, items: list[PendingBatch], *, forwarded: bool) -> None:
+        portion: list[PendingBatch] = []
         size = 0
         for item in items:
             if portion and (
@@ -175,14 +175,14 @@ class AppendRouter:
             size += item.size
         self._propose_portion(portion, forwarded=forwarded)
 
-    def _propose_portion(self, items: list[Item], *, forwarded: bool) -> None:
+    def _propose_portion(self, items: list[PendingBatch], *, forwarded: bool) -> None:
         self._host.propose_nowait(
             EntryKind.BATCHES,
             [item.batch for item in items],
             partial(self._settled, items, forwarded),
         )
 
-    def _settled(self, items: list[Item], forwarded: bool, settled: Settled) -> None:
+    def _settled(self, items: list[PendingBatch], forwarded: bool, settled: Settled) -> None:
         if settled.outcome is Outcome.STORED:
             self._stored(items, settled)
         elif settled.outcome is Outcome.UNKNOWN:
@@ -201,7 +201,7 @@ class AppendRouter:
             for item in items:
                 item.refuse(settled.code, settled.detail, term=settled.term)
 
-    def _stored(self, items: list[Item], settled: Settled) -> None:
+    def _stored(self, items: list[PendingBatch], settled: Settled) -> None:
         index, term, early = settled.index, settled.term, self._host.counts_unsynced
         for item, result in zip(items, settled.results, strict=True):
             if isinstance(result, Appended):
@@ -222,7 +222,7 @@ class AppendRouter:
 
     # Elections.
 
-    def _park(self, items: Sequence[Item]) -> None:
+    def _park(self, items: Sequence[PendingBatch]) -> None:
         if self._stopping:
             for item in items:
                 item.refuse(Code.SHUTTING_DOWN, "the member is draining")
@@ -235,7 +235,7 @@ class AppendRouter:
         self._parked_timer = None
         now = self._clock.monotonic()
         if any(item.deadline <= now for item in self._parked):
-            kept: deque[Item] = deque()
+            kept: deque[PendingBatch] = deque()
             for item in self._parked:
                 if item.deadline <= now:
                     item.refuse(Code.NO_LEADER, "no leader came up before the deadline")

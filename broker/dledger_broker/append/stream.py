@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dledger_broker.append.intake import AppendIntake
-from dledger_broker.append.router import Item
-from dledger_broker.rpc.admission import Admission
+from dledger_broker.append.router import PendingBatch
+from dledger_broker.rpc.admission import AdmissionControl
 from dledger_proto.limits import FRAME_ROWS_MAX
 from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
@@ -32,10 +32,10 @@ Receive = Callable[[], Awaitable[object]]
 class AppendSession:
     """The state of one stream."""
 
-    def __init__(self, intake: AppendIntake, admission: Admission) -> None:
+    def __init__(self, intake: AppendIntake, admission: AdmissionControl) -> None:
         self._intake = intake
         self._admission = admission
-        self._waiting: deque[Item] = deque()
+        self._waiting: deque[PendingBatch] = deque()
         self._unanswered_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -73,18 +73,18 @@ class AppendSession:
         self._read_all = True
         self._wake.set()
 
-    def expects(self, items: Sequence[Item], frame_bytes: int) -> None:
-        """See `append_intake.Taker`."""
+    def expects(self, items: Sequence[PendingBatch], frame_bytes: int) -> None:
+        """See `intake.FrameOwner`."""
         self._waiting += items
         self._unanswered_bytes += frame_bytes
 
     def freed(self, frame_bytes: int) -> None:
-        """See `append_intake.Taker`."""
+        """See `intake.FrameOwner`."""
         self._unanswered_bytes -= frame_bytes
         self._room.set()
 
-    def answered(self, item: Item) -> None:
-        """See `append.Answerable`."""
+    def answered(self, item: PendingBatch) -> None:
+        """See `router.Answerable`."""
         if item is self._waiting[0]:
             self._wake.set()
             self._room.set()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from dledger_broker.append.intake import AppendIntake
-from dledger_broker.append.router import Item
+from dledger_broker.append.router import PendingBatch
 from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
 
@@ -13,22 +13,22 @@ class _Call:
 
     def __init__(self) -> None:
         self._left = 0
-        self._items: Sequence[Item] = ()
+        self._items: Sequence[PendingBatch] = ()
         self._all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def expects(self, items: Sequence[Item], _frame_bytes: int) -> None:
-        """See `append_intake.Taker`."""
+    def expects(self, items: Sequence[PendingBatch], _frame_bytes: int) -> None:
+        """See `intake.FrameOwner`."""
         self._items = items
         self._left = len(items)
 
-    def answered(self, _item: Item) -> None:
-        """See `append.Answerable`."""
+    def answered(self, _item: PendingBatch) -> None:
+        """See `router.Answerable`."""
         self._left -= 1
         if not self._left and not self._all_answered.done():
             self._all_answered.set_result(None)
 
     def freed(self, frame_bytes: int) -> None:
-        """See `append_intake.Taker`."""
+        """See `intake.FrameOwner`."""
 
     async def rows(self) -> list[AnswerRow]:
         """Wait for all answers; none are to come for a one-way frame."""

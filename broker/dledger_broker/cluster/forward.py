@@ -17,7 +17,7 @@ import grpc.aio
 import structlog
 
 from dledger.clock import Clock
-from dledger_broker.append.router import Item
+from dledger_broker.append.router import PendingBatch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     FRAME_ROWS_MAX,
@@ -80,7 +80,7 @@ class AppendForwarder:
         group: str,
         channels: Channels,
         clock: Clock,
-        reroute: Callable[[Sequence[Item]], None],
+        reroute: Callable[[Sequence[PendingBatch]], None],
     ) -> None:
         self._group = group
         self._channels = channels
@@ -90,7 +90,7 @@ class AppendForwarder:
         self._streams: set[_ForwardStream] = set()
         """Those that were replaced and still drain, too."""
 
-    def send(self, address: str, items: Sequence[Item]) -> None:
+    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
         """See `append.Forwarder`. A change of leader begins a new stream, the old one drains."""
         stream = self._stream
         if stream is None or stream.address != address or stream.is_over:
@@ -132,7 +132,7 @@ class _ForwardStream:
         address: str,
         call: raw.RawStreamCall,
         clock: Clock,
-        reroute: Callable[[Sequence[Item]], None],
+        reroute: Callable[[Sequence[PendingBatch]], None],
         ended: Callable[["_ForwardStream"], None],
     ) -> None:
         self.address = address
@@ -141,8 +141,8 @@ class _ForwardStream:
         self._clock = clock
         self._reroute = reroute
         self._ended = ended
-        self._unsent: deque[Item] = deque()
-        self._sent: deque[Item] = deque()
+        self._unsent: deque[PendingBatch] = deque()
+        self._sent: deque[PendingBatch] = deque()
         self._next_number = 1
         self._wake = asyncio.Event()
         self._finishing = False
@@ -156,7 +156,7 @@ class _ForwardStream:
         self._writer.add_done_callback(self._writer_ended)
         self._reader.add_done_callback(self._reader_ended)
 
-    def send(self, items: Sequence[Item]) -> None:
+    def send(self, items: Sequence[PendingBatch]) -> None:
         self._unsent.extend(items)
         self._wake.set()
 

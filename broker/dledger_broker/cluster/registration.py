@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
 from dledger_broker.cluster.forward import Channels
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.tasks import keep_running
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import chunks_of
@@ -33,13 +33,13 @@ class Registrar:
     def __init__(
         self,
         name_server: str,
-        served: ServedGroup,
+        view: GroupView,
         channels: Channels,
         *,
         heartbeat_seconds: float,
     ) -> None:
         self._name_server = name_server
-        self._served = served
+        self._view = view
         self._channels = channels
         self._heartbeat = heartbeat_seconds
         self._changed = asyncio.Event()
@@ -50,12 +50,12 @@ class Registrar:
         """Why it is not registered, as told last."""
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(
-            group=served.names.group, member=served.names.member, name_server=name_server
+            group=view.names.group, member=view.names.member, name_server=name_server
         )
 
     def start(self) -> None:
         """Begin to register."""
-        name = f"register {self._served.names.group} at {self._name_server}"
+        name = f"register {self._view.names.group} at {self._name_server}"
         work = keep_running(self._run, name)
         self._task = asyncio.get_running_loop().create_task(work, name=name)
 
@@ -121,9 +121,9 @@ class Registrar:
         """Return what is to be told now: a heartbeat at least."""
         full = self._send_full
         self._send_full = False
-        watch = self._served.topic_watch
+        watch = self._view.topic_watch
         if full:
-            topics = self._served.machine.topics(with_deleted=True)
+            topics = self._view.machine.topics(with_deleted=True)
         else:
             topics = watch.changed_since(self._told_version)
         self._told_version = watch.version
@@ -135,8 +135,8 @@ class Registrar:
             yield part
 
     def _heartbeat_message(self) -> Registration:
-        names = self._served.names
-        leadership = self._served.host.leadership
+        names = self._view.names
+        leadership = self._view.host.leadership
         return Registration(
             cluster=names.cluster,
             group=names.group,
@@ -146,7 +146,7 @@ class Registrar:
             sequence=self._sequence + 1,
             term=leadership.term,
             leader=leadership.leader or "",
-            applied_index=self._served.machine.applied_index,
+            applied_index=self._view.machine.applied_index,
             control_group=names.is_control,
             configured_members=list(names.addresses),
         )

@@ -56,7 +56,7 @@ class TopicAuthority:
     def __init__(
         self,
         messaging: Messaging,
-        view: ClusterView,
+        cluster_view: ClusterView,
         channels: Channels,
         local: Mapping[str, Messaging],
         random: Random,
@@ -65,13 +65,13 @@ class TopicAuthority:
         default_queues_per_group: int,
     ) -> None:
         self._messaging = messaging
-        self._view = view
+        self._cluster = cluster_view
         self._channels = channels
         self._local = local
         self._random = random
         self._auto_create = auto_create
         self._default_queues = default_queues_per_group
-        self._log = structlog.get_logger().bind(group=messaging.served.names.group)
+        self._log = structlog.get_logger().bind(group=messaging.view.names.group)
 
     async def create(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
         """Create a topic; the reply has it, and the groups that have not taken it yet.
@@ -83,14 +83,14 @@ class TopicAuthority:
         check_topic_name(request.name)
         if request.topic_id:
             check_id("topic_id", request.topic_id)
-        served = self._messaging.served
-        await served.confirm(DEADLINE_MAX_SECONDS)
-        applied = served.machine.applied_index
+        view = self._messaging.view
+        await view.confirm(DEADLINE_MAX_SECONDS)
+        applied = view.machine.applied_index
         if request.known_index > applied:
             raise DledgerError(
                 Code.INVALID_ARGUMENT, f"known_index {request.known_index}, at most {applied} here"
             )
-        known = served.machine.topic_by_name(request.name)
+        known = view.machine.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
                 return pb.CreateTopicReply(topic=topic_to_proto(known))
@@ -106,7 +106,7 @@ class TopicAuthority:
         return pb.CreateTopicReply(topic=topic_to_proto(topic), missing_groups=missing)
 
     async def _propose_create(self, request: pb.CreateTopicRequest, known: Topic | None) -> Topic:
-        groups = list(dict.fromkeys(request.groups)) or self._view.groups()
+        groups = list(dict.fromkeys(request.groups)) or self._cluster.groups()
         self._check_known("groups", groups)
         queues = request.write_queues_per_group or self._default_queues
         layout = tuple(LayoutPart(name, queues) for name in groups)
@@ -120,12 +120,12 @@ class TopicAuthority:
             layout=layout,
             read_queues=request.read_queues or read_queues,
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
-            known_index=request.known_index or self._messaging.served.machine.applied_index,
+            known_index=request.known_index or self._messaging.view.machine.applied_index,
         )
         try:
             return await self._changed(command)
         except DledgerError as error:
-            found = self._messaging.served.machine.topic_by_name(request.name)
+            found = self._messaging.view.machine.topic_by_name(request.name)
             if request.automatic and error.code is Code.TOPIC_EXISTS and found is not None:
                 return found
             raise
@@ -154,17 +154,17 @@ class TopicAuthority:
 
     def _check_known(self, field: str, groups: Sequence[str]) -> None:
         """Raise INVALID_ARGUMENT for a group that nobody has heard of."""
-        unknown = [name for name in groups if self._view.place(name) is None]
+        unknown = [name for name in groups if self._cluster.place(name) is None]
         if unknown:
             raise DledgerError(
                 Code.INVALID_ARGUMENT,
                 f"{field}: {', '.join(map(repr, unknown))} not known, known are "
-                f"{', '.join(self._view.groups())}",
+                f"{', '.join(self._cluster.groups())}",
             )
 
     async def carry(self, topic: Topic) -> list[str]:
         """Give a decision to every other group; returns those that have not taken it in time."""
-        left = ANSWER_BY.get() - self._messaging.served.clock.monotonic()
+        left = ANSWER_BY.get() - self._messaging.view.clock.monotonic()
         limit = max(0.0, min(left, CARRY_SECONDS))
 
         async def took(group: str) -> bool:
@@ -174,7 +174,7 @@ class TopicAuthority:
             except TimeoutError:
                 return False
 
-        names = [name for name in self._view.groups() if name != self._own_group]
+        names = [name for name in self._cluster.groups() if name != self._own_group]
         names += [
             part.group for part in topic.layout if part.group not in (*names, self._own_group)
         ]
@@ -186,16 +186,16 @@ class TopicAuthority:
 
     @property
     def _own_group(self) -> str:
-        return self._messaging.served.names.group
+        return self._messaging.view.names.group
 
     async def _carry_to(self, group: str, topic: Topic) -> bool:
         local = self._local.get(group)
-        if local is not None and local.served.leads:
+        if local is not None and local.view.leads:
             try:
-                return not await import_topics(local, [topic], self._messaging.served.log.group_id)
+                return not await import_topics(local, [topic], self._messaging.view.log.group_id)
             except DledgerError:
                 return False
-        place = self._view.place(group)
+        place = self._cluster.place(group)
         request = pb.PullTopicsRequest(
             topic_id=topic.topic_id, control_index=topic.control_index
         ).SerializeToString()
@@ -209,7 +209,7 @@ class TopicAuthority:
         return False
 
     async def _changed(self, command: commands.Command) -> Topic:
-        result = await self._messaging.served.commands.propose(command)
+        result = await self._messaging.view.commands.propose(command)
         assert isinstance(result, TopicChanged), result
         return result.topic
 

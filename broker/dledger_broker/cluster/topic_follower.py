@@ -50,13 +50,13 @@ async def import_topics(
     Returns the refusals of topics that will never be taken over, the others were. DledgerError for
     anything else, and then some may not have been.
     """
-    served = messaging.served
+    view = messaging.view
     # What is known is not stored again: a leader asks for everything, and its disk may be low.
     news = [
-        topic for topic in topics if not knows(served.machine, topic.topic_id, topic.control_index)
+        topic for topic in topics if not knows(view.machine, topic.topic_id, topic.control_index)
     ]
     results = await asyncio.gather(
-        *(served.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
+        *(view.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
         return_exceptions=True,
     )
     refused: list[DledgerError] = []
@@ -72,14 +72,18 @@ class TopicFollower:
     """Keeps a group that is not the control group up to date while this member leads it."""
 
     def __init__(
-        self, messaging: Messaging, control_group: str, view: ClusterView, channels: Channels
+        self,
+        messaging: Messaging,
+        control_group: str,
+        cluster_view: ClusterView,
+        channels: Channels,
     ) -> None:
         self._messaging = messaging
         self._control_group = control_group
-        self._view = view
+        self._cluster = cluster_view
         self._channels = channels
         self._log = structlog.get_logger()
-        self._quiet = Quiet(messaging.served.clock, TELL_SECONDS)
+        self._quiet = Quiet(messaging.view.clock, TELL_SECONDS)
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[str]] = []
         """Who waits for the end of a pull that has not begun; told what `problem` is then."""
@@ -87,19 +91,19 @@ class TopicFollower:
         """Everything the control group decided up to here is known; starts anew with each term."""
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
-        messaging.served.host.watch_leadership(self._leadership_changed)
+        messaging.view.host.watch_leadership(self._leadership_changed)
 
     @property
     def problem(self) -> str:
         """Why this member, a leader, does not follow the control group; empty when it does."""
-        return self._problem if self._messaging.served.leads else ""
+        return self._problem if self._messaging.view.leads else ""
 
     def complete_up_to(self) -> int:
         """Return the index up to which all that the control group decided is known here.
 
         0 when this member does not lead, or has not pulled everything in its term.
         """
-        return self._complete_up_to if self._messaging.served.leads else 0
+        return self._complete_up_to if self._messaging.view.leads else 0
 
     def start(self) -> None:
         """Begin to follow."""
@@ -117,7 +121,7 @@ class TopicFollower:
         cannot be asked in time.
         """
         check_id("topic_id", topic_id)
-        machine = self._messaging.served.machine
+        machine = self._messaging.view.machine
         if knows(machine, topic_id, control_index):
             return
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -164,11 +168,11 @@ class TopicFollower:
 
     async def _pull(self) -> str:
         """Take over what is new; return why that did not come to its end, empty when it did."""
-        served = self._messaging.served
-        if not served.leads:
-            return str(served.not_leader())
-        term = served.host.leadership.term
-        place = self._view.place(self._control_group)
+        view = self._messaging.view
+        if not view.leads:
+            return str(view.not_leader())
+        term = view.host.leadership.term
+        place = self._cluster.place(self._control_group)
         addresses = place.where_to_ask() if place is not None else []
         problem = f"no member of the control group {self._control_group} is known here"
         for address in addresses:
@@ -181,7 +185,7 @@ class TopicFollower:
             else:
                 problem = ""
                 break
-        if term == served.host.leadership.term:
+        if term == view.host.leadership.term:
             self._tell(problem)
         return problem
 
@@ -191,7 +195,7 @@ class TopicFollower:
             if left_out is not None:
                 self._log.warning(
                     "topics of the control group are not followed",
-                    group=self._messaging.served.names.group,
+                    group=self._messaging.view.names.group,
                     reason=problem,
                     others_since=left_out,
                 )
@@ -203,16 +207,16 @@ class TopicFollower:
         The control group forgets deletions some time. Who has not heard of all up to there goes
         through the whole list, and takes what it knows beside it for deleted.
         """
-        served = self._messaging.served
+        view = self._messaging.view
         since = floor = self._complete_up_to
-        newest = max(served.machine.newest_control_index, served.machine.forgotten_index)
+        newest = max(view.machine.newest_control_index, view.machine.forgotten_index)
         cursor = b""
         told: set[bytes] = set()
         while True:
             reply = await self._page(address, since, cursor)
-            if term != served.host.leadership.term:
-                raise served.not_leader()
-            check_history(reply, served.machine.control_id, newest)
+            if term != view.host.leadership.term:
+                raise view.not_leader()
+            check_history(reply, view.machine.control_id, newest)
             if reply.forgotten_index > floor:
                 since, floor, cursor = 0, reply.forgotten_index, b""
                 told.clear()
@@ -227,23 +231,23 @@ class TopicFollower:
             await self._take_over(
                 [
                     replace(topic, deleted=True, control_index=floor)
-                    for topic in served.machine.topics()
+                    for topic in view.machine.topics()
                     if topic.control_index < floor and topic.topic_id not in told
                 ],
                 reply.group_id,
             )
-        if term != served.host.leadership.term:
-            raise served.not_leader()
+        if term != view.host.leadership.term:
+            raise view.not_leader()
         self._complete_up_to = max(self._complete_up_to, reply.control_index)
 
     async def _page(self, address: str, since: int, cursor: bytes) -> pb.ListTopicsReply:
-        served = self._messaging.served
+        view = self._messaging.view
         request = pb.ListTopicsRequest(since_control_index=since, with_deleted=True, cursor=cursor)
         unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
         metadata = ((GROUP_KEY, self._control_group),)
         answer = await unary(request.SerializeToString(), timeout=PAGE_SECONDS, metadata=metadata)
         reply = pb.ListTopicsReply.FromString(answer)
-        check_page(request, reply, served.names.cluster, self._control_group)
+        check_page(request, reply, view.names.cluster, self._control_group)
         return reply
 
     async def _take_over(self, topics: Sequence[Topic], control_id: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from dledger.log.identity import GROUP_ID_SIZE
 from dledger.state.queries import Queries
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import TOPICS_PAGE_SIZE, TOPICS_PER_PAGE_MAX
@@ -27,14 +27,14 @@ class BadPage(Exception):
 
 
 def topics_page(
-    served: ServedGroup, request: pb.ListTopicsRequest, count: int = TOPICS_PER_PAGE_MAX
+    view: GroupView, request: pb.ListTopicsRequest, count: int = TOPICS_PER_PAGE_MAX
 ) -> pb.ListTopicsReply:
     """Return the page that a request asks for, as of what is applied here. INVALID_ARGUMENT.
 
     The caller took a read barrier: no decision that was made before it is above `confirmed_index`.
     """
     after = _after(request)
-    machine = served.machine
+    machine = view.machine
     found = machine.topics_after(after, count + 1, with_deleted=request.with_deleted)
     page: list[pb.Topic] = []
     size = 0
@@ -49,11 +49,11 @@ def topics_page(
         control_index=max(
             request.since_control_index, machine.newest_control_index, machine.forgotten_index
         ),
-        cluster=served.names.cluster,
-        group=served.names.group,
+        cluster=view.names.cluster,
+        group=view.names.group,
         confirmed_index=machine.applied_index,
         forgotten_index=machine.forgotten_index,
-        group_id=served.log.group_id,
+        group_id=view.log.group_id,
     )
     if len(page) < len(found):
         last = page[-1]

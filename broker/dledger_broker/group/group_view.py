@@ -127,7 +127,7 @@ class Commands:
 
 
 @dataclass(slots=True)
-class ServedGroup:
+class GroupView:
     """A running group of this process."""
 
     names: GroupNames

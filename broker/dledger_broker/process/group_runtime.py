@@ -35,12 +35,12 @@ from dledger.state.results import ProducersExpired, TopicsForgotten
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import DiskRoom, MemberId
-from dledger_broker.append.router import AppendRouter, Item
+from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_broker.cluster.forward import AppendForwarder, Channels
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.group.expiry import ProducerExpiry
 from dledger_broker.group.forgetting import TopicForgetting
-from dledger_broker.group.group_view import Commands, GroupNames, ServedGroup
+from dledger_broker.group.group_view import Commands, GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.log_trace import LogTrace
@@ -63,7 +63,7 @@ HAND_OVER_SECONDS: Final = 2.0
 class GroupRuntime:
     """The parts of one group in this process."""
 
-    served: ServedGroup
+    view: GroupView
     messaging: Messaging
     router: AppendRouter
 
@@ -156,7 +156,7 @@ class GroupRuntime:
             _by_member(group.clients),
             config.is_control_group(group),
         )
-        self.served = ServedGroup(
+        self.view = GroupView(
             names,
             host,
             machine,
@@ -167,17 +167,17 @@ class GroupRuntime:
             Commands(host),
             self._clock,
         )
-        self.served.watch()
-        self.messaging = Messaging(self.served)
+        self.view.watch()
+        self.messaging = Messaging(self.view)
         self._forwarder = AppendForwarder(group.name, self._channels, self._clock, self._reroute)
         self.router = AppendRouter(host, names, self._forwarder, self._clock)
 
-    def _reroute(self, items: Sequence[Item]) -> None:
+    def _reroute(self, items: Sequence[PendingBatch]) -> None:
         self.router.reroute(items)
 
     def start(self, listener: PeerListener) -> None:
         """Dial the peers, take their links, start the group."""
-        config, names = self._config, self.served.names
+        config, names = self._config, self.view.names
         identity = LinkIdentity(
             config.cluster, names.group, names.member, self._folder.identity.incarnation
         )
@@ -185,7 +185,7 @@ class GroupRuntime:
             redial_timeout=config.raft.link_loss_redial_ms / 1000,
             queue_bytes_max=config.raft.inflight_bytes_max + LINK_QUEUE_BYTES_SLACK,
         )
-        host = self.served.host
+        host = self.view.host
         for peer, address in names.addresses.items():
             if peer != names.member:
                 self._links[peer] = PeerLink(
@@ -213,11 +213,11 @@ class GroupRuntime:
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
         self.router.stop()
-        if not self.served.leads or len(self.served.names.addresses) == 1:
+        if not self.view.leads or len(self.view.names.addresses) == 1:
             return
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                leader = await self.served.host.transfer(None)
+                leader = await self.view.host.transfer(None)
             self._log_lines.info("handed over", leader=leader)
         except (TimeoutError, DledgerError) as error:
             self._log_lines.warning("not handed over", reason=str(error) or "no answer in time")
@@ -230,7 +230,7 @@ class GroupRuntime:
         ended = False
         try:
             async with asyncio.timeout(limit):
-                await self.served.host.stop()
+                await self.view.host.stop()
             ended = True
         except TimeoutError:
             self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)
@@ -244,13 +244,13 @@ class GroupRuntime:
 
     async def _upkeep(self) -> None:
         expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
-        forgetting = TopicForgetting(self.served.machine)
+        forgetting = TopicForgetting(self.view.machine)
         room = DiskRoom.ENOUGH
         while True:
             look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
             await asyncio.sleep(min(look, expiry.period))
             room = await self._look_at_disk(room)
-            raft = self.served.host.group
+            raft = self.view.host.group
             leads_term = raft.term if raft.role is Role.LEADER else None
             now = self._clock.monotonic()
             if (due := expiry.due(leads_term, now)) is not None:
@@ -265,17 +265,17 @@ class GroupRuntime:
         try:
             room = await loop.run_in_executor(self._pool, self._log.space.check)
         except OSError as error:
-            self.served.host.failed(error)  # the reserve can't be kept (I16)
+            self.view.host.failed(error)  # the reserve can't be kept (I16)
             return before
         if room is not before:
-            self._log_lines.warning(_DISK_LINES[room], term=self.served.host.leadership.term)
+            self._log_lines.warning(_DISK_LINES[room], term=self.view.host.leadership.term)
         return room
 
     async def _expire_producers(self, due: ExpireProducers, rest: ExpireProducers) -> None:
         """Forget producers that wrote nothing for so long (D11)."""
         try:
             while True:
-                result = await self.served.commands.propose(due)
+                result = await self.view.commands.propose(due)
                 assert isinstance(result, ProducersExpired), result
                 self._log_lines.info("producers expired", count=result.count)
                 if not result.more:
@@ -288,7 +288,7 @@ class GroupRuntime:
         """Free the rows of topics that were deleted long ago (D1)."""
         try:
             while True:
-                result = await self.served.commands.propose(due)
+                result = await self.view.commands.propose(due)
                 assert isinstance(result, TopicsForgotten), result
                 self._log_lines.info("topics forgotten", count=len(result.topic_ids))
                 if not result.more:

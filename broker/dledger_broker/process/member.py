@@ -34,7 +34,7 @@ from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
 from dledger_broker.read.fetch import DamagedBatch
 from dledger_broker.rpc.admin import AdminService
-from dledger_broker.rpc.admission import Admission, AdmissionLimits
+from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.native import NativeService
 from dledger_broker.rpc.routes import RoutesService
@@ -101,7 +101,7 @@ class Member:
         self._config = config
         self._clock = SystemClock()
         self._random = SystemRandom()
-        self._admission = Admission(AdmissionLimits(**config.admission.model_dump()))
+        self._admission = AdmissionControl(AdmissionLimits(**config.admission.model_dump()))
         self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._channels = Channels()
         self._groups: dict[str, GroupRuntime] = {}
@@ -112,7 +112,7 @@ class Member:
         self._server = make_server(options=server_options())
         trace = LogTrace("", config.member, lambda: 0)
         self._listener = PeerListener(config.cluster, trace)
-        self._view = ClusterView(
+        self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
         self._log = structlog.get_logger().bind(member=config.member)
@@ -135,7 +135,7 @@ class Member:
         await self._server.start()
         for runtime in self._groups.values():
             runtime.start(self._listener)
-        self._view.start(self._config.name_servers, self._channels)
+        self._cluster_view.start(self._config.name_servers, self._channels)
         for follower in self._followers.values():
             follower.start()
         for registrar in self._registrars:
@@ -189,8 +189,8 @@ class Member:
             config.storage.flush.value,
             __version__,
         )
-        served = {name: runtime.served for name, runtime in self._groups.items()}
-        routes = RoutesService(calls, served)
+        view = {name: runtime.view for name, runtime in self._groups.items()}
+        routes = RoutesService(calls, view)
         # Asked in this order at each call, so what is called most comes first.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
             (native.raw_service(), self._listener.handlers())
@@ -205,14 +205,14 @@ class Member:
                 runtime.known_index = lambda: EVERYTHING
             else:
                 follower = TopicFollower(
-                    runtime.messaging, config.control_group, self._view, self._channels
+                    runtime.messaging, config.control_group, self._cluster_view, self._channels
                 )
                 self._followers[name] = follower
                 runtime.known_index = follower.complete_up_to
             for name_server in config.name_servers:
                 registrar = Registrar(
                     name_server,
-                    runtime.served,
+                    runtime.view,
                     self._channels,
                     heartbeat_seconds=config.registration.heartbeat_ms / 1000,
                 )
@@ -226,7 +226,7 @@ class Member:
             return None
         return TopicAuthority(
             control,
-            self._view,
+            self._cluster_view,
             self._channels,
             messagings,
             self._random,
@@ -235,7 +235,7 @@ class Member:
         )
 
     def _control_addresses(self) -> list[str]:
-        place = self._view.place(self._config.control_group)
+        place = self._cluster_view.place(self._config.control_group)
         return place.where_to_ask() if place is not None else []
 
     async def _drain(self) -> None:
@@ -252,7 +252,7 @@ class Member:
             await registrar.stop()
         for follower in self._followers.values():
             await follower.stop()
-        await self._view.stop()
+        await self._cluster_view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)
         for runtime in self._groups.values():
             await runtime.stop(limit)
@@ -275,13 +275,13 @@ class Member:
 
 def _lift(messaging: Messaging, member: str, sentence: str) -> None:
     """End a quarantine by an operator's word (D18)."""
-    served = messaging.served
-    if member != served.names.member:
+    view = messaging.view
+    if member != view.names.member:
         raise DledgerError(
             Code.INVALID_ARGUMENT,
-            f"member {member!r}: ask that member itself, this is {served.names.member!r}",
+            f"member {member!r}: ask that member itself, this is {view.names.member!r}",
         )
-    served.host.lift_quarantine(served.names.member, sentence)
+    view.host.lift_quarantine(view.names.member, sentence)
 
 
 def run_member(config: MemberConfig) -> int:

@@ -22,7 +22,7 @@ from dledger.log.errors import DamagedFile
 from dledger.state.machine import QueueSpan, StateMachine
 from dledger.types import Position, QueueOffset, Span
 from dledger_broker.group.long_poll import LongPoll
-from dledger_broker.rpc.admission import Admission, Bound
+from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_proto.batch.codec import BATCH_MAGIC
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, KIB, MIB
@@ -71,7 +71,7 @@ class LogReader(SpanReader, Protocol):
 
 
 @dataclass(slots=True)
-class Source:
+class Assignment:
     """One assignment: a queue and how far it was served."""
 
     number: int
@@ -84,7 +84,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FetchOptions:
     """What the reader asked for, within our limits."""
 
     max_bytes: int
@@ -95,7 +95,7 @@ class Wanted:
     @classmethod
     def of(
         cls, max_bytes: int, wait_ms: int, *, once: bool, with_positions: bool = False
-    ) -> "Wanted":
+    ) -> "FetchOptions":
         """Apply defaults and limits; zero is the default, of `wait_ms` only when not `once`."""
         wait = min(wait_ms, WAIT_MAX_MS)
         if not once:
@@ -163,7 +163,7 @@ class FetchSession:
         log: LogReader,
         pool: Executor,
         long_poll: LongPoll,
-        admission: Admission,
+        admission: AdmissionControl,
         freshness: Freshness,
         on_damage: Callable[[Exception], None],
     ) -> None:
@@ -174,9 +174,9 @@ class FetchSession:
         self._admission = admission
         self._freshness = freshness
         self._on_damage = on_damage
-        self._ahead: tuple[Source, asyncio.Task[Prepared | None]] | None = None
+        self._ahead: tuple[Assignment, asyncio.Task[Prepared | None]] | None = None
 
-    async def run(self, sources: Sequence[Source], wanted: Wanted, send: Send) -> None:
+    async def run(self, sources: Sequence[Assignment], wanted: FetchOptions, send: Send) -> None:
         """Serve until the client leaves, every assignment failed, or `once` is done."""
         try:
             waited = wanted.once and wanted.wait_ms == 0
@@ -192,7 +192,7 @@ class FetchSession:
                 self._ahead[1].cancel()
 
     async def _round(
-        self, sources: Sequence[Source], wanted: Wanted, send: Send, *, with_empty: bool
+        self, sources: Sequence[Assignment], wanted: FetchOptions, send: Send, *, with_empty: bool
     ) -> bool:
         """Send at most one frame for each assignment; True when one carried data or an error.
 
@@ -235,7 +235,7 @@ class FetchSession:
             await within_stall_limit(send, "fetch again")(frames)
         message.clear()
 
-    async def _wait(self, sources: Sequence[Source], wait_ms: int) -> bool:
+    async def _wait(self, sources: Sequence[Assignment], wait_ms: int) -> bool:
         """Wait for an arrival on any queue; False when the time passed without one."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
@@ -257,14 +257,14 @@ class FetchSession:
             self._long_poll.cancel(ticket)
         return True
 
-    def _has_more(self, source: Source) -> bool:
+    def _has_more(self, source: Assignment) -> bool:
         try:
             bounds = self._machine.queue_bounds(source.topic_id, source.queue)
         except DledgerError:
             return True  # the next look tells the client
         return bounds[1] > source.offset
 
-    def _empty(self, source: Source) -> bytes:
+    def _empty(self, source: Assignment) -> bytes:
         minimum, maximum = self._machine.queue_bounds(source.topic_id, source.queue)
         return encode_fetch(
             (),
@@ -275,14 +275,14 @@ class FetchSession:
             next_offset=source.offset,
         )
 
-    async def _next(self, source: Source, wanted: Wanted) -> Prepared | None:
+    async def _next(self, source: Assignment, wanted: FetchOptions) -> Prepared | None:
         ahead = self._ahead
         if ahead is not None and ahead[0] is source:
             self._ahead = None
             return await ahead[1]
         return await self._prepare(source, wanted)
 
-    async def _prepare(self, source: Source, wanted: Wanted) -> Prepared | None:
+    async def _prepare(self, source: Assignment, wanted: FetchOptions) -> Prepared | None:
         """Return the next frame of an assignment; None when nothing is new."""
         machine = self._machine
         minimum = maximum = -1
@@ -322,13 +322,13 @@ class FetchSession:
         )
         return Prepared(frame, source.offset, was_cold=False, is_error=True)
 
-    async def _confirmed_maximum(self, source: Source, maximum: int) -> int:
+    async def _confirmed_maximum(self, source: Assignment, maximum: int) -> int:
         await self._freshness.confirm()
         return max(maximum, self._machine.queue_bounds(source.topic_id, source.queue)[1])
 
     async def _load(
         self,
-        source: Source,
+        source: Assignment,
         minimum: int,
         maximum: int,
         spans: Sequence[QueueSpan],

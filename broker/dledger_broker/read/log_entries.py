@@ -10,7 +10,7 @@ from typing import Final
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedLog
 from dledger.types import LogIndex, Position, Span
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.fetch import STORAGE_ERRORS
 from dledger_proto.entry import (
     ENTRY_HEADER_SIZE,
@@ -58,22 +58,22 @@ def read_headers(
     return found, position
 
 
-async def log_entries(served: ServedGroup, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
+async def log_entries(view: GroupView, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
     """Yield the applied entries from `from_index` on; the last reply says index and digest.
 
     Digest and applied index belong together: both are those of the moment the last reply is made.
     STORAGE_FAILED, and the member ends, when an entry cannot be read as it was written (I15, I16).
     """
     try:
-        async for reply in _replies(served, from_index):
+        async for reply in _replies(view, from_index):
             yield reply
     except STORAGE_ERRORS as error:
-        served.host.failed(error)
+        view.host.failed(error)
         raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 
-async def _replies(served: ServedGroup, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
-    log, machine = served.log, served.machine
+async def _replies(view: GroupView, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
+    log, machine = view.log, view.machine
     index = max(from_index, log.first_index, 1)
     loop = asyncio.get_running_loop()
     while True:
@@ -87,7 +87,7 @@ async def _replies(served: ServedGroup, from_index: int) -> AsyncGenerator[pb.Lo
         first = log.ref(LogIndex(index))
         end = last.position + last.size
         rows, _ = await loop.run_in_executor(
-            served.pool, read_headers, log, first.position, end, ENTRIES_PER_REPLY
+            view.pool, read_headers, log, first.position, end, ENTRIES_PER_REPLY
         )
         if not rows or rows[0][0] != index:
             raise DledgerError(Code.HEAD_TRIMMED, f"entry {index} is no longer held")

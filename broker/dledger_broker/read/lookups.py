@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 from dledger.log.errors import SpanGone
 from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.fetch import STORAGE_ERRORS, SpanReader, read_batches
 from dledger_proto.batch.codec import BatchView, cut_record, parse_message_id
 from dledger_proto.errors import Code, DledgerError
@@ -116,8 +116,8 @@ class Answer(NamedTuple):
 class Lookups:
     """The lookups of one group."""
 
-    def __init__(self, served: ServedGroup) -> None:
-        self._served = served
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
         self._turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def by_key(self, question: KeyQuestion) -> Answer:
@@ -126,25 +126,25 @@ class Lookups:
         An answer is bounded in records, in bytes, and in bytes read for it: it may hold less than
         there is, even nothing, and then has a cursor.
         """
-        await self._served.confirm()
+        await self._view.confirm()
         for _ in range(TRIES):
             with suppress(SpanGone):  # trimmed since the state was looked at, and it knows by now
                 return await self._answer(question)
         return await self._answer(question)
 
     async def _answer(self, question: KeyQuestion) -> Answer:
-        places, following = places_of(self._served.machine, question)
-        job = partial(find_by_key, self._served.log, question, places)
+        places, following = places_of(self._view.machine, question)
+        job = partial(find_by_key, self._view.log, question, places)
         found, stopped = await self._in_pool(job)
         return Answer(found, cursor_of(stopped, following))
 
     async def by_message_id(self, message_id: bytes) -> Found | None:
         """Return the record of a message id, None when none is stored here."""
         producer_id, number = parse_message_id(message_id)
-        hit = self._served.machine.lookup_message_id(producer_id, number)
+        hit = self._view.machine.lookup_message_id(producer_id, number)
         if hit is None:
-            await self._served.confirm()
-            hit = self._served.machine.lookup_message_id(producer_id, number)
+            await self._view.confirm()
+            hit = self._view.machine.lookup_message_id(producer_id, number)
         if hit is None:
             return None
         return await self._one(Place(hit.topic_id, hit.queue, hit.span, hit.record))
@@ -155,16 +155,16 @@ class Lookups:
         return await self._one(Place(topic_id, queue, span, record))
 
     async def _one(self, place: Place) -> Found:
-        return await self._in_pool(partial(cut_one, self._served.log, place))
+        return await self._in_pool(partial(cut_one, self._view.log, place))
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
         """Run what reads; STORAGE_FAILED, and the member ends, when the storage fails (I16)."""
         loop = asyncio.get_running_loop()
         try:
             async with self._turns:
-                return await loop.run_in_executor(self._served.pool, job)
+                return await loop.run_in_executor(self._view.pool, job)
         except STORAGE_ERRORS as error:
-            self._served.host.failed(error)
+            self._view.host.failed(error)
             raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 

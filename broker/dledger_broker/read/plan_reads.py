@@ -33,8 +33,8 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
             Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
         )
     found = await _resolve_all(messaging, [wanted.queue for wanted in request.queues])
-    await messaging.served.confirm()
-    machine = messaging.served.machine
+    await messaging.view.confirm()
+    machine = messaging.view.machine
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
     # All bounds before the loop has another turn: so they are of one moment.
     for queue in found:

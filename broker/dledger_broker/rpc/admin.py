@@ -166,9 +166,9 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         """See broker.proto."""
 
         async def run(call: Call) -> pb.ListTopicsReply:
-            served = self._calls.group_of(call).served
-            await served.confirm(DEADLINE_MAX_SECONDS)
-            return topics_page(served, request)
+            view = self._calls.group_of(call).view
+            await view.confirm(DEADLINE_MAX_SECONDS)
+            return topics_page(view, request)
 
         return await self._calls.answer(context, self._calls.admission.admin_calls, run)
 
@@ -181,7 +181,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.PullTopicsReply:
             messaging = self._calls.group_of(call)
-            follower = self._followers.get(messaging.served.names.group)
+            follower = self._followers.get(messaging.view.names.group)
             if follower is None:
                 raise DledgerError(Code.WRONG_GROUP, "the control group decides, it never imports")
 
@@ -282,9 +282,9 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         try:
             call = Call(context, self._calls.clock)
             messaging = self._calls.group_of(call)
-            follower = self._followers.get(messaging.served.names.group)
+            follower = self._followers.get(messaging.view.names.group)
             problem = follower.problem if follower is not None else ""
-            return status_reply(messaging.served, self._flush_mode, self._version, problem)
+            return status_reply(messaging.view, self._flush_mode, self._version, problem)
         except DledgerError as error:
             await status.abort(context, error)
 
@@ -299,19 +299,19 @@ class AdminService(broker_pb2_grpc.AdminServicer):
 
         async def run(call: Call) -> pb.TransferLeadershipReply:
             messaging = self._calls.group_of(call)
-            served = messaging.served
-            if request.target and request.target not in served.names.addresses:
+            view = messaging.view
+            if request.target and request.target not in view.names.addresses:
                 raise DledgerError(
                     Code.INVALID_ARGUMENT,
-                    f"target {request.target!r}: members are {', '.join(served.names.addresses)}",
+                    f"target {request.target!r}: members are {', '.join(view.names.addresses)}",
                 )
 
             async def execute() -> pb.TransferLeadershipReply:
                 target = MemberId(request.target) if request.target else None
-                if target == served.names.member:
-                    await served.host.read_barrier()  # it may not know yet that it was deposed
-                leader = await served.host.transfer(target)
-                return pb.TransferLeadershipReply(leader=leader or "", term=served.host.group.term)
+                if target == view.names.member:
+                    await view.host.read_barrier()  # it may not know yet that it was deposed
+                leader = await view.host.transfer(target)
+                return pb.TransferLeadershipReply(leader=leader or "", term=view.host.group.term)
 
             return await self._calls.on_leader(call, messaging, TRANSFER, request, execute)
 
@@ -342,7 +342,7 @@ class AdminService(broker_pb2_grpc.AdminServicer):
         try:
             with self._calls.admission.log_streams.held():
                 messaging = self._calls.group_of(Call(context, self._calls.clock))
-                replies = log_entries(messaging.served, request.from_index)
+                replies = log_entries(messaging.view, request.from_index)
                 async with aclosing(replies):
                     async for reply in replies:
                         await write(reply)

@@ -116,7 +116,7 @@ class Bound:
             self.give(amount)
 
 
-class Admission:
+class AdmissionControl:
     """The bounds of one process, and whether it takes new work at all."""
 
     def __init__(self, limits: AdmissionLimits) -> None:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from dledger.clock import Clock
 from dledger_broker.cluster.forward import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.group.group_view import ANSWER_BY
-from dledger_broker.rpc.admission import Admission, Bound
+from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw, status
@@ -95,7 +95,7 @@ class Calls:
     def __init__(
         self,
         groups: Mapping[str, Messaging],
-        admission: Admission,
+        admission: AdmissionControl,
         channels: Channels,
         clock: Clock,
     ) -> None:
@@ -156,25 +156,25 @@ class Calls:
         execute: Callable[[], Awaitable[Reply]],
     ) -> Reply:
         """Execute a write where the group is led: here, or forwarded once."""
-        served = messaging.served
+        view = messaging.view
         while True:
-            if served.leads:
+            if view.leads:
                 try:
                     return await execute()
                 except DledgerError as error:
                     if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
                         raise
             if call.is_forwarded:
-                raise served.not_leader()
-            address = served.leader_peer_address()
-            if address and served.leader != served.names.member:
+                raise view.not_leader()
+            address = view.leader_peer_address()
+            if address and view.leader != view.names.member:
                 return await self.forward(
-                    call, address, served.names.group, method, request, forwarded=True
+                    call, address, view.names.group, method, request, forwarded=True
                 )
             left = call.seconds_left()
             if left <= 0:
-                raise served.no_leader()
-            await served.leadership_change(min(left, ELECTION_WAIT_SECONDS))
+                raise view.no_leader()
+            await view.leadership_change(min(left, ELECTION_WAIT_SECONDS))
 
     async def forward(
         self,

@@ -19,7 +19,7 @@ from dledger_broker.append.stream import AppendSession
 from dledger_broker.append.unary import append_unary
 from dledger_broker.cluster.forward import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.process.logs import Quiet
-from dledger_broker.read.fetch import FetchSession, Source, Wanted
+from dledger_broker.read.fetch import Assignment, FetchOptions, FetchSession
 from dledger_broker.read.lookups import Found, KeyQuestion
 from dledger_broker.read.plan_reads import plan_reads
 from dledger_broker.rpc.calls import BUGS, Call, Calls, Method, said_by
@@ -78,7 +78,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         said = said_by(context)
         calls = self._calls
         messaging = calls.group_named(said.get(GROUP_KEY, ""))
-        where = messaging.served.names.group, FORWARDED_KEY in said
+        where = messaging.view.names.group, FORWARDED_KEY in said
         intake = self._intakes.get(where)
         if intake is None:
             group, forwarded = where
@@ -131,17 +131,17 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 raise DledgerError(Code.INVALID_ARGUMENT, f"FetchRequest: {error}") from None
             with calls.admission.fetch_streams.held():
                 sources = await fetch_sources(messaging, request)
-                served = messaging.served
+                view = messaging.view
                 session = FetchSession(
-                    served.machine,
-                    served.log,
-                    served.pool,
-                    served.long_poll,
+                    view.machine,
+                    view.log,
+                    view.pool,
+                    view.long_poll,
                     calls.admission,
-                    served,
+                    view,
                     self._on_damage,
                 )
-                wanted = Wanted.of(
+                wanted = FetchOptions.of(
                     request.max_bytes,
                     request.wait_ms,
                     once=request.once,
@@ -334,7 +334,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
         return await self._calls.answer(context, self._calls.admission.queries, run)
 
 
-async def fetch_sources(messaging: Messaging, request: pb.FetchRequest) -> list[Source]:
+async def fetch_sources(messaging: Messaging, request: pb.FetchRequest) -> list[Assignment]:
     """Return what each assignment of a fetch reads; DledgerError when none can be served now.
 
     A queue that is not here, or may not be read, is refused by itself: the others are served.
@@ -344,11 +344,11 @@ async def fetch_sources(messaging: Messaging, request: pb.FetchRequest) -> list[
             Code.INVALID_ARGUMENT,
             f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}",
         )
-    sources: list[Source] = []
+    sources: list[Assignment] = []
     gone: dict[tuple[str, bytes], DledgerError] = {}
     for number, assignment in enumerate(request.assignments):
         ref = assignment.queue
-        source = Source(number, ref.topic_id, ref.queue, QueueOffset(assignment.offset))
+        source = Assignment(number, ref.topic_id, ref.queue, QueueOffset(assignment.offset))
         sources.append(source)
         source.refusal = gone.get((ref.topic, ref.topic_id))
         if source.refusal is not None:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 import grpc.aio
 
 from dledger.state.values import Topic
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
@@ -25,12 +25,12 @@ from dledger_proto.v1 import routes_pb2_grpc
 class RoutesService(routes_pb2_grpc.RoutesServicer):
     """Routes of the groups hosted here."""
 
-    def __init__(self, calls: Calls, groups: Mapping[str, ServedGroup]) -> None:
+    def __init__(self, calls: Calls, groups: Mapping[str, GroupView]) -> None:
         self._calls = calls
         self._groups = groups
         self._watchers: set[asyncio.Event] = set()
-        for served in groups.values():
-            served.host.watch_leadership(lambda _leadership: self.changed())
+        for view in groups.values():
+            view.host.watch_leadership(lambda _leadership: self.changed())
 
     def changed(self) -> None:
         """Wake every watcher: a leader or a topic changed."""
@@ -70,7 +70,7 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         event = asyncio.Event()
         self._watchers.add(event)
         try:
-            sent = {name: self._versions(served) for name, served in self._groups.items()}
+            sent = {name: self._versions(view) for name, view in self._groups.items()}
             for reply in self._table(names):
                 yield reply
             while True:
@@ -78,30 +78,30 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
                 event.clear()
                 groups: list[pb.GroupRoute] = []
                 topics: list[Topic] = []
-                for name, served in self._groups.items():
-                    before, now = sent[name], self._versions(served)
+                for name, view in self._groups.items():
+                    before, now = sent[name], self._versions(view)
                     if before == now:
                         continue
                     sent[name] = now
-                    groups.append(group_route(served))
+                    groups.append(group_route(view))
                     if before[2] != now[2]:
-                        topics += served.topic_watch.changed_since(before[2])
+                        topics += view.topic_watch.changed_since(before[2])
                 if groups:
                     for reply in self._parts(groups, topics, names, full=False):
                         yield reply
         finally:
             self._watchers.discard(event)
 
-    def _versions(self, served: ServedGroup) -> tuple[int, str, int]:
-        leadership = served.host.leadership
-        return leadership.term, leadership.leader or "", served.topic_watch.version
+    def _versions(self, view: GroupView) -> tuple[int, str, int]:
+        leadership = view.host.leadership
+        return leadership.term, leadership.leader or "", view.topic_watch.version
 
     def _cluster(self) -> str:
         return next(iter(self._groups.values())).names.cluster
 
     def _table(self, names: frozenset[str]) -> list[pb.RoutesReply]:
-        groups = [group_route(served) for served in self._groups.values()]
-        topics = [topic for served in self._groups.values() for topic in served.machine.topics()]
+        groups = [group_route(view) for view in self._groups.values()]
+        topics = [topic for view in self._groups.values() for topic in view.machine.topics()]
         return self._parts(groups, topics, names, full=True)
 
     def _parts(
@@ -121,23 +121,23 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         return routes_in_parts(self._cluster(), groups, wanted, full=full)
 
 
-def group_route(served: ServedGroup) -> pb.GroupRoute:
+def group_route(view: GroupView) -> pb.GroupRoute:
     """Return the route of one group as this member knows it."""
-    leadership = served.host.leadership
-    alive = {peer.member for peer in served.host.group.status().peers if peer.connected}
-    alive.add(served.names.member)
+    leadership = view.host.leadership
+    alive = {peer.member for peer in view.host.group.status().peers if peer.connected}
+    alive.add(view.names.member)
     return pb.GroupRoute(
-        group=served.names.group,
+        group=view.names.group,
         leader=leadership.leader or "",
         term=leadership.term,
         members=[
             pb.MemberRoute(
                 member=member,
-                address=served.names.clients[member],
+                address=view.names.clients[member],
                 alive=member in alive,
                 peer_address=address,
             )
-            for member, address in served.names.addresses.items()
+            for member, address in view.names.addresses.items()
         ],
-        control_group=served.names.is_control,
+        control_group=view.names.is_control,
     )

@@ -2,16 +2,16 @@
 
 from dledger.raft.api import GroupStatus
 from dledger.types import DiskRoom, MemberId
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_proto.v1 import broker_pb2 as pb
 
 
 def status_reply(
-    served: ServedGroup, flush_mode: str, version: str, topics_problem: str = ""
+    view: GroupView, flush_mode: str, version: str, topics_problem: str = ""
 ) -> pb.StatusReply:
     """Return the picture of this moment."""
-    names, log, machine = served.names, served.log, served.machine
-    status = served.host.group.status()
+    names, log, machine = view.names, view.log, view.machine
+    status = view.host.group.status()
     return pb.StatusReply(
         cluster=names.cluster,
         group=names.group,
@@ -19,7 +19,7 @@ def status_reply(
         role=status.role.value,
         term=status.term,
         leader=status.leader or "",
-        leader_address=served.leader_address(),
+        leader_address=view.leader_address(),
         first_index=status.first_index,
         last_index=status.last_index,
         durable_index=status.durable_index,
@@ -33,7 +33,7 @@ def status_reply(
         group_id=status.group_id,
         incarnation=status.incarnation,
         reason=status.reason,
-        members=_members(served, status),
+        members=_members(view, status),
         control_group=names.is_control,
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
@@ -43,10 +43,10 @@ def status_reply(
     )
 
 
-def _members(served: ServedGroup, status: GroupStatus) -> list[pb.MemberProgress]:
+def _members(view: GroupView, status: GroupStatus) -> list[pb.MemberProgress]:
     """Return each configured member: how far it is, and how long silent, as this one knows it."""
-    names, now = served.names, served.clock.monotonic()
-    silences = served.host.silences
+    names, now = view.names, view.clock.monotonic()
+    silences = view.host.silences
     peers = {peer.member: peer for peer in status.peers}
     members: list[pb.MemberProgress] = []
     for member, address in names.clients.items():

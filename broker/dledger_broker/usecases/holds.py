@@ -24,15 +24,15 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     queue = request.queue if request.HasField("queue") else None
     if queue is not None and not request.topic:
         raise DledgerError(Code.INVALID_ARGUMENT, f"queue {queue} of no topic")
-    served = messaging.served
-    machine = served.machine
-    await served.confirm()
+    view = messaging.view
+    machine = view.machine
+    await view.confirm()
     topic_id = (await messaging.topic_named(request.topic)).topic_id if request.topic else None
     if topic_id is not None and queue is not None:
         machine.queue_bounds(topic_id, queue)  # raises unless this group holds it
     limit = min(request.limit or HOLDS_PER_PAGE_MAX, HOLDS_PER_PAGE_MAX)
     found, following = machine.holds(topic_id, queue, request.after, limit)
-    now_ms = max(served.host.time_ms or 0, machine.applied_time_ms)
+    now_ms = max(view.host.time_ms or 0, machine.applied_time_ms)
     reply = pb.ListHoldsReply(next=following, now_ms=now_ms)
     for each in found:
         topic = machine.topic_by_id(each.topic_id)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from dledger.state.commands import codec as commands
 from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
-from dledger_broker.group.group_view import CONFIRM_SECONDS, ServedGroup
+from dledger_broker.group.group_view import CONFIRM_SECONDS, GroupView
 from dledger_broker.read.lookups import Found, Lookups
 from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
 from dledger_proto.errors import Code, DledgerError
@@ -39,8 +39,8 @@ class Queue:
 class WriteGate:
     """Tells whether batches may be proposed; see `append_intake.BatchGate`."""
 
-    def __init__(self, served: ServedGroup) -> None:
-        self._served = served
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
 
     def admits(self, header: BatchHeader) -> bool:
         """True when the queue takes batches, as of the topics applied here."""
@@ -48,7 +48,7 @@ class WriteGate:
 
     async def check(self, header: BatchHeader) -> None:
         """DledgerError when the batch may not be written, judged on confirmed state."""
-        await self._served.confirm()
+        await self._view.confirm()
         refusal = self._refusal(header)
         if refusal is not None:
             raise refusal
@@ -58,7 +58,7 @@ class WriteGate:
 
         None when it may. Apply does not look at the rule: a topic's type never changes.
         """
-        topic = self._served.machine.topic_by_id(header.topic_id)
+        topic = self._view.machine.topic_by_id(header.topic_id)
         if topic is None or topic.deleted:
             return DledgerError(
                 Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}"
@@ -69,7 +69,7 @@ class WriteGate:
                 f"topic {topic.name}: queue {header.queue}, it has {topic.write_queues} to write",
             )
         owner = topic.owner_of(header.queue)
-        if owner != self._served.names.group:
+        if owner != self._view.names.group:
             return DledgerError(
                 Code.WRONG_GROUP,
                 f"topic {topic.name}: queue {header.queue} is held by group {owner}",
@@ -88,10 +88,10 @@ class WriteGate:
 class Messaging:
     """The use cases of one group."""
 
-    def __init__(self, served: ServedGroup) -> None:
-        self.served = served
-        self.gate = WriteGate(served)
-        self.lookups = Lookups(served)
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+        self.gate = WriteGate(view)
+        self.lookups = Lookups(view)
 
     # Names.
 
@@ -116,8 +116,8 @@ class Messaging:
 
     async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
         """Return a topic as it is at the time of the call (D10); TOPIC_NOT_FOUND."""
-        await self.served.confirm(seconds)
-        topic = self.served.machine.topic_by_name(name)
+        await self.view.confirm(seconds)
+        topic = self.view.machine.topic_by_name(name)
         if topic is None:
             raise DledgerError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
         return topic
@@ -125,13 +125,13 @@ class Messaging:
     async def topic_named(self, name: str) -> Topic:
         """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""
         return await self.confirmed(
-            lambda: self.served.machine.topic_by_name(name),
+            lambda: self.view.machine.topic_by_name(name),
             Code.TOPIC_NOT_FOUND,
             f"topic {name!r} does not exist",
         )
 
     def _live_topic(self, topic_id: bytes) -> Topic | None:
-        topic = self.served.machine.topic_by_id(topic_id)
+        topic = self.view.machine.topic_by_id(topic_id)
         return None if topic is None or topic.deleted else topic
 
     async def confirmed(
@@ -143,7 +143,7 @@ class Messaging:
         except DledgerError:
             found = None
         if found is None:
-            await self.served.confirm()
+            await self.view.confirm()
             found = read()
         if found is None:
             raise DledgerError(missing, sentence or "nothing is stored under this name")
@@ -157,7 +157,7 @@ class Messaging:
         """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
         check_id("producer_id", producer_id)
         check_id("life_id", life_id)
-        result = await self.served.commands.propose(
+        result = await self.view.commands.propose(
             commands.RegisterProducer(producer_id, life_id, epoch)
         )
         assert isinstance(result, Registered | Taken), result
@@ -170,19 +170,19 @@ class Messaging:
     ) -> list[tuple[int, int]]:
         """Return minimum and maximum of each queue; with a quorum's word when `linearizable`."""
         if linearizable:
-            await self.served.confirm()
+            await self.view.confirm()
         return [await self.bounds(queue) for queue in queues]
 
     async def bounds(self, queue: Queue) -> tuple[int, int]:
         """Return minimum and maximum of a queue."""
         return await self.confirmed(
-            lambda: self.served.machine.queue_bounds(queue.topic_id, queue.number)
+            lambda: self.view.machine.queue_bounds(queue.topic_id, queue.number)
         )
 
     async def offset_by_time(self, queue: Queue, time_ms: int) -> int:
         """Return the offset of the first record stored at or after `time_ms`."""
-        await self.served.confirm()
-        return self.served.machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+        await self.view.confirm()
+        return self.view.machine.offset_by_time(queue.topic_id, queue.number, time_ms)
 
     async def commit_offsets(
         self,
@@ -203,7 +203,7 @@ class Messaging:
                     f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
                     f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes",
                 )
-        result = await self.served.commands.propose(
+        result = await self.view.commands.propose(
             commands.CommitOffsets(
                 consumer_group,
                 tuple(
@@ -223,10 +223,10 @@ class Messaging:
     ) -> list[tuple[int, str]]:
         """Return the stored offset and metadata of each queue, -1 when none; always confirmed."""
         check_group_name("consumer_group", consumer_group)
-        await self.served.confirm()
+        await self.view.confirm()
         found: list[tuple[int, str]] = []
         for queue in queues:
-            stored = self.served.machine.read_group_offset(
+            stored = self.view.machine.read_group_offset(
                 consumer_group, queue.topic_id, queue.number
             )
             found.append((-1, "") if stored is None else (stored.offset, stored.metadata))
@@ -235,7 +235,7 @@ class Messaging:
     async def lookup_offset(self, queue: Queue, offset: int) -> Found:
         """Return the record at an offset; OFFSET_OUT_OF_RANGE when confirmed."""
         span = await self.confirmed(
-            lambda: self.served.machine.lookup_offset(queue.topic_id, queue.number, offset)
+            lambda: self.view.machine.lookup_offset(queue.topic_id, queue.number, offset)
         )
         return await self.lookups.at(queue.topic_id, queue.number, offset, span)
 
@@ -246,7 +246,7 @@ class Messaging:
 
         HELD when a hold keeps it where it is.
         """
-        result = await self.served.commands.propose(
+        result = await self.view.commands.propose(
             commands.Trim(queue.topic_id, queue.number, offset)
         )
         assert isinstance(result, Trimmed), result
@@ -260,15 +260,15 @@ class Messaging:
                 Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
             )
         if ttl_ms == 0:
-            await self.served.commands.propose(
+            await self.view.commands.propose(
                 commands.ReleaseHold(owner, queue.topic_id, queue.number)
             )
             return 0
-        now_ms = self.served.host.time_ms  # a hold ends by the entries' stamps (D8)
+        now_ms = self.view.host.time_ms  # a hold ends by the entries' stamps (D8)
         if now_ms is None:
             raise DledgerError(Code.NO_LEADER, "no majority's clock is known here yet")
         until_ms = now_ms + ttl_ms
-        result = await self.served.commands.propose(
+        result = await self.view.commands.propose(
             commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)
         )
         assert isinstance(result, Held), result

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
-from dledger_broker.append.router import Item
+from dledger_broker.append.router import PendingBatch
 from dledger_broker.group.group_view import GroupNames
-from dledger_broker.rpc.admission import Admission, AdmissionLimits
+from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
@@ -73,6 +73,7 @@ class FakeHost(GroupHost):
         settled: OnSettled,
         *,
         frees_space: bool = False,
+        rows: int = 0,
     ) -> None:
         """Keep."""
         assert kind is self._kind
@@ -103,9 +104,9 @@ class FakeHost(GroupHost):
 class FakeForwarder:
     """Keeps what it was given."""
 
-    sent: list[tuple[str, list[Item]]] = field(default_factory=list)
+    sent: list[tuple[str, list[PendingBatch]]] = field(default_factory=list)
 
-    def send(self, address: str, items: Sequence[Item]) -> None:
+    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
         """Keep."""
         self.sent.append((address, list(items)))
 
@@ -116,7 +117,7 @@ class Owner:
     def __init__(self) -> None:
         self.rows: list[AnswerRow] = []
 
-    def answered(self, item: Item) -> None:
+    def answered(self, item: PendingBatch) -> None:
         """Keep."""
         assert item.row is not None
         self.rows.append(item.row)
@@ -139,7 +140,7 @@ class OpenGate:
         raise self.refused[header.topic_id]
 
 
-def admission(**changes: int) -> Admission:
+def admission(**changes: int) -> AdmissionControl:
     """Return wide bounds, some of them changed."""
     values = {
         "append_bytes_max": 64 * MIB,
@@ -154,7 +155,7 @@ def admission(**changes: int) -> Admission:
         "log_streams_max": 10,
         "route_watchers_max": 10,
     }
-    return Admission(AdmissionLimits(**{**values, **changes}))
+    return AdmissionControl(AdmissionLimits(**{**values, **changes}))
 
 
 def batch(body: bytes, topic_id: bytes = TOPIC, queue: int = 0) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from dledger_broker.append.intake import AppendIntake
-from dledger_broker.append.router import AppendRouter, Item
+from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_broker.append.stream import AppendSession
 from dledger_broker.append.unary import append_unary
 from dledger_proto.rpc.frames import AnswerRow, encode_append, parse_answers
@@ -31,9 +31,9 @@ class HoldingRouter(AppendRouter):
             FakeForwarder(),
             ManualClock(),
         )
-        self.items: list[Item] = []
+        self.items: list[PendingBatch] = []
 
-    def submit(self, items: Sequence[Item], *, forwarded: bool) -> None:
+    def submit(self, items: Sequence[PendingBatch], *, forwarded: bool) -> None:
         """Keep."""
         assert not forwarded
         self.items += items
@@ -76,7 +76,7 @@ class Stage:
         return [row for frame in self.frames for row in frame]
 
 
-def answer(item: Item) -> None:
+def answer(item: PendingBatch) -> None:
     item.answer(AnswerRow(number=item.number, base_offset=item.number * 10))
 
 

@@ -7,7 +7,7 @@ import pytest
 from dledger_broker.rpc.admission import (
     FETCH_FRAME_MIN,
     WAITERS_MAX,
-    Admission,
+    AdmissionControl,
     AdmissionLimits,
     Bound,
 )
@@ -85,7 +85,7 @@ def test_held_gives_back_also_after_an_error() -> None:
 
 
 def test_an_append_takes_both_or_nothing() -> None:
-    admission = Admission(limits())
+    admission = AdmissionControl(limits())
     assert admission.try_append(900, 1)
     assert not admission.try_append(200, 1)
     assert (admission.append_bytes.used, admission.append_batches.used) == (900, 1)
@@ -97,7 +97,7 @@ def test_an_append_takes_both_or_nothing() -> None:
 
 
 def test_administration_works_while_appends_are_refused() -> None:
-    admission = Admission(limits())
+    admission = AdmissionControl(limits())
     assert admission.try_append(1_000, 10)
     with admission.admin_calls.held(), admission.queries.held():
         admission.check_open()
@@ -105,7 +105,7 @@ def test_administration_works_while_appends_are_refused() -> None:
 
 
 def test_draining_refuses_new_work() -> None:
-    admission = Admission(limits())
+    admission = AdmissionControl(limits())
     admission.drain("the member n1 is ending")
     with pytest.raises(DledgerError, match="n1 is ending") as caught:
         admission.check_open()
@@ -114,7 +114,7 @@ def test_draining_refuses_new_work() -> None:
 
 def test_blocked_readers_leave_room_for_others() -> None:
     """However many readers stop reading, the next one gets a frame, and the sum is bounded."""
-    admission = Admission(limits())
+    admission = AdmissionControl(limits())
     held = 0
     for _ in range(1_000):
         size = admission.fetch_frame_bytes(16 * MIB)
@@ -127,7 +127,7 @@ def test_blocked_readers_leave_room_for_others() -> None:
 def test_permits_are_back_after_mixed_failures() -> None:
     """S136: nothing leaks over many mixed successes and refusals."""
     random = Random(7)
-    admission = Admission(limits())
+    admission = AdmissionControl(limits())
     inside: list[tuple[int, int]] = []
     for _ in range(20_000):
         if random.random() < 0.5:

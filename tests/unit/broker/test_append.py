@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dledger.raft.api import Role
 from dledger.state.machine import Appended, Refused
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
-from dledger_broker.append.router import PROPOSAL_SIZE_TARGET, AppendRouter, Item
+from dledger_broker.append.router import PROPOSAL_SIZE_TARGET, AppendRouter, PendingBatch
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
     ME,
@@ -36,10 +36,10 @@ class Stage:
             self.clock,
         )
 
-    def items(self, *bodies: bytes, seconds: float = 10.0) -> list[Item]:
+    def items(self, *bodies: bytes, seconds: float = 10.0) -> list[PendingBatch]:
         deadline = self.clock.now + seconds
         return [
-            Item(memoryview(body), number, deadline, self.owner)
+            PendingBatch(memoryview(body), number, deadline, self.owner)
             for number, body in enumerate(bodies, 1)
         ]
 
@@ -168,6 +168,7 @@ def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
             settled: OnSettled,
             *,
             frees_space: bool = False,
+            rows: int = 0,
         ) -> None:
             super().propose_nowait(kind, payloads, settled)
             self.proposals.clear()

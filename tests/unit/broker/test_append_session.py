@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger_broker.append.router import Item
+from dledger_broker.append.router import PendingBatch
 from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
@@ -349,7 +349,7 @@ def break_check(stage: Stage) -> None:
 
 
 def break_submit(stage: Stage) -> None:
-    def submit(items: Sequence[Item], *, forwarded: bool) -> None:
+    def submit(items: Sequence[PendingBatch], *, forwarded: bool) -> None:
         if stage.router.items:
             raise Broken
         HoldingRouter.submit(stage.router, items, forwarded=forwarded)

@@ -69,13 +69,13 @@ def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None
     async def run() -> None:
         clock = ManualClock()
         core = messaging(Electing(clock), b"", 0)
-        core.served.clock = clock
+        core.view.clock = clock
         calls = Calls({"g": core}, admission(), cast("Channels", None), clock)
         begun = clock.now
 
         async def read(_: Call) -> pb.TopicReply:
             with pytest.raises(DledgerError, match="NO_LEADER"):
-                await core.served.confirm(5.0)
+                await core.view.confirm(5.0)
             return pb.TopicReply()
 
         context = cast("grpc.aio.ServicerContext[pb.TopicReply, pb.TopicReply]", Context(0.5))

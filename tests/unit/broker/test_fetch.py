@@ -12,9 +12,9 @@ from dledger.types import Position, Span
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.read.fetch import (
     FRAME_COPIES,
+    Assignment,
+    FetchOptions,
     FetchSession,
-    Source,
-    Wanted,
     read_batches,
     read_runs,
 )
@@ -124,15 +124,15 @@ class Stage:
         )
 
     async def once(
-        self, *sources: Source, wait_ms: int = 0, max_bytes: int = 0
+        self, *sources: Assignment, wait_ms: int = 0, max_bytes: int = 0
     ) -> list[FetchFrame]:
-        wanted = Wanted.of(max_bytes, wait_ms, once=True)
+        wanted = FetchOptions.of(max_bytes, wait_ms, once=True)
         async with asyncio.timeout(5):
             await self.session().run(sources, wanted, self.send)
         return self.frames
 
-    def follow(self, *sources: Source) -> "asyncio.Task[None]":
-        wanted = Wanted.of(200, 60_000, once=False)
+    def follow(self, *sources: Assignment) -> "asyncio.Task[None]":
+        wanted = FetchOptions.of(200, 60_000, once=False)
         return asyncio.get_running_loop().create_task(
             self.session().run(sources, wanted, self.send)
         )
@@ -141,10 +141,10 @@ class Stage:
         await until(lambda: len(self.frames) >= count, f"{count} frames")
 
 
-def source(offset: int = 0, queue: int = 0, number: int = 0, topic: bytes = TOPIC) -> Source:
+def source(offset: int = 0, queue: int = 0, number: int = 0, topic: bytes = TOPIC) -> Assignment:
     from dledger.types import QueueOffset
 
-    return Source(number, topic, queue, QueueOffset(offset))
+    return Assignment(number, topic, queue, QueueOffset(offset))
 
 
 def bodies(frame: FetchFrame) -> list[bytes]:
@@ -233,7 +233,7 @@ def test_readers_that_stop_reading_shrink_messages_of_many_frames_too() -> None:
 
         others = stage.admission.fetch_bytes.limit
         stage.admission.fetch_bytes.take_regardless(others)
-        wanted = Wanted.of(16 * FETCH_FRAME_MIN, 0, once=True)
+        wanted = FetchOptions.of(16 * FETCH_FRAME_MIN, 0, once=True)
         await stage.session().run(sources, wanted, send)
         assert max(held) <= FRAME_COPIES * FETCH_FRAME_MIN
         assert [each.assignment for each in stage.frames] == list(range(8))
@@ -278,7 +278,7 @@ def test_a_stream_without_news_says_so_in_one_frame() -> None:
         reading = asyncio.get_running_loop().create_task(
             stage.session().run(
                 [source(0, queue=number, number=number) for number in range(5)],
-                Wanted.of(0, 10, once=False),
+                FetchOptions.of(0, 10, once=False),
                 stage.send,
             )
         )

@@ -25,7 +25,7 @@ from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import topics_page
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group.forgetting import EVERYTHING, LOOK_SECONDS, TopicForgetting
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.local.cluster import free_port
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
@@ -76,7 +76,7 @@ class Control:
 
     def page(self, request: pb.ListTopicsRequest) -> bytes:
         """Answer ListTopics."""
-        return topics_page(cast("ServedGroup", self), request, 1).SerializeToString()
+        return topics_page(cast("GroupView", self), request, 1).SerializeToString()
 
 
 class Group:
@@ -89,13 +89,15 @@ class Group:
         self.commands = self
         self.names = NAMES
         self.clock = ManualClock()
-        self.served = cast("ServedGroup", self)
-        view = ClusterView(NAMES.cluster, {})
+        self.view = cast("GroupView", self)
+        cluster_view = ClusterView(NAMES.cluster, {})
         member = routes_pb2.MemberRoute(member="x", peer_address=f"127.0.0.1:{port}")
         route = routes_pb2.GroupRoute(group="control", term=1, leader="x", members=[member])
-        view.merge(routes_pb2.RoutesReply(cluster=NAMES.cluster, groups=[route]))
+        cluster_view.merge(routes_pb2.RoutesReply(cluster=NAMES.cluster, groups=[route]))
         self.channels = Channels()
-        self.follower = TopicFollower(cast("Messaging", self), "control", view, self.channels)
+        self.follower = TopicFollower(
+            cast("Messaging", self), "control", cluster_view, self.channels
+        )
 
     @property
     def leads(self) -> bool:

@@ -8,7 +8,7 @@ from typing import cast
 import grpc.aio
 import pytest
 
-from dledger_broker.append.router import Item
+from dledger_broker.append.router import PendingBatch
 from dledger_broker.cluster import forward
 from dledger_broker.cluster.forward import AppendForwarder, Channels
 from dledger_proto.errors import Code
@@ -93,7 +93,7 @@ class Stage:
     def __init__(self) -> None:
         self.plans: deque[tuple[dict[str, Fault], str]] = deque()
         self.calls: list[Call] = []
-        self.rerouted: list[Item] = []
+        self.rerouted: list[PendingBatch] = []
         self.owner = Owner()
         self.numbers = 0
         self.forwarder = AppendForwarder(
@@ -111,9 +111,9 @@ class Stage:
 
         return make
 
-    def items(self, count: int) -> list[Item]:
+    def items(self, count: int) -> list[PendingBatch]:
         made = [
-            Item(memoryview(batch(b"x")), self.numbers + place, 200.0, self.owner)
+            PendingBatch(memoryview(batch(b"x")), self.numbers + place, 200.0, self.owner)
             for place in range(count)
         ]
         self.numbers += count
@@ -219,7 +219,7 @@ def test_answers_that_make_no_sense_are_unknown(garbage: bytes) -> None:
 
 def test_a_receiver_that_fails_does_not_strand_the_others() -> None:
     class Failing(Owner):
-        def answered(self, item: Item) -> None:
+        def answered(self, item: PendingBatch) -> None:
             super().answered(item)
             if item.number == 1:
                 raise ZeroDivisionError

@@ -90,7 +90,7 @@ def test_a_folder_stays_locked_while_a_thread_may_still_write(tmp_path: Path) ->
         async def stop() -> None:
             await hangs.wait()
 
-        host = runtime.served.host
+        host = runtime.view.host
         whole_stop, host.stop = host.stop, stop  # type: ignore[method-assign]
         await runtime.stop(0.01)
         with pytest.raises(FolderInUse):
@@ -106,7 +106,7 @@ def test_a_disk_that_fails_when_it_is_looked_at_ends_the_group(tmp_path: Path) -
     async def run() -> None:
         failed: list[BaseException] = []
         runtime = await opened(tmp_path, failed.append)
-        host, space = runtime.served.host, runtime._log.space
+        host, space = runtime.view.host, runtime._log.space
         await until(lambda: host.leadership.role is Role.LEADER, "a group of one leads")
         await host.save_state()  # nothing is written from here on
 

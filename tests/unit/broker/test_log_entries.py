@@ -128,12 +128,12 @@ def test_damage_ends_the_member_and_not_the_call_alone(error: OSError | None) ->
     log.error = error
     log.data[20] ^= 1
     host = Host()
-    served = messaging(host, b"", 0, Applied()).served
-    served.log = cast("CommitLog", log)
+    view = messaging(host, b"", 0, Applied()).view
+    view.log = cast("CommitLog", log)
 
     async def run() -> None:
         with pytest.raises(DledgerError) as raised:
-            async for _ in log_entries(served, 1):
+            async for _ in log_entries(view, 1):
                 pass
         assert raised.value.code is Code.STORAGE_FAILED
 

@@ -112,7 +112,7 @@ def check_batch_count(batch: bytes) -> int:
 
 def lookups_of(stored: Stored, host: Host | None = None) -> Lookups:
     core = messaging(host or Host(), b"", 0, stored)
-    core.served.log = cast("CommitLog", stored)
+    core.view.log = cast("CommitLog", stored)
     return core.lookups
 
 

@@ -47,8 +47,8 @@ class Core(Messaging):
     """Resolves everything but topic "gone"; holds what is not below 5."""
 
     def __init__(self, machine: StateMachine) -> None:
-        super().__init__(messaging(Host(), b"", 0).served)
-        self.served.machine = machine
+        super().__init__(messaging(Host(), b"", 0).view)
+        self.view.machine = machine
         self.holds: list[tuple[str, int, int, int]] = []
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:

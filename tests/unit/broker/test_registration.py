@@ -22,7 +22,7 @@ from dledger_broker.cluster import registration
 from dledger_broker.cluster.forward import Channels
 from dledger_broker.cluster.registration import Registrar
 from dledger_broker.group import topic_watch
-from dledger_broker.group.group_view import Commands, ServedGroup
+from dledger_broker.group.group_view import Commands, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.local.cluster import free_port, free_ports
@@ -103,7 +103,7 @@ class Group:
         self.host = Host()
         self.told: list[Callable[[], None]] = []
         self.watch = TopicWatch(self.machine, self.tell)
-        self.served = ServedGroup(
+        self.view = GroupView(
             NAMES,
             self.host,
             self.machine,
@@ -130,8 +130,7 @@ class Group:
     async def registered(self, *addresses: str) -> AsyncGenerator[None, None]:
         channels = Channels()
         registrars = [
-            Registrar(address, self.served, channels, heartbeat_seconds=0.02)
-            for address in addresses
+            Registrar(address, self.view, channels, heartbeat_seconds=0.02) for address in addresses
         ]
         self.told += [each.changed for each in registrars]
         self.host.watch_leadership(lambda _: self.tell())
@@ -227,12 +226,12 @@ def test_clients_are_told_where_members_are_published() -> None:
     async def scenario() -> None:
         group = Group()
         group.host.become(Role.FOLLOWER, OTHER)
-        members = group_route(group.served).members
+        members = group_route(group.view).members
         assert {(each.member, each.address, each.peer_address) for each in members} == {
             (ME, "published-1:1", "n1:1"),
             (OTHER, "published-2:1", "n2:1"),
         }
-        assert group.served.not_leader().hint == "published-2:1"
+        assert group.view.not_leader().hint == "published-2:1"
 
     run(scenario)
 
@@ -323,7 +322,7 @@ def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
     async def scenario() -> None:
         group, port = Group(), free_port()
         calls = Calls({}, admission(), cast("Channels", None), ManualClock())
-        routes = RoutesService(calls, {"g": group.served})
+        routes = RoutesService(calls, {"g": group.view})
         group.told.append(routes.changed)
         pushed = routes._follow(frozenset())  # pyright: ignore[reportPrivateUsage]
         assert (await anext(pushed)).full

@@ -15,7 +15,7 @@ from dledger_broker.append.stream import Receive, Send
 from dledger_broker.cluster.forward import Channels
 from dledger_broker.rpc import native
 from dledger_broker.rpc.admin import AdminService
-from dledger_broker.rpc.admission import Admission
+from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.native import NativeService
 from dledger_broker.rpc.routes import RoutesService
@@ -100,7 +100,7 @@ def no_lift(_core: Messaging, _member: str, _sentence: str) -> None:
     raise AssertionError
 
 
-def calls_of(bounds: Admission, messagings: dict[str, Messaging]) -> Calls:
+def calls_of(bounds: AdmissionControl, messagings: dict[str, Messaging]) -> Calls:
     return Calls(messagings, bounds, Channels(), ManualClock())
 
 
@@ -108,7 +108,7 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
     async def scenario() -> None:
         log = Log([(1, 10)])
         core = messaging(Host(), b"", 0, Applied())
-        core.served.log = cast("CommitLog", log)
+        core.view.log = cast("CommitLog", log)
         bounds = admission()
         service = AdminService(
             calls_of(bounds, {"g": core}), "g", None, {}, list, no_lift, "sync", "1"
@@ -133,7 +133,7 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
 def test_a_watcher_of_a_member_that_stalls_is_ended() -> None:
     async def scenario() -> None:
         bounds = admission()
-        service = RoutesService(calls_of(bounds, {}), {"g": Group().served})
+        service = RoutesService(calls_of(bounds, {}), {"g": Group().view})
 
         async def serve(context: Stalled) -> None:
             await service.Watch(
@@ -161,8 +161,8 @@ def test_an_append_stream_that_reads_no_answers_is_ended(monkeypatch: pytest.Mon
 
     async def scenario() -> None:
         bounds = admission()
-        served = SimpleNamespace(names=SimpleNamespace(group="g"))
-        core = cast("Messaging", SimpleNamespace(served=served, gate=None))
+        view = SimpleNamespace(names=SimpleNamespace(group="g"))
+        core = cast("Messaging", SimpleNamespace(view=view, gate=None))
         method = "_append"
         service = NativeService(
             calls_of(bounds, {"g": core}), {"g": cast("AppendRouter", None)}, print

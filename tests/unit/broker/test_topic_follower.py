@@ -17,7 +17,7 @@ from dledger_broker.cluster.forward import Channels
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import CURSOR
 from dledger_broker.cluster.view import ClusterView
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.local.cluster import free_port
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
@@ -73,15 +73,17 @@ class Follower:
         self.commands.known = self.machine.known
         self.names = NAMES
         self.clock = ManualClock()
-        self.served = cast("ServedGroup", self)
-        view = ClusterView("c", {})
+        self.view = cast("GroupView", self)
+        cluster_view = ClusterView("c", {})
         member = routes_pb2.MemberRoute(
             member="x", address="published.invalid:1", peer_address=f"127.0.0.1:{port}"
         )
         route = routes_pb2.GroupRoute(group="control", term=1, leader="x", members=[member])
-        view.merge(routes_pb2.RoutesReply(cluster="c", groups=[route]))
+        cluster_view.merge(routes_pb2.RoutesReply(cluster="c", groups=[route]))
         self.channels = Channels()
-        self.follower = TopicFollower(cast("Messaging", self), "control", view, self.channels)
+        self.follower = TopicFollower(
+            cast("Messaging", self), "control", cluster_view, self.channels
+        )
 
     @property
     def leads(self) -> bool:

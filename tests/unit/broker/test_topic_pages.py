@@ -18,7 +18,7 @@ from dledger_broker.cluster.topic_pages import (
     check_page,
     topics_page,
 )
-from dledger_broker.group.group_view import ServedGroup
+from dledger_broker.group.group_view import GroupView
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_PAGE_SIZE
 from dledger_proto.v1 import broker_pb2 as pb
@@ -73,14 +73,14 @@ def topic(number: int, index: int, *, parts: int = 1, deleted: bool = False) -> 
     )  # fmt: skip
 
 
-def served(table: Table) -> ServedGroup:
-    return messaging(Host(), b"", 0, cast("FakeMachine", Machine(table))).served
+def view(table: Table) -> GroupView:
+    return messaging(Host(), b"", 0, cast("FakeMachine", Machine(table))).view
 
 
 def pages(table: Table, request: pb.ListTopicsRequest) -> list[pb.ListTopicsReply]:
     """Follow the pages to the end, checking each."""
     found: list[pb.ListTopicsReply] = []
-    group = served(table)
+    group = view(table)
     while True:
         reply = topics_page(group, request)
         check_page(request, reply, NAMES.cluster, NAMES.group)
@@ -120,7 +120,7 @@ def test_what_changes_between_two_pages_is_not_missed() -> None:
         complete = 0
         request = pb.ListTopicsRequest(with_deleted=True)
         while True:
-            reply = topics_page(served(table), request, count=3)
+            reply = topics_page(view(table), request, count=3)
             check_page(request, reply, NAMES.cluster, NAMES.group)
             known.update((row.id, row.control_index) for row in reply.topics)
             complete = reply.control_index
@@ -138,7 +138,7 @@ def test_what_changes_between_two_pages_is_not_missed() -> None:
 @pytest.mark.parametrize("cursor", [b"x", bytes(23), bytes(25)])
 def test_a_cursor_that_no_answer_gave_is_refused(cursor: bytes) -> None:
     with pytest.raises(DledgerError) as raised:
-        topics_page(served(Table()), pb.ListTopicsRequest(cursor=cursor))
+        topics_page(view(Table()), pb.ListTopicsRequest(cursor=cursor))
     assert raised.value.code is Code.INVALID_ARGUMENT
     assert raised.value.detail.startswith(f"cursor of {len(cursor)} bytes")
 

@@ -105,7 +105,7 @@ def authority_of(
 ) -> TopicAuthority:
     machine = Knowing(known)
     mine = messaging(Host(), b"", 0, machine, making)
-    ANSWER_BY.set(mine.served.clock.monotonic() + 0.05)
+    ANSWER_BY.set(mine.view.clock.monotonic() + 0.05)
     return TopicAuthority(
         mine,
         cast("ClusterView", View()),

@@ -20,7 +20,7 @@ REGISTER = commands.RegisterProducer(bytes(16), bytes(16))
 def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None:
     async def run() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
-        served = Commands(host)
+        view = Commands(host)
         wanted: list[commands.Command] = [
             REGISTER,
             REGISTER,
@@ -29,7 +29,7 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
             TRIM,
             REGISTER,
         ]
-        waiting = [asyncio.ensure_future(served.propose(each)) for each in wanted]
+        waiting = [asyncio.ensure_future(view.propose(each)) for each in wanted]
         await until(lambda: len(host.proposals) == 3, "all are proposed")
         assert [len(payloads) for payloads, _ in host.proposals] == [2, 3, 1]
         assert host.frees_space == [False, True, False]
@@ -54,8 +54,8 @@ def test_what_apply_reads_for_one_entry_is_bounded() -> None:
 
     async def run() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
-        served = Commands(host)
-        waiting = [asyncio.ensure_future(served.propose(REGISTER)) for _ in range(100)]
+        view = Commands(host)
+        waiting = [asyncio.ensure_future(view.propose(REGISTER)) for _ in range(100)]
         each = ENTRY_ROWS_MAX // commands.LAST_SEQUENCES_MAX
         await until(lambda: len(host.proposals) == -(-100 // each), "all are proposed")
         counts = [len(payloads) for payloads, _ in host.proposals]
