@@ -11,8 +11,9 @@ from typing import Self
 
 from dledger_client._core.arguments import checked_timeout
 from dledger_client._core.message_checks import check_topic, make_record, taken_over
+from dledger_client._core.producer.delivery import outcomes
 from dledger_client._core.producer.topics import Pin
-from dledger_client._shell.futures import SendFuture, outcomes
+from dledger_client._shell.futures import SendFuture
 from dledger_client._shell.producer import ProducerEngine
 from dledger_client._shell.runner import SyncRunner
 from dledger_client._shell.wire import parse_addresses

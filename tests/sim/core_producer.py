@@ -14,9 +14,10 @@ from typing import Final
 
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
+from dledger_client._core.producer.delivery import placed
 from dledger_client._core.producer.topics import Pin
 from dledger_client._core.routes import RouteTable
-from dledger_client._shell.futures import AsyncSendFuture, placed, when_done
+from dledger_client._shell.futures import AsyncSendFuture, when_done
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
 from dledger_proto.batch.codec import parse_header, parse_message_id

@@ -18,7 +18,7 @@ PURE = {
     "broker/dledger_broker/group/": ("group_view.py", "view.py"),
     "broker/dledger_broker/rpc/admission.py": (),
     "broker/dledger_namesrv/": ("__main__.py", "service.py"),
-    "client/dledger_client/_core/": ("producer/batch.py",),  # it calls users' callbacks
+    "client/dledger_client/_core/": (),
     "client/dledger_client/arrow/": (),
     "dledger/raft/": ("driver/", "engine/_pysyncobj.py"),
     "dledger/state/": ("saved.py",),

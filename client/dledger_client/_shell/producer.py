@@ -22,13 +22,14 @@ import grpc.aio
 from dledger_client._core.ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
+from dledger_client._core.producer.delivery import Delivery, fail
 from dledger_client._core.producer.topics import Pin
 from dledger_client._core.routes import RouteChange
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.creation import create_topic
 from dledger_client._shell.fork import check_fork
-from dledger_client._shell.futures import Delivery, fail, when_done
+from dledger_client._shell.futures import when_done
 from dledger_client._shell.unclosed import tell_lost
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ProducerConfig

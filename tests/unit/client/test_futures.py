@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from dledger_client._core.producer.batch import Batch
-from dledger_client._shell.futures import AsyncSendFuture, SendFuture, attach, fail, when_done
+from dledger_client._core.producer.delivery import attach, fail
+from dledger_client._shell.futures import AsyncSendFuture, SendFuture, when_done
 from dledger_client.errors import error_of
 from dledger_client.model import SendResult
 from dledger_proto.errors import Code
@@ -50,10 +51,10 @@ def test_a_callback_that_fails_takes_nothing_from_the_others(
     batch, future, heard = Batch("t", b"t" * 16, 0, "g"), SendFuture(), list[int]()
     attach(future, batch, 0)
 
-    def break_down() -> None:
+    def break_down(_future: SendFuture) -> None:
         raise ValueError("a user's own bug")
 
-    when_done(future, break_down)
+    future.add_done_callback(break_down)
     when_done(future, lambda: heard.append(1))
     settle(batch)
     assert heard == [1]

@@ -330,7 +330,9 @@ def test_out_of_time_says_why_the_registration_waited() -> None:
         ):
             for member in cluster.members.values():
                 member.call_errors.extend([DledgerError(Code.DISK_FULL, "no room")] * 100)
-            with pytest.raises(Overloaded, match=r"after no try; last: DISK_FULL .*no room"):
+            with pytest.raises(
+                Overloaded, match=r"before the first try; last: DISK_FULL .*no room"
+            ):
                 await producer.send("t", b"0", queue=0, timeout_ms=300)
 
     run(body())

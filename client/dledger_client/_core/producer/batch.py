@@ -8,8 +8,6 @@ What is known about a batch is in two flags. `is_outstanding`: a try is on its w
 only a repeat with the same stamp, or a new epoch, can tell. Both false: certainly not stored.
 """
 
-import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -24,7 +22,6 @@ from dledger_proto.batch.codec import (
     restamp,
 )
 
-_LOG = logging.getLogger("dledger_client")
 BATCH_OVERHEAD_BYTES = 192
 """Upper bound of a batch's header, for sums before it is encoded."""
 
@@ -149,9 +146,9 @@ class Batch:
     def observe(self, observer: Callable[[], object]) -> None:
         """Call `observer` once: when the batch settles, or now if it is. Any thread.
 
-        This side adds and then looks whether the batch is settled, the other one settles it and
-        then takes the observers: one of them sees the other. Taking is atomic, so no lock is
-        needed for each to be called once.
+        An observer must not raise. This method adds the observer and then looks whether the batch
+        is settled. The loop settles the batch and then takes the observers. One of the two sees
+        the other. Taking is atomic, so that each observer is called once without a lock.
         """
         self._observers.append(observer)
         if self.is_settled:
@@ -164,14 +161,7 @@ class Batch:
                 observer = observers.popleft()
             except IndexError:  # another thread took the last
                 return
-            try:
-                observer()
-            except BaseException as error:  # a user's callback must not end the producer's loop
-                # Python itself lets sys.exit() end the process in the main thread, else nothing.
-                is_end = isinstance(error, SystemExit | KeyboardInterrupt)
-                if is_end and threading.current_thread() is threading.main_thread():
-                    raise
-                _LOG.exception("a send callback failed")
+            observer()
 
     def settle_stored(
         self, base_offset: int, index: int, term: int, *, duplicate: bool, before_sync: bool

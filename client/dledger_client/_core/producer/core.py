@@ -17,12 +17,12 @@ from dledger_client._core.members import MemberChoice
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.batch import Batch
 from dledger_client._core.producer.buffer import Accumulator
+from dledger_client._core.producer.delivery import Delivery, attach, fail
 from dledger_client._core.producer.group_sender import GroupSender
 from dledger_client._core.producer.lane import GatherLimits
 from dledger_client._core.producer.topics import Parked, Pin, QueueChoice, TopicState
 from dledger_client._core.retry import backoff, final_error
 from dledger_client._core.routes import RouteChange, RouteTable
-from dledger_client._shell.futures import Delivery, attach, fail
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ClientError, error_of
 from dledger_client.latency import FaultTable

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dledger_client._core.producer.buffer import Accumulator
+from dledger_client._core.producer.delivery import Delivery
 from dledger_client._core.producer.lane import Lane
 from dledger_client._core.routes import TopicRoute
-from dledger_client._shell.futures import Delivery
 from dledger_client.errors import ClientError, error_of
 from dledger_client.latency import pick
 from dledger_client.selectors import QueueSelector, TopicQueue
