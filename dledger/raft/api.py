@@ -1,15 +1,16 @@
 """The boundary of a Raft group: what drives it, what it drives, what goes in and out.
 
-`dledger.raft.group.Group` does no I/O, starts no thread and asks no clock. A driver
-(`dledger.raft.driver.host` with asyncio and worker threads, `tests.sim` on a virtual clock) feeds
-it. After *every* input it drains `Group.outputs()`, or looks first whether something would come of
-it (`Group.is_due`; after a proposal `Group.cuts_now`):
+`dledger.raft.group.RaftGroup` does no I/O, starts no thread and asks no clock. A driver feeds it:
+`dledger.raft.driver.host` with asyncio and worker threads, `tests.sim` on a virtual clock. After
+*every* input the driver drains `RaftGroup.outputs()`. It may ask before whether anything would come
+of that: `RaftGroup.is_due`, and `RaftGroup.cuts_now` after a proposal.
 
 - `messages` leave at once, in order per peer. What must wait for the disk is not in the list yet.
-- `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed; then
-  `Group.write_finished` or, with the OSError, `Group.write_failed`. At most one is in flight.
-- `apply_ready`: the driver calls `Group.apply_slice(now)` until it returns False, letting the
-  loop breathe between calls.
+- `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed. Then
+  the driver calls `RaftGroup.write_finished` or, with the OSError, `RaftGroup.write_failed`. At
+  most one write round is in flight.
+- `apply_ready`: the driver calls `RaftGroup.apply_slice(now)` until it returns False. The event
+  loop gets a turn between two calls.
 """
 
 import enum

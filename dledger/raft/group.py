@@ -44,7 +44,7 @@ RISK_SENTENCE: Final = "I accept that acknowledged messages may be lost"
 """What an operator must say to lift a quarantine (D18)."""
 
 
-class Group:
+class RaftGroup:
     """See the module header. Invariant: a stopped group sends nothing and changes nothing."""
 
     def __init__(

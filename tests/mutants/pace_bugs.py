@@ -12,7 +12,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "small proposals wait for more to come, also when nothing is on its way",
         [
             Edit(
-                "dledger.raft.group:Group._may_cut",
+                "dledger.raft.group:RaftGroup._may_cut",
                 "return is_all_committed and proposals.are_gathered",
                 "return False",
             )
@@ -70,7 +70,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "nobody is told that what waits becomes an entry, now that the one before is committed",
         [
             Edit(
-                "dledger.raft.group:Group.has_outputs",
+                "dledger.raft.group:RaftGroup.has_outputs",
                 "return self._parts.applying.ready or self.cuts_now",
                 "return self._parts.applying.ready",
             )

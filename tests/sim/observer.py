@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dledger.log import CommitLog
 from dledger.raft.api import PeerMessage, Role
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.types import Entry, EntryRef, LogIndex
 from tests.sim.durable import DurableView
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
@@ -21,7 +21,7 @@ class Watched(Protocol):
     """A running member as the observer needs it."""
 
     name: str
-    group: Group
+    group: RaftGroup
     log: CommitLog
     view: DurableView
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dledger.log import CommitLog, DataFolder
 from dledger.log.errors import DamagedFile
 from dledger.raft.api import WriteRound
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import MemberId
 from dledger_broker.read.fetch import DamagedBatch
@@ -37,7 +37,7 @@ class Process:
         self.machine: WatchedMachine = WatchedMachine(
             self, StateMachine(member.store, StateSettings(group="g"))
         )
-        self.group = Group(
+        self.group = RaftGroup(
             world.plan.group_settings(member.name),
             self.folder.identity,
             self.log,

@@ -28,7 +28,7 @@ from dledger.raft.driver.transport import (
     PeerLink,
     PeerListener,
 )
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.state.commands.codec import ExpireProducers, ForgetTopics
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.results import ProducersExpired, TopicsForgotten
@@ -114,7 +114,7 @@ class GroupRuntime:
         watch = TopicWatch(machine, self._topics_changed)
         settings = config.group_settings(group)
         self._trace = LogTrace(group.name, group.member, lambda: raft.term)
-        raft = Group(
+        raft = RaftGroup(
             settings,
             self._folder.identity,
             self._log,

@@ -26,7 +26,7 @@ from dledger.raft.driver.silence import Silences
 from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -77,7 +77,7 @@ class GroupHost:
 
     def __init__(
         self,
-        group: Group,
+        group: RaftGroup,
         machine: SavedMachine,
         log: DurableLog,
         settings: HostSettings,
@@ -137,12 +137,12 @@ class GroupHost:
 
     @property
     def counts_unsynced(self) -> bool:
-        """See `Group.counts_unsynced`."""
+        """See `RaftGroup.counts_unsynced`."""
         return self.group.counts_unsynced
 
     @property
     def time_ms(self) -> int | None:
-        """See `Group.time_ms`."""
+        """See `RaftGroup.time_ms`."""
         return self.group.time_ms
 
     @property
@@ -168,7 +168,7 @@ class GroupHost:
         frees_space: bool = False,
         rows: int = 0,
     ) -> None:
-        """See `Group.propose`; `settled` is called on the loop."""
+        """See `RaftGroup.propose`; `settled` is called on the loop."""
         if self._stopped:
             settled(_not_stored(Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN))
             return
@@ -237,7 +237,7 @@ class GroupHost:
         return self.group.leader
 
     def lift_quarantine(self, member: MemberId, sentence: str) -> None:
-        """End this member's quarantine, now: see `Group.lift_quarantine`."""
+        """End this member's quarantine, now: see `RaftGroup.lift_quarantine`."""
         self.group.lift_quarantine(member, sentence)
         self._due()
 

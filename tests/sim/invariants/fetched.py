@@ -1,11 +1,11 @@
 """Outputs are announced: a driver that drains only what `has_outputs` tells of misses nothing."""
 
 from dledger.raft.api import Outputs
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from tests.sim.invariants.violation import Property, Violation
 
 
-def outputs_of(group: Group, now: float, member: str) -> Outputs:
+def outputs_of(group: RaftGroup, now: float, member: str) -> Outputs:
     """Return what the group wants; Violation when nobody would have asked for it."""
     is_announced = group.has_outputs or group.next_deadline() <= now
     outputs = group.outputs()

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.types import LogIndex
 from dledger_broker.cluster.forward import Channels
 from dledger_broker.rpc.admission import Bound
@@ -56,7 +56,7 @@ class Electing(Host):
         super().__init__()
         self.clock = clock
         status = SimpleNamespace(role=Role.FOLLOWER, reason="", term=3)
-        self.group = cast("Group", SimpleNamespace(status=lambda: status))
+        self.group = cast("RaftGroup", SimpleNamespace(status=lambda: status))
 
     async def read_barrier(self) -> LogIndex:
         self.clock.now += 0.1

@@ -13,7 +13,7 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
-from dledger.raft.group import Group as RaftGroup
+from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine
 from dledger.state.results import Result, TopicChanged
 from dledger.state.values import LayoutPart, Topic, TopicType

@@ -14,7 +14,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, Role, WriteRound
-from dledger.raft.group import Group
+from dledger.raft.group import RaftGroup
 from dledger.raft.wire import message_codec as messages
 from dledger.raft.wire.message_codec import Message
 from dledger.trace import ListTrace
@@ -115,7 +115,7 @@ class Member:
         self.disk_stalls = False
         self.writing: WriteRound | None = None
         self.fail_next: OSError | None = None
-        self.group: Group
+        self.group: RaftGroup
         self.log: CommitLog
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class Member:
         random = Random(f"{self.world.seed}/{self.name}/{self.boots}")
         folder = DataFolder.open(self.fs, FOLDER, "c", "g", self.name, random)
         self.log = CommitLog.open(self.fs, folder, LOG_SETTINGS, random)
-        self.group = Group(
+        self.group = RaftGroup(
             self.world.settings_of(self.name), folder.identity, self.log,
             folder.load_hard_state(), self.machine, self.clock, random, self.trace,
         )  # fmt: skip

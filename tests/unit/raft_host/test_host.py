@@ -25,7 +25,7 @@ from dledger.raft.driver.transport import (
     PeerLink,
     PeerListener,
 )
-from dledger.raft.group import RISK_SENTENCE, Group
+from dledger.raft.group import RISK_SENTENCE, RaftGroup
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands import codec as commands
 from dledger.state.machine import StateMachine, StateSettings
@@ -63,7 +63,7 @@ class Node:
         self.store = LmdbStore(self.folder.state_path, 64 * MIB)
         self.machine = StateMachine(self.store, StateSettings(group="g"))
         self.trace = ListTrace()
-        group = Group(
+        group = RaftGroup(
             GroupSettings("c", "g", self.member, MEMBERS),
             self.folder.identity,
             self.log,
