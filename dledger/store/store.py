@@ -2,7 +2,8 @@
 
 Owns: what a store promises (`StateStore`), the in-memory tail that both implementations share
 (`TailedStore`, `Overlay`), and the errors. Not: where saved rows lie (`lmdb_store.py`; the
-simulation's twin is `tests/sim/memory_store.py`), row formats (each table's module), the digest.
+simulation's twin is `tests/sim/member/memory_store.py`), row formats (each table's module), the
+digest.
 
 Writes go to an overlay. `freeze` closes it and opens a new one; the `Flush` it returns writes the
 frozen overlay into the base in one durable transaction, in a worker thread, while the loop's thread

@@ -19,7 +19,7 @@ from dledger.store.sealed import FORMAT_KEY, seal
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
 from tests.contract.store_suite import MakeStore, StoreSuite, save
 from tests.programs.store_child import STEPS
-from tests.sim.memory_store import MemoryDisk, MemoryStore
+from tests.sim.member.memory_store import MemoryDisk, MemoryStore
 
 MAP_SIZE = 1 << 26
 

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.mutants.call_bugs import CALL_BUGS
-from tests.mutants.clock_bugs import CLOCK_BUGS
-from tests.mutants.column_bugs import COLUMN_BUGS
-from tests.mutants.disk_bugs import DISK_BUGS
-from tests.mutants.export_bugs import EXPORT_BUGS
-from tests.mutants.forgetting_bugs import FORGETTING_BUGS
-from tests.mutants.log_bugs import LOG_BUGS
+from tests.mutants.core.clock_bugs import CLOCK_BUGS
+from tests.mutants.core.disk_bugs import DISK_BUGS
+from tests.mutants.core.log_bugs import LOG_BUGS
+from tests.mutants.core.pace_bugs import PACE_BUGS
+from tests.mutants.core.raft_bugs import RAFT_BUGS
+from tests.mutants.core.storage_bugs import STORAGE_BUGS
+from tests.mutants.core.trust_bugs import TRUST_BUGS
+from tests.mutants.data.call_bugs import CALL_BUGS
+from tests.mutants.data.column_bugs import COLUMN_BUGS
+from tests.mutants.data.export_bugs import EXPORT_BUGS
+from tests.mutants.data.forgetting_bugs import FORGETTING_BUGS
+from tests.mutants.data.plan_bugs import PLAN_BUGS
+from tests.mutants.data.route_bugs import ROUTE_BUGS
+from tests.mutants.data.state_bugs import STATE_BUGS
+from tests.mutants.data.unreadable_bugs import UNREADABLE_BUGS
 from tests.mutants.mutant import Mutant
-from tests.mutants.pace_bugs import PACE_BUGS
-from tests.mutants.plan_bugs import PLAN_BUGS
-from tests.mutants.raft_bugs import RAFT_BUGS
-from tests.mutants.route_bugs import ROUTE_BUGS
-from tests.mutants.state_bugs import STATE_BUGS
-from tests.mutants.storage_bugs import STORAGE_BUGS
-from tests.mutants.trust_bugs import TRUST_BUGS
-from tests.mutants.unreadable_bugs import UNREADABLE_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,

@@ -23,16 +23,16 @@ from dledger.raft.wire import message_codec as messages
 from dledger.types import Durability, EntryKind, Position, Settled, Span
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
-from tests.sim.damage import FOLDER
-from tests.sim.disk import _Folder
-from tests.sim.durable import durable_copy
+from tests.sim.clients.requests import CreateTopic
+from tests.sim.disk.disk import _Folder
+from tests.sim.disk.durable import durable_copy
+from tests.sim.faults.damage import FOLDER
+from tests.sim.faults.old_copy import restore
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.liveness import check_contents
-from tests.sim.memory_store import MemoryDisk
-from tests.sim.old_copy import restore
-from tests.sim.plan import KIB, Plan, draw_plan
-from tests.sim.requests import CreateTopic
-from tests.sim.world import World
+from tests.sim.member.memory_store import MemoryDisk
+from tests.sim.world.liveness import check_contents
+from tests.sim.world.plan import KIB, Plan, draw_plan
+from tests.sim.world.world import World
 
 DELAY: Final = 0.001
 ELECTION_MAX: Final = 10.0

@@ -7,7 +7,7 @@ from dledger.raft.wire import message_codec as messages
 from dledger.types import MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import LOW_WATER_BYTES, Stage
-from tests.sim.requests import ReadBounds, TrimQueue
+from tests.sim.clients.requests import ReadBounds, TrimQueue
 
 
 def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:

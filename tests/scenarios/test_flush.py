@@ -8,7 +8,7 @@ from dledger.log import CommitLog
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
 from dledger.types import Durability
 from tests.scenarios.stage import Stage
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk.disk import SimFileSystem
 
 VALUE_SIZE = 3_000
 """Of a record: an entry covers several sectors, of which a power cut may keep any."""

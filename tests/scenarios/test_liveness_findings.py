@@ -11,10 +11,10 @@ from dledger.raft.wire import message_codec as messages
 from dledger.types import Term
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import Put, Stage
-from tests.sim.convinced import Convinced
-from tests.sim.damage import FOLDER
-from tests.sim.plan import KIB
-from tests.sim.requests import TrimQueue
+from tests.sim.clients.requests import TrimQueue
+from tests.sim.faults.damage import FOLDER
+from tests.sim.member.convinced import Convinced
+from tests.sim.world.plan import KIB
 
 
 def _is_append(message: messages.Message) -> bool:

@@ -8,7 +8,7 @@ from dledger.raft.group import RISK_SENTENCE
 from dledger.raft.wire import message_codec as messages
 from dledger.types import MemberId
 from tests.scenarios.stage import Stage
-from tests.sim.process import Process
+from tests.sim.member.process import Process
 
 
 def _wipe(stage: Stage, name: str, *, start: bool = True) -> None:

@@ -25,11 +25,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.mutants import alone
+from tests.sim.faults.nemesis import KINDS
 from tests.sim.invariants.violation import Violation
-from tests.sim.nemesis import KINDS
-from tests.sim.plan import draw_plan
-from tests.sim.probes import IDLE, UNDER_LOAD
-from tests.sim.world import Report, World
+from tests.sim.world.plan import draw_plan
+from tests.sim.world.probes import IDLE, UNDER_LOAD
+from tests.sim.world.world import Report, World
 
 FLOOR_SEEDS: Final = 1_000
 FLOORS: Final = {

@@ -12,16 +12,16 @@ from dledger.raft.api import Role
 from dledger.raft.wire.message_codec import AppendAnswer, VoteAnswer
 from dledger.types import EntryRef, LogIndex, Position, Term
 from tests.sim.invariants import InvariantSet
+from tests.sim.invariants.agreement.committed_on_majority import CommittedOnMajority
+from tests.sim.invariants.agreement.durable_before_visible import DurableBeforeVisible
+from tests.sim.invariants.agreement.election_safety import ElectionSafety
+from tests.sim.invariants.agreement.leader_completeness import LeaderCompleteness
+from tests.sim.invariants.agreement.log_matching import LogMatching
+from tests.sim.invariants.agreement.monotonic import Monotonic
+from tests.sim.invariants.agreement.no_committed_truncation import NoCommittedTruncation
+from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, MemberFacts
-from tests.sim.invariants.committed_on_majority import CommittedOnMajority
-from tests.sim.invariants.durable_before_visible import DurableBeforeVisible
-from tests.sim.invariants.election_safety import ElectionSafety
-from tests.sim.invariants.leader_completeness import LeaderCompleteness
-from tests.sim.invariants.log_matching import LogMatching
-from tests.sim.invariants.monotonic import Monotonic
-from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.invariants.votes_of_majority import VotesOfMajority
 
 
 def _ref(index: int, term: int, crc: int = 0) -> EntryRef:

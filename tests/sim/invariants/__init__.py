@@ -23,23 +23,23 @@ votes_of_majority        I1, from the other end: who leads was voted for by a ma
 from collections.abc import Callable, Sequence
 
 from dledger.log.hard_state import HardState
-from tests.sim.clock import MemberClock
+from tests.sim.invariants.agreement.committed_on_majority import CommittedOnMajority
+from tests.sim.invariants.agreement.durable_before_visible import DurableBeforeVisible
+from tests.sim.invariants.agreement.election_safety import ElectionSafety
+from tests.sim.invariants.agreement.leader_completeness import LeaderCompleteness
+from tests.sim.invariants.agreement.log_matching import LogMatching
+from tests.sim.invariants.agreement.monotonic import Monotonic
+from tests.sim.invariants.agreement.no_committed_truncation import NoCommittedTruncation
+from tests.sim.invariants.agreement.state_machine_safety import StateMachineSafety
+from tests.sim.invariants.agreement.state_moves_together import StateMovesTogether
+from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, Invariant
-from tests.sim.invariants.committed_on_majority import CommittedOnMajority
-from tests.sim.invariants.durable_before_visible import DurableBeforeVisible
-from tests.sim.invariants.election_safety import ElectionSafety
-from tests.sim.invariants.leader_completeness import LeaderCompleteness
-from tests.sim.invariants.log_matching import LogMatching
-from tests.sim.invariants.monotonic import Monotonic
-from tests.sim.invariants.no_committed_truncation import NoCommittedTruncation
-from tests.sim.invariants.offsets_never_back import OffsetsNeverBack
-from tests.sim.invariants.producer_verdicts import ProducerVerdicts
-from tests.sim.invariants.queue_contents import QueueContents
-from tests.sim.invariants.right_stamps import RightStamps
-from tests.sim.invariants.state_machine_safety import StateMachineSafety
-from tests.sim.invariants.state_moves_together import StateMovesTogether
-from tests.sim.invariants.trims_and_holds import TrimsAndHolds
-from tests.sim.invariants.votes_of_majority import VotesOfMajority
+from tests.sim.invariants.delivery.offsets_never_back import OffsetsNeverBack
+from tests.sim.invariants.delivery.producer_verdicts import ProducerVerdicts
+from tests.sim.invariants.delivery.queue_contents import QueueContents
+from tests.sim.invariants.delivery.right_stamps import RightStamps
+from tests.sim.invariants.delivery.trims_and_holds import TrimsAndHolds
+from tests.sim.world.clock import MemberClock
 
 
 class InvariantSet:

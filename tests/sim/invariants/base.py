@@ -1,8 +1,8 @@
 """What every invariant is: a watcher of facts about members, told after each step.
 
 Owns: the hooks, and `Facts`, what the world knows for certain (every log, every disk, what is
-committed). Facts are gathered by `tests.sim.observer` from the members' logs and disks, never from
-what a member says about itself alone. Each property has a file of its own.
+committed). Facts are gathered by `tests.sim.world.observer` from the members' logs and disks, never
+from what a member says about itself alone. Each property has a file of its own.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ BYTES = 16 << 20
 RUN = """
 import sys
 from pathlib import Path
-from jepsen_tests.backends import namespaces
+from jepsen_tests.backends.troubles import namespaces
 from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, LoopDisk
 namespaces.become(["mount"], [sys.executable, *sys.orig_argv[1:]])
 with LoopDisk(Path(sys.argv[1]), Path(sys.argv[2]), 16 << 20) as disk:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dledger.files import FileSystem, OsFileSystem
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk.disk import SimFileSystem
 
 
 @pytest.fixture(params=["real", "simulated"])

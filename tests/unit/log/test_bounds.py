@@ -9,7 +9,7 @@ from dledger.log import CommitLog, SpanGone
 from dledger.log.reading.file_pool import FilePool
 from dledger.types import EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.rpc.views import kept_bytes
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk.disk import SimFileSystem
 from tests.unit.log.support import (
     SMALL,
     Disk,

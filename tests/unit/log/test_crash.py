@@ -14,7 +14,7 @@ import pytest
 
 from dledger.log import HardState, LogSettings
 from dledger.types import LogIndex, MemberId, Term
-from tests.sim.disk import PowerCut, SimFileSystem
+from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.unit.log.support import GROUP_ID, SMALL, Member, Model, Written, check_holds
 
 PATH = "/disk/data"

@@ -19,8 +19,8 @@ from dledger.log.atomic_file import frame
 from dledger.log.errors import REFILL, NewerFormat
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
-from tests.sim.disk import SimFileSystem
-from tests.sim.inode import SECTOR_SIZE
+from tests.sim.disk.disk import SimFileSystem
+from tests.sim.disk.inode import SECTOR_SIZE
 from tests.unit.log.support import SMALL, Member, Written, check_holds
 
 PATH = "/disk/data"

@@ -28,7 +28,7 @@ from dledger.log.hard_state import parse_hard_state
 from dledger.log.identity import parse_identity
 from dledger.types import MemberId, Term
 from dledger_proto.errors import Code
-from tests.sim.disk import PowerCut, SimFileSystem
+from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.unit.log.support import Member, open_folder
 
 Disk = tuple[FileSystem, str]

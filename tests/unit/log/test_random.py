@@ -7,7 +7,7 @@ import pytest
 from dledger.files import FileSystem
 from dledger.log import LogSettings
 from dledger.types import LogIndex, Position
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk.disk import SimFileSystem
 from tests.unit.log.support import Member, Model, check_holds, replicate
 
 STEPS = 120

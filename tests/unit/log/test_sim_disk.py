@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from tests.sim.disk import FREED_AFTER_CALLS, DeadHandle, SimFileSystem
-from tests.sim.inode import SECTOR_SIZE
+from tests.sim.disk.disk import FREED_AFTER_CALLS, DeadHandle, SimFileSystem
+from tests.sim.disk.inode import SECTOR_SIZE
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from dledger.log import HardState, LogFailed
 from dledger.types import DiskRoom, EntryKind, LogIndex, Term
-from tests.sim.disk import BLOCK_SIZE, SimFileSystem
+from tests.sim.disk.disk import BLOCK_SIZE, SimFileSystem
 from tests.unit.log.support import SMALL, Member, check_holds
 
 PATH = "/disk/data"

@@ -16,7 +16,7 @@ from dledger.log import FolderInUse, LogSettings, SpanGone
 from dledger.log.reading.file_pool import OPEN_FILES_MAX, FilePool
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.entry import decode_entry
-from tests.sim.disk import SimFile, SimFileSystem
+from tests.sim.disk.disk import SimFile, SimFileSystem
 from tests.unit.log.support import Member, Model, check_holds, open_folder
 
 ROUNDS = 150

@@ -10,7 +10,7 @@ from dledger.log import DamagedLog
 from dledger.log.recovery.scan import walk_entries
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
-from tests.sim.disk import BLOCK_SIZE, SimFileSystem
+from tests.sim.disk.disk import BLOCK_SIZE, SimFileSystem
 from tests.unit.log.support import SMALL, Disk, Member, Written, check_holds
 
 PATH = "/disk/data"

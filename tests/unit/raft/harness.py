@@ -20,7 +20,7 @@ from dledger.raft.wire.message_codec import Message
 from dledger.trace import ListTrace
 from dledger.types import Entry, EntryKind, LogIndex, MemberId, Settled
 from dledger_proto.errors import Outcome
-from tests.sim.disk import SimFileSystem
+from tests.sim.disk.disk import SimFileSystem
 
 LOG_SETTINGS = LogSettings(
     segment_size=256 * 1024,

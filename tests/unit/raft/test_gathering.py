@@ -19,7 +19,7 @@ from dledger.raft.commit.gathering import (
     Gathering,
     Trial,
 )
-from tests.sim.convinced import Convinced
+from tests.sim.member.convinced import Convinced
 
 FLIGHT = 0.003
 Think = Callable[[], float]

@@ -5,7 +5,7 @@ from dledger.raft.commit.gathering import GATHER_SECONDS, Gathering
 from dledger.raft.wire.message_codec import AppendRequest
 from dledger.types import EntryKind, MemberId
 from dledger_proto.errors import Outcome
-from tests.sim.convinced import Convinced
+from tests.sim.member.convinced import Convinced
 from tests.unit.raft.harness import Call, Member, World
 
 

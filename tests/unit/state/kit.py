@@ -25,7 +25,7 @@ from dledger.store.store import StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from tests.sim.memory_store import MemoryStore
+from tests.sim.member.memory_store import MemoryStore
 
 TOPIC = b"T" * 16
 OTHER_TOPIC = b"U" * 16

@@ -31,7 +31,7 @@ from dledger.store.store import StateStore
 from dledger.types import EntryKind
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from tests.sim.memory_store import MemoryStore
+from tests.sim.member.memory_store import MemoryStore
 from tests.unit.state.kit import (
     OTHER_TOPIC,
     TOPIC,

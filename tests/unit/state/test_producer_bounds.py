@@ -27,7 +27,7 @@ from dledger.state.values import LayoutPart
 from dledger.types import EntryKind
 from dledger_proto.errors import Code
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, QUEUES_PER_TOPIC_MAX
-from tests.sim.memory_store import MemoryStore
+from tests.sim.member.memory_store import MemoryStore
 from tests.unit.state.kit import (
     GROUP,
     LIFE,

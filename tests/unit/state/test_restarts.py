@@ -18,8 +18,8 @@ from dledger.state.results import Appended
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import DledgerError
-from tests.sim.memory_store import MemoryStore
-from tests.sim.small_tables import small_tables
+from tests.sim.member.memory_store import MemoryStore
+from tests.sim.member.small_tables import small_tables
 from tests.unit.state.kit import LogWriter, batch
 
 GROUP = "g2"

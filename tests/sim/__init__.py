@@ -1,0 +1,10 @@
+"""The simulation: the code that ships, on virtual time, networks and disks.
+
+run          `make sim SEEDS=n [SEED=x]` and `make mutants`
+clients/     Simulated clients, and what they learnt
+disk/        Simulated disks
+faults/      Faults of a simulated world
+invariants/  The invariants of a simulated world, one property per file
+member/      Simulated members: the product on a simulated machine
+world/       A simulated world: time, network, plans, what is observed
+"""

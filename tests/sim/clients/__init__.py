@@ -1,0 +1,9 @@
+"""Simulated clients, and what they learnt.
+
+consumer       Simulated consumers and an administrator
+core_producer  The product's own producer core in the simulated world
+lookups        Lookups by key, message id, time and offset
+oracle         What the clients did and learnt
+producer       A simulated producer
+requests       What simulated clients ask of members: the native API's calls as plain values
+"""

@@ -1,0 +1,78 @@
+"""Damage to a stopped member's disk, as the nemesis does it: what was synced changes, or fails.
+
+Owns: where damage may lie. An entry is damaged only below the newest synced position that a later
+entry records: the last round before a power cut cannot be told from a torn one by anybody.
+"""
+
+import errno
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from dledger.log.hard_state import HARD_STATE_FILE
+from dledger.types import EntryRef
+from tests.sim.disk.disk import BAD_SECTOR
+from tests.sim.disk.inode import SECTOR_SIZE
+
+if TYPE_CHECKING:
+    from tests.sim.member.member import SimMember
+
+FOLDER: Final = "/data/g"
+"""The data folder of every simulated member."""
+NEWEST_ENTRIES: Final = 50
+"""Half of the damage lies among so many: recovery reads these, older ones are met on reading."""
+
+
+def _entry_place(member: "SimMember", random: Random) -> tuple[EntryRef, str, int] | None:
+    """Return an entry below the newest recorded synced position, with file and offset of a byte."""
+    facts = member.world.facts.members.get(member.name)
+    held = [] if facts is None else [ref for ref in facts.log.values() if member.view.holds(ref)]
+    if not held:
+        return None
+    newest = max(held, key=lambda ref: ref.index)
+    synced = member.view.synced_position(newest)
+    below = [ref for ref in held if ref.position + ref.size <= synced]
+    if not below:
+        return None
+    ref = random.choice(below[-NEWEST_ENTRIES:] if random.random() < 0.5 else below)
+    place = member.view.place(ref)
+    assert place is not None
+    return ref, place[0], place[1] + random.randrange(ref.size)
+
+
+def damage_log(member: "SimMember", random: Random) -> str:
+    """Flip one bit of an entry; "" if there is none."""
+    found = _entry_place(member, random)
+    if found is None:
+        return ""
+    ref, path, offset = found
+    member.fs.flip(path, offset, 1 << random.randrange(8))
+    member.damaged = f"entry {ref.index} at {path}+{offset}"
+    return member.damaged
+
+
+def break_sector(member: "SimMember", random: Random) -> str:
+    """Let a sector with a part of an entry fail with EIO when it is read; "" if there is none."""
+    found = _entry_place(member, random)
+    if found is None:
+        return ""
+    ref, path, offset = found
+    member.fs.break_sector(path, offset // SECTOR_SIZE)
+    member.damaged = f"the sector of entry {ref.index} at {path}+{offset}"
+    return member.damaged
+
+
+def is_bad_sector(member: "SimMember", error: OSError) -> bool:
+    """Tell whether an error is the sector that the nemesis broke; any other is a finding."""
+    found = error.errno == errno.EIO and error.strerror == BAD_SECTOR
+    member.world.counts["sectors found unreadable"] += found
+    return found
+
+
+def damage_hard_state(member: "SimMember", random: Random) -> str:
+    """Flip one bit of the hard state file; "" if there is none."""
+    path = f"{FOLDER}/{HARD_STATE_FILE}"
+    if not member.fs.exists(path) or not member.fs.size_of(path):
+        return ""
+    member.fs.flip(path, random.randrange(member.fs.size_of(path)), 1 << random.randrange(8))
+    member.damaged = "hard state"
+    return member.damaged

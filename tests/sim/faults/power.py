@@ -1,0 +1,92 @@
+"""The power fails: now, or while a write is on its way to the disk.
+
+Owns: when and for whom. What is lost is `SimFileSystem`'s, how far a write got `SimMember`'s. A cut
+at any moment mostly finds everything synced, so most of these wait for a write.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from dledger.types import Durability
+
+if TYPE_CHECKING:
+    from tests.sim.faults.nemesis import Nemesis
+    from tests.sim.member.member import SimMember
+    from tests.sim.world.world import World
+
+WAITING_SHARE: Final = 0.7
+"""Of the power cuts: so many wait for a write to be on its way."""
+
+
+def power_cut(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Cut the power of one member."""
+    member = nemesis.target()
+    return None if member is None else _cut(nemesis, world, "power-cut", member, [member])
+
+
+def power_cut_all(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Cut everybody's power at once."""
+    member = nemesis.target()
+    everybody = list(world.members.values())
+    return None if member is None else _cut(nemesis, world, "power-cut-all", member, everybody)
+
+
+def _cut(
+    nemesis: "Nemesis",
+    world: "World",
+    kind: str,
+    member: "SimMember",
+    victims: Sequence["SimMember"],
+) -> str | None:
+    """Cut it now, or (None) when `member` is writing next; counted when it is cut."""
+
+    def cut() -> None:
+        for victim in victims:
+            victim.power_cut()
+            nemesis.later(0.05, 3.0, world.start_member, victim.name)
+
+    def cut_later() -> None:
+        if nemesis.running:
+            nemesis.counts[kind] += 1
+            cut()
+
+    if member.random.random() < WAITING_SHARE:
+        member.in_next_round = cut_later
+        return None
+    cut()
+    return ",".join(victim.name for victim in victims)
+
+
+def cut_then_choose(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Pause some, cut the power of one, then let only a chosen majority run (NATS 7567)."""
+    names = list(world.names)
+    random.shuffle(names)
+    victim, *others = names
+    for name in others[: len(others) // 2]:
+        world.members[name].pause()
+        nemesis.later(1.0, 2.0, world.members[name].resume)
+    world.members[victim].power_cut()
+    nemesis.later(0.05, 0.5, world.start_member, victim)
+    for name in others[len(others) // 2 :]:
+        world.scheduler.after(1.0, world.members[name].pause)
+        nemesis.later(2.0, 4.0, world.members[name].resume)
+    nemesis.lasts(4.0)
+    return victim
+
+
+def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Kill a member or cut its power again and again while it starts."""
+    member = nemesis.target()
+    if member is None:
+        return None
+    delay = 0.0
+    for _ in range(random.randint(2, 6)):
+        is_kill = random.random() < 0.6 or world.plan.durability is Durability.ASYNC
+        stop = member.kill if is_kill else member.power_cut
+        world.scheduler.after(delay, stop)
+        delay += random.uniform(0.005, 0.1)
+        world.scheduler.after(delay, world.start_member, member.name)
+        delay += random.uniform(0.005, 0.5)
+    nemesis.lasts(delay)
+    return member.name

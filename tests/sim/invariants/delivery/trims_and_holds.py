@@ -1,0 +1,82 @@
+"""S52's other side: a queue's minimum moves by trims alone, and never past a hold that lasts.
+
+A model of its own, compared with what apply answers, the first time any member applies an entry.
+What members hold of it in the end is checked by `liveness`.
+"""
+
+from collections.abc import Sequence
+
+from dledger.state.commands import codec
+from dledger.state.results import Held, Refused, Trimmed
+from dledger.types import Entry, EntryKind
+from dledger_proto.errors import Code
+from tests.sim.invariants.base import Facts, Invariant, MemberFacts
+from tests.sim.invariants.delivery.queue_contents import QueueContents, QueueKey
+from tests.sim.invariants.delivery.right_stamps import AHEAD_MAX_MS, BEHIND_MAX_MS, RightStamps
+from tests.sim.invariants.violation import Property
+
+
+class TrimsAndHolds(Invariant):
+    """Keeps every queue's minimum and its holds."""
+
+    broken = Property.TRIMS
+
+    def __init__(self, facts: Facts, contents: QueueContents, stamps: RightStamps) -> None:
+        super().__init__(facts)
+        self._contents = contents
+        self._stamps = stamps
+        self._true_ends: dict[tuple[QueueKey, str, int], int] = {}
+        """By queue, owner and the stamp until which it lasts: until when in true time."""
+        self._applied = 0
+        self.minimums: dict[QueueKey, int] = {}
+        self._holds: dict[QueueKey, dict[str, tuple[int, int]]] = {}
+        """By owner: from which offset on, until which stamp."""
+
+    def asked(self, owner: str, queue: QueueKey, until_ms: int, seconds: float) -> None:
+        """Note that somebody was given a hold of so many seconds, from now on."""
+        self._true_ends[queue, owner, until_ms] = self._stamps.true_ms() + int(1_000 * seconds)
+
+    def on_apply(
+        self, member: MemberFacts, entry: Entry, results: Sequence[object], digest: bytes
+    ) -> None:
+        """See `Invariant.on_apply`."""
+        if entry.ref.index <= self._applied:
+            return
+        self._applied = int(entry.ref.index)
+        if entry.kind is not EntryKind.COMMANDS:
+            return
+        for payload, result in zip(entry.payloads, results, strict=True):
+            wanted = codec.decode(bytes(payload))
+            if isinstance(wanted, codec.Hold) and isinstance(result, Held):
+                holds = self._holds.setdefault((wanted.topic_id, wanted.queue), {})
+                holds[wanted.owner] = wanted.offset, wanted.until_ms
+            elif isinstance(wanted, codec.ReleaseHold) and isinstance(result, Held):
+                self._holds.get((wanted.topic_id, wanted.queue), {}).pop(wanted.owner, None)
+            elif isinstance(wanted, codec.Trim):
+                self._trimmed(wanted, result, entry.time_ms)
+
+    def _trimmed(self, wanted: codec.Trim, result: object, time_ms: int) -> None:
+        queue = wanted.topic_id, wanted.queue
+        minimum = self.minimums.get(queue, 0)
+        holds = self._holds.get(queue, {}).values()
+        held = min((offset for offset, until_ms in holds if until_ms > time_ms), default=1 << 62)
+        due = Code.OK, max(minimum, min(wanted.offset, held))
+        if not 0 <= wanted.offset <= self._contents.ends.get(queue, 0):
+            due = Code.OFFSET_OUT_OF_RANGE, minimum
+        elif held <= minimum < wanted.offset:
+            due = Code.HELD, minimum
+        found = (result.code, minimum) if isinstance(result, Refused) else (Code.OK, -1)
+        if isinstance(result, Trimmed):
+            found = Code.OK, result.minimum
+        if found != due:
+            self.fail(f"{wanted} at {minimum}, held from {held}: answered {result}, not {due}")
+        self.minimums[queue] = due[1]
+        if due[1] > minimum and not self._stamps.majority_was_wrong:
+            self._check_true_time(queue, due[1])
+
+    def _check_true_time(self, queue: QueueKey, minimum: int) -> None:
+        """Let no trim pass a hold before its time, give or take what stamps may be off."""
+        for owner, (offset, until_ms) in self._holds.get(queue, {}).items():
+            left_ms = self._true_ends.get((queue, owner, until_ms), 0) - self._stamps.true_ms()
+            if offset < minimum and left_ms > BEHIND_MAX_MS + AHEAD_MAX_MS:
+                self.fail(f"{queue} trimmed to {minimum}, {owner} holds {offset} for {left_ms} ms")

@@ -1,0 +1,11 @@
+"""Simulated members: the product on a simulated machine.
+
+convinced     A leader whose trials have found that waiting for callers pays
+machine       The product's state machine with a witness
+member        One simulated machine
+memory_store  The state store of a simulated member
+process       The process of a simulated member
+saving        Saving a simulated member's state now and then
+service       What a simulated member answers to clients: the broker's use cases without gRPC
+small_tables  The state's tables with small blocks, and short waits for clocks
+"""

@@ -1,0 +1,74 @@
+"""The process of a simulated member: what a start makes, and what is gone when it ends."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.log import CommitLog, DataFolder
+from dledger.log.errors import DamagedFile
+from dledger.raft.api import WriteRound
+from dledger.raft.group import RaftGroup
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.types import MemberId
+from dledger_broker.read.fetch import DamagedBatch
+from tests.sim.faults.damage import FOLDER, is_bad_sector
+from tests.sim.member.convinced import Convinced
+from tests.sim.member.machine import WatchedMachine
+from tests.sim.member.saving import Saver
+from tests.sim.member.service import Service
+from tests.sim.world.clock import Timer
+
+if TYPE_CHECKING:
+    from tests.sim.member.member import SimMember
+
+
+class Process:
+    """A running member. When it ends, everything that still refers to it is void."""
+
+    def __init__(self, member: "SimMember", boot: int) -> None:
+        world = member.world
+        self.member = member
+        self.name = member.name
+        self.boot = boot
+        self.view = member.view
+        random = Random(f"{world.plan.seed}/{member.name}/{boot}")
+        self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
+        self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
+        self.machine: WatchedMachine = WatchedMachine(
+            self, StateMachine(member.store, StateSettings(group="g"))
+        )
+        self.group = RaftGroup(
+            world.plan.group_settings(member.name),
+            self.folder.identity,
+            self.log,
+            self.folder.load_hard_state(),
+            self.machine,
+            member.clock,
+            random,
+            self,
+        )
+        if world.plan.waits_for_callers:
+            self.group._parts.proposals._gathering._trial = Convinced()
+        self.service = Service(self)
+        self.ended = False
+        self.timer: Timer | None = None
+        self.writing: WriteRound | None = None
+        self.saver = Saver(self)
+        self.apply_due = False
+
+    def event(self, name: str, **fields: object) -> None:
+        """Take a trace event of the product (`dledger.trace.Trace`)."""
+        self.member.world.product_event(self.name, name, fields)
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Run something of this process; damage that it finds ends the process (D18)."""
+        if self.ended:
+            return
+        try:
+            action()
+        except (DamagedFile, DamagedBatch) as error:
+            self.member.found_damage(error)
+        except OSError as error:
+            if not is_bad_sector(self.member, error):
+                raise
+            self.member.found_damage(error)

@@ -1,0 +1,370 @@
+"""One whole group with its clients, on one virtual clock, from one seed.
+
+Owns: putting the parts together, the phases (safety: anything may break; liveness: all faults off),
+the trace and its hash, and the budget of lost disks. A run ends with a `Report`, or raises
+`Violation` with the trace's last lines kept in the world.
+"""
+
+import contextlib
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from dledger.log.hard_state import HardState
+from dledger.raft.api import Role
+from dledger.types import Settled
+from dledger_proto.errors import Code, Outcome
+from tests.sim.clients.consumer import Consumer, ConsumerPlan, Trimmer
+from tests.sim.clients.core_producer import CoreProducer
+from tests.sim.clients.oracle import Oracle
+from tests.sim.clients.producer import Producer, ProducerPlan
+from tests.sim.clients.requests import CreateTopic
+from tests.sim.faults.clock_faults import BORNE_SHARE
+from tests.sim.faults.nemesis import Nemesis
+from tests.sim.invariants import InvariantSet
+from tests.sim.invariants.violation import Property, Violation
+from tests.sim.member.member import SimMember
+from tests.sim.member.process import Process
+from tests.sim.member.small_tables import small_tables
+from tests.sim.world import liveness
+from tests.sim.world.calls import Answer, Calls
+from tests.sim.world.clock import Scheduler, true_ms
+from tests.sim.world.network import Network
+from tests.sim.world.observer import Observer
+from tests.sim.world.plan import Plan, client_names
+from tests.sim.world.streams import Streams
+
+TRACE_LINES_KEPT: Final = 4_000
+ROUTE_DELAY_MAX: Final = 0.05
+CORE_SHARE: Final = 0.6
+"""Of the stamped producers: so many are the product's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a seed did; plain numbers, so that reports of many seeds add up."""
+
+    seed: int
+    members: int
+    virtual_seconds: float
+    steps: int
+    trace_hash: str
+    counts: dict[str, int]
+    faults: dict[str, int]
+    converged_after: float
+    """Virtual seconds from the end of faults until the group had converged."""
+
+
+class World:
+    """A simulated group and everything around it."""
+
+    def __init__(self, plan: Plan, *, trace_to: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.random = Random(f"world/{plan.seed}")
+        self.scheduler = Scheduler()
+        self.names = plan.members
+        self.client_names = list(client_names(plan))
+        self.counts: Counter[str] = Counter()
+        self.tracing = True
+        self.lines: deque[str] = deque(maxlen=TRACE_LINES_KEPT)
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._trace_to = trace_to
+        self.lost: set[str] = set()
+        """Members whose disk was lost and that are not out of quarantine yet."""
+        self.restored: set[str] = set()
+        """Members whose disk was replaced by an older copy of it."""
+        self.refused: set[tuple[int, int]] = set()
+        """(index, term) of entries whose proposals were told as certainly not stored."""
+        self.clocks_borne = Random(f"clocks/{plan.seed}").random() < BORNE_SHARE
+        """At any time most clocks are right."""
+        self.absent: set[str] = set()
+        """Members that stay down for long, whatever other faults would start them."""
+        self.invariants = InvariantSet(
+            self.names,
+            self._hard_state_of,
+            lambda: [member.clock for member in self.members.values()],
+            lambda: true_ms(self.scheduler),
+        )
+        self.facts = self.invariants.facts
+        self.observer = Observer(self.facts, self.invariants.all)
+        self.oracle = Oracle(self.invariants.contents)
+        self.members: dict[str, SimMember] = {}
+        self.network: Network
+        self.calls: Calls
+        self.streams: Streams
+        self._make_members()
+        self.routes = Routes(self)
+        self.producers: list[Producer | CoreProducer] = []
+        self.consumers: list[Consumer] = []
+        self.trimmer: Trimmer | None = None
+        self._make_clients()
+        self.nemesis = Nemesis(self, Random(f"nemesis/{plan.seed}"))
+        self._leaders: dict[str, tuple[Role, int]] = {}
+        self._topic_made = False
+
+    def _make_members(self) -> None:
+        for name in self.names:
+            self.members[name] = SimMember(self, name, Random(f"{self.plan.seed}/{name}"))
+        self.network = Network(
+            self.scheduler,
+            Random(f"net/{self.plan.seed}"),
+            self.members,
+            self.plan.delay,
+            self.trace,
+        )
+        self.calls = Calls(self.scheduler, Random(f"calls/{self.plan.seed}"), self.members)
+        self.streams = Streams(
+            self.scheduler, Random(f"streams/{self.plan.seed}"), self.members, self.calls
+        )
+
+    def _make_clients(self) -> None:
+        plan = self.plan
+        for number in range(plan.producers):
+            random = Random(f"{plan.seed}/p{number}")
+            what = ProducerPlan(
+                name=f"p{number}",
+                stamped=number == 0 or random.random() < plan.stamped_share,
+                interval=plan.send_interval,
+                records_max=plan.records_max,
+                body_max=plan.body_max,
+                window=plan.window,
+                queues=plan.queues,
+                keys=plan.keys,
+            )
+            self.producers.append(self._make_producer(what, random))
+        for number in range(plan.consumers):
+            reading = ConsumerPlan(
+                f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys,
+                plan.lookup_interval,
+            )  # fmt: skip
+            self.consumers.append(
+                Consumer(
+                    reading,
+                    self.scheduler,
+                    Random(f"{plan.seed}/c{number}"),
+                    self.calls,
+                    self.routes,
+                    self.oracle,
+                )
+            )
+        if plan.trims:
+            self.trimmer = Trimmer(
+                plan.trim_interval,
+                plan.trim_keep,
+                plan.queues,
+                self.scheduler,
+                Random(f"{plan.seed}/admin"),
+                self.calls,
+                self.routes,
+                self.oracle,
+            )
+
+    def _make_producer(self, what: ProducerPlan, random: Random) -> Producer | CoreProducer:
+        """Return one of the product's own cores, or the harsher one of the simulation."""
+        if what.stamped and random.random() < CORE_SHARE:
+            return CoreProducer(
+                what,
+                self.scheduler,
+                random,
+                self.calls,
+                self.routes,
+                self.oracle,
+                self.streams,
+            )
+        return Producer(what, self.scheduler, random, self.calls, self.routes, self.oracle)
+
+    # Trace.
+
+    def trace(self, line: str) -> None:
+        """Take one line of the world's history."""
+        text = f"{self.scheduler.now:.6f} {line}"
+        self.lines.append(text)
+        self._hash.update(text.encode())
+        if self._trace_to is not None:
+            self._trace_to(text)
+
+    def product_event(self, member: str, name: str, fields: dict[str, object]) -> None:
+        """Take one trace event of the product."""
+        if name == "forgotten" and fields["peer"] not in self.restored:
+            raise Violation(Property.FORGOTTEN, f"{member} says so of {fields}")
+        self.counts[f"event {name}"] += 1
+        self.trace(f"event {member} {name} {fields}")
+
+    @property
+    def trace_hash(self) -> str:
+        """Return the hash of the whole history so far."""
+        return self._hash.hexdigest()
+
+    # Running.
+
+    def run(self) -> Report:
+        """Run both phases and the final checks."""
+        with small_tables() if self.plan.small_tables else contextlib.nullcontext():
+            return self._run()
+
+    def _run(self) -> Report:
+        for name in self.names:
+            self.scheduler.after(self.random.uniform(0.0, 0.5), self.start_member, name)
+        self.scheduler.after(0.1, self._make_topic)
+        self.nemesis.start(self.plan.faults_from)
+        self.run_for(self.plan.safety_seconds)
+        self.nemesis.stop()
+        converged_after = liveness.heal_and_converge(self)
+        counts = self.counts + self.observer.counts + self.oracle.counts
+        counts["acknowledged batches"] = len(self.oracle.acknowledged)
+        counts["batches fenced"] = self.invariants.verdicts.fenced_count
+        counts["batches repeated"] = self.invariants.verdicts.repeat_count
+        counts["batches too old to know"] = self.invariants.verdicts.forgotten_count
+        counts["messages delivered"] = self.network.delivered
+        for kind, count in self.network.counts.items():
+            counts[f"network {kind}"] = count
+        return Report(
+            seed=self.plan.seed,
+            members=len(self.names),
+            virtual_seconds=self.scheduler.now,
+            steps=self.scheduler.steps,
+            trace_hash=self.trace_hash,
+            counts=dict(counts),
+            faults=dict(self.nemesis.counts),
+            converged_after=converged_after,
+        )
+
+    def run_for(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.scheduler.run_until(self.scheduler.now + seconds, _nothing)
+
+    def _make_topic(self) -> None:
+        if self._topic_made:
+            return
+        request = CreateTopic("t", self.plan.topic_id, len(self.plan.queues))
+        target = self.routes.leader("admin")[1] or self.random.choice(self.names)
+        self.calls.call("admin", target, request, 2.0, self._topic_answered)
+
+    def _topic_answered(self, answer: Answer) -> None:
+        if answer.code in (Code.OK, Code.TOPIC_EXISTS) and not self._topic_made:
+            self._topic_made = True
+            for actor in (*self.producers, *self.consumers):
+                actor.start()
+            if self.trimmer is not None:
+                self.trimmer.start()
+        else:
+            self.scheduler.after(0.2, self._make_topic)
+
+    # What members tell.
+
+    def stepped(self, member: SimMember, process: Process) -> None:
+        """Look at a member after an input and all its outputs."""
+        now = process.group.role, int(process.group.term)
+        if member.name in self.lost:
+            self._trust_again(member, now[0])
+        before = self._leaders.get(member.name)
+        if now == before:
+            return
+        self._leaders[member.name] = now
+        self.trace(f"role {member.name} {now[0].value} term {now[1]}")
+        if now[0] is Role.LEADER and (before is None or before != now):
+            self.routes.announce(now[1], member.name)
+            self.nemesis.elected(member)
+
+    def _trust_again(self, member: SimMember, role: Role) -> None:
+        """Give back its share of the budget when a quarantine has ended, on disk too."""
+        state = member.view.hard_state()
+        whole = role in _TRUSTED and not member.damaged
+        if whole and state is not None and not state.quarantined:
+            self.lost.discard(member.name)
+            self.trace(f"trusted {member.name}")
+
+    def settled(self, process: Process, outcome: Settled) -> None:
+        """Check an outcome the moment a leader tells it."""
+        ref = self.facts.committed.get(int(outcome.index))
+        if outcome.outcome is Outcome.NOT_STORED and outcome.index:
+            self.refused.add((int(outcome.index), int(outcome.term)))
+        if outcome.outcome is not Outcome.STORED:
+            self.counts[f"refused {outcome.code.name}"] += 1
+            return
+        if ref is None or ref.term != outcome.term:
+            raise Violation(
+                Property.OUTCOME, f"{process.name} acknowledges {outcome}, committed is {ref}"
+            )
+
+    def storage_failed(self, process: Process) -> None:
+        """Check what a group does after its storage failed: it stops, and promises nothing."""
+        role = process.group.role
+        if role is not Role.STOPPED:
+            raise Violation(
+                Property.STORAGE_ERROR_STOPS, f"{process.name} is {role} after a failed write"
+            )
+        for target, message in process.group.outputs().messages:
+            self.observer.sending(process, target, message)
+
+    # What the nemesis does.
+
+    def start_member(self, name: str) -> None:
+        """Start a process, if none runs and it is not to stay away."""
+        if name not in self.absent:
+            self.members[name].start()
+
+    def end_absence(self, name: str) -> None:
+        """Bring a member back that was away for long."""
+        self.absent.discard(name)
+        self.start_member(name)
+
+    def may_lose_disk(self, name: str) -> bool:
+        """Tell whether one more lost disk leaves a majority of whole ones."""
+        after = self.lost | {name}
+        return len(self.names) > 1 and len(after) <= (len(self.names) - 1) // 2
+
+    def wipe(self, name: str) -> None:
+        """Replace a stopped member's disk by an empty one."""
+        self.trace(f"wipe {name}")
+        self.members[name].wipe()
+        self.lost.add(name)
+        self.observer.wiped(name)
+        self._leaders.pop(name, None)
+
+    def replace_disk_controller(self, name: str) -> None:
+        """End a failing disk's failing."""
+        self.members[name].disk.repair()
+
+    def make_room(self, name: str) -> None:
+        """End a full disk, and let the member see it as its driver would by polling."""
+        member = self.members[name]
+        member.disk.make_room()
+        member.poll_disk()
+
+    def _hard_state_of(self, name: str) -> HardState | None:
+        return self.members[name].view.hard_state()
+
+
+_TRUSTED: Final = {Role.FOLLOWER, Role.CANDIDATE, Role.LEADER}
+
+
+def _nothing() -> None:
+    pass
+
+
+class Routes:
+    """The name servers: who leads, told to each client after a delay, a lower term never wins."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.members = list(world.names)
+        self._random = Random(f"routes/{world.plan.seed}")
+        self._known: dict[str, tuple[int, str]] = {}
+
+    def leader(self, client: str) -> tuple[int, str]:
+        """See `producer.Router.leader`."""
+        return self._known.get(client, (0, ""))
+
+    def announce(self, term: int, member: str) -> None:
+        """Let every client hear of a leader, each in its own time."""
+        for client in self._world.client_names:
+            delay = self._random.uniform(0.001, ROUTE_DELAY_MAX)
+            self._world.scheduler.after(delay, self._hear, client, term, member)
+
+    def _hear(self, client: str, term: int, member: str) -> None:
+        if term > self._known.get(client, (0, ""))[0]:
+            self._known[client] = (term, member)
