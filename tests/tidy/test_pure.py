@@ -15,7 +15,7 @@ from tests.tidy.sources import ROOT, Rule, check, name_of, our_files
 
 PURE = {
     "broker/dledger_broker/config/": (),
-    "broker/dledger_broker/group/": ("group_view.py", "view.py"),
+    "broker/dledger_broker/group/": ("group_view.py", "commands.py"),
     "broker/dledger_broker/rpc/admission.py": (),
     "broker/dledger_namesrv/": ("__main__.py", "service.py"),
     "client/dledger_client/_core/": (),

@@ -17,16 +17,14 @@ from typing import Final, Protocol
 
 from dledger.clock import Clock
 from dledger.raft.api import Role
+from dledger.raft.commit.proposals import portions
 from dledger.raft.driver.host import GroupHost, Leadership
 from dledger.state.machine import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.group.group_view import GroupNames
 from dledger_proto.errors import Code, Outcome
-from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
 from dledger_proto.rpc.frames import AnswerRow
 
-PROPOSAL_SIZE_TARGET: Final = ENTRY_SIZE_TARGET // 4
-"""Batches are proposed in portions of this size, of which the group packs its entries."""
 PARKED_TICK_SECONDS: Final = 0.02
 """How exactly the deadline of a batch that waits for a leader is kept."""
 
@@ -163,17 +161,8 @@ class AppendRouter:
             item.refuse(Code.NOT_LEADER, detail, hint=hint, term=leadership.term)
 
     def _propose(self, items: list[PendingBatch], *, forwarded: bool) -> None:
-        portion: list[PendingBatch] = []
-        size = 0
-        for item in items:
-            if portion and (
-                size + item.size > PROPOSAL_SIZE_TARGET or len(portion) >= ENTRY_PAYLOADS_MAX
-            ):
-                self._propose_portion(portion, forwarded=forwarded)
-                portion, size = [], 0
-            portion.append(item)
-            size += item.size
-        self._propose_portion(portion, forwarded=forwarded)
+        for portion in portions([item.size for item in items]):
+            self._propose_portion(items[portion], forwarded=forwarded)
 
     def _propose_portion(self, items: list[PendingBatch], *, forwarded: bool) -> None:
         self._host.propose_nowait(

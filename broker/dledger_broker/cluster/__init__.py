@@ -1,6 +1,7 @@
 """The rest of the cluster: other groups, name servers, topics.
 
-forward          From member to member
+channels         The gRPC channels to other members and to name servers
+forward          The append streams that carry batches from a member to the leader
 registration     A member's place at the name servers
 topic_authority  Topics of the whole cluster
 topic_follower   A group takes over what the control group decides about topics (D1)

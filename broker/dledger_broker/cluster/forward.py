@@ -1,8 +1,8 @@
-"""From member to member: warm channels, and the append streams that carry forwarded batches.
+"""The append streams that carry batches from a member that does not lead to the leader.
 
-Owns the connections this process opens as a caller of other members, and the rule of D10 that a
-forwarded batch is sent once: when its stream breaks behind it, its outcome is unknown. Peer links
-of the Raft groups are not here (`dledger.raft.driver.transport`).
+Owns the rule of D10 that a member sends a forwarded batch once: when the stream breaks after that,
+the batch's outcome is unknown. Not owned: the connections (`channels`), which member is the leader
+(`append.router`).
 """
 
 import asyncio
@@ -18,58 +18,14 @@ import structlog
 
 from dledger.clock import Clock
 from dledger_broker.append.router import PendingBatch
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import (
-    FRAME_ROWS_MAX,
-    FRAME_SIZE_TARGET,
-    RECONNECT_BACKOFF_MAX_MS,
-    RECONNECT_BACKOFF_MIN_MS,
-)
+from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_TARGET
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.frames import encode_append, parse_answers
 
-GROUP_KEY: Final = "dledger-group"
-"""Call metadata: which group of the process is meant."""
-FORWARDED_KEY: Final = "dledger-forwarded"
-"""Call metadata: a member forwarded this call; it is not forwarded again."""
-KEEPALIVE_MS: Final = 2_000
 CONNECT_SECONDS: Final = 1.0
 """A leader that cannot be reached for this long: what was not sent yet is routed again."""
-
-
-def client_options() -> list[tuple[str, int]]:
-    """Return the options of a channel to another member or a name server (D10)."""
-    return [
-        ("grpc.use_local_subchannel_pool", 1),
-        *raw.CHANNEL_OPTIONS,
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
-        ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
-        ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-    ]
-
-
-class Channels:
-    """One channel per address, opened at first use and kept."""
-
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-
-    def to(self, address: str) -> grpc.aio.Channel:
-        """Return the channel to "host:port"."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = open_channel(address, options=client_options())
-            self._channels[address] = channel
-        return channel
-
-    async def close(self) -> None:
-        """Close all."""
-        channels, self._channels = self._channels, {}
-        await asyncio.gather(*(channel.close(None) for channel in channels.values()))
 
 
 class AppendForwarder:

@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.tasks import keep_running
 from dledger_broker.rpc.topic_proto import topic_to_proto

@@ -18,7 +18,7 @@ from dledger.state.commands import codec as commands
 from dledger.state.results import TopicChanged
 from dledger.state.topics import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
-from dledger_broker.cluster.forward import GROUP_KEY, Channels
+from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_follower import import_topics
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group.group_view import ANSWER_BY

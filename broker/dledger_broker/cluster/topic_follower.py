@@ -19,7 +19,7 @@ from dledger.raft.driver.host import Leadership
 from dledger.raft.driver.tasks import end_task
 from dledger.state.commands import codec as commands
 from dledger.state.values import Topic
-from dledger_broker.cluster.forward import GROUP_KEY, Channels
+from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_pages import BadPage, check_history, check_page, knows
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.process.logs import Quiet

@@ -16,7 +16,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.process.tasks import keep_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC

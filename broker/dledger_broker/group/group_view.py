@@ -11,19 +11,18 @@ from concurrent.futures import Executor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
-from dledger.state.commands import codec as commands
-from dledger.state.machine import Refused, StateMachine
-from dledger.types import EntryKind, MemberId, Settled
+from dledger.state.machine import StateMachine
+from dledger.types import MemberId
+from dledger_broker.group.commands import Commands
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
-from dledger_proto.errors import Code, DledgerError, Outcome
-from dledger_proto.limits import ENTRY_PAYLOADS_MAX, ENTRY_SIZE_TARGET
+from dledger_proto.errors import Code, DledgerError
 
 BARRIER_RETRY_SECONDS: Final = 0.05
 ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
@@ -32,12 +31,6 @@ refusal that comes after its caller has gone is an unknown outcome to it."""
 CONFIRM_SECONDS: Final = 1.25
 """How long confirmed state is waited for where no deadline is passed on: as long as most elections,
 and shorter than a try of our client, which learns so that nothing was done."""
-
-ENTRY_ROWS_MAX: Final = 131_072
-"""Rows that apply reads for the commands of one entry, at most: some tenths of a second. No command
-alone may read more (`rows_read_max`)."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,78 +45,6 @@ class GroupNames:
     clients: Mapping[MemberId, str]
     """Where clients reach them: what hints and `leader_address` name. Routes carry both."""
     is_control: bool
-
-
-class _Staged(NamedTuple):
-    """One encoded command, who waits for it (the outcome, its place), what kind it is."""
-
-    payload: bytes
-    future: "asyncio.Future[tuple[Settled, int]]"
-    frees_space: bool
-    rows: int
-
-
-class Commands:
-    """Proposes commands; those of one turn of the loop share a proposal, or two."""
-
-    def __init__(self, host: GroupHost) -> None:
-        self._host = host
-        self._loop = asyncio.get_running_loop()
-        self._staged: list[_Staged] = []
-
-    async def propose(self, command: commands.Command) -> object:
-        """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
-        future: asyncio.Future[tuple[Settled, int]] = self._loop.create_future()
-        staged = _Staged(
-            commands.encode(command),
-            future,
-            commands.frees_space(command),
-            commands.rows_read_max(command),
-        )
-        if not self._staged:
-            self._loop.call_soon(self._flush)
-        self._staged.append(staged)
-        settled, place = await future
-        if settled.outcome is Outcome.UNKNOWN:
-            raise DledgerError(Code.UNKNOWN_OUTCOME, settled.detail)
-        if settled.outcome is Outcome.NOT_STORED:
-            raise DledgerError(settled.code, settled.detail)
-        result = settled.results[place]
-        if isinstance(result, Refused):
-            raise DledgerError(result.code, result.detail)
-        return result
-
-    def _flush(self) -> None:
-        staged, self._staged = self._staged, []
-        portion: list[_Staged] = []
-        size = rows = 0
-        for each in staged:
-            full = (
-                size + len(each.payload) > ENTRY_SIZE_TARGET
-                or len(portion) >= ENTRY_PAYLOADS_MAX
-                or rows + each.rows > ENTRY_ROWS_MAX
-            )
-            # What frees space is not refused because of what is proposed beside it.
-            if portion and (full or portion[0].frees_space != each.frees_space):
-                self._propose(portion)
-                portion, size, rows = [], 0, 0
-            portion.append(each)
-            size += len(each.payload)
-            rows += each.rows
-        self._propose(portion)
-
-    def _propose(self, portion: list[_Staged]) -> None:
-        def settled(result: Settled) -> None:
-            for place, each in enumerate(portion):
-                if not each.future.done():
-                    each.future.set_result((result, place))
-
-        self._host.propose_nowait(
-            EntryKind.COMMANDS,
-            [each.payload for each in portion],
-            settled,
-            frees_space=portion[0].frees_space,
-        )
 
 
 @dataclass(slots=True)

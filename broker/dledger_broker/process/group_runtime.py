@@ -36,11 +36,13 @@ from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.append.router import AppendRouter, PendingBatch
-from dledger_broker.cluster.forward import AppendForwarder, Channels
+from dledger_broker.cluster.channels import Channels
+from dledger_broker.cluster.forward import AppendForwarder
 from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.group.commands import Commands
 from dledger_broker.group.expiry import ProducerExpiry
 from dledger_broker.group.forgetting import TopicForgetting
-from dledger_broker.group.group_view import Commands, GroupNames, GroupView
+from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.log_trace import LogTrace

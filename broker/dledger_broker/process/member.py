@@ -22,7 +22,7 @@ from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat,
 from dledger.raft.driver.transport import PeerListener
 from dledger.state.commands.codec import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.registration import Registrar
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower

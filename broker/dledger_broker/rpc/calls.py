@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.message import Message
 
 from dledger.clock import Clock
-from dledger_broker.cluster.forward import FORWARDED_KEY, GROUP_KEY, Channels
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_broker.usecases.messaging import Messaging

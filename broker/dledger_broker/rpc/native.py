@@ -17,7 +17,7 @@ from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import AppendSession
 from dledger_broker.append.unary import append_unary
-from dledger_broker.cluster.forward import FORWARDED_KEY, GROUP_KEY
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.process.logs import Quiet
 from dledger_broker.read.fetch import Assignment, FetchOptions, FetchSession
 from dledger_broker.read.lookups import Found, KeyQuestion

@@ -57,6 +57,7 @@ class FakeHost(GroupHost):
         self.proposals: list[tuple[list[bytes], OnSettled]] = []
         self.frees_space: list[bool] = []
         """Of every proposal so far."""
+        self.rows: list[int] = []
         self.unsynced = False
         self.now_ms: int | None = 500_000
         """By which entries would be stamped now."""
@@ -78,6 +79,7 @@ class FakeHost(GroupHost):
         """Keep."""
         assert kind is self._kind
         self.frees_space.append(frees_space)
+        self.rows.append(rows)
         self.proposals.append(([bytes(each) for each in payloads], settled))
 
     @property

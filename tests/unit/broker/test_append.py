@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from dledger.raft.api import Role
+from dledger.raft.commit.proposals import PORTION_SIZE_TARGET
 from dledger.state.machine import Appended, Refused
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
-from dledger_broker.append.router import PROPOSAL_SIZE_TARGET, AppendRouter, PendingBatch
+from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
     ME,
@@ -93,7 +94,7 @@ def test_answers_say_when_a_majority_may_not_have_synced() -> None:
 def test_large_arrivals_are_cut_into_portions_in_order() -> None:
     async def run() -> None:
         stage = Stage()
-        bodies = [bytes([number]) * (PROPOSAL_SIZE_TARGET // 3) for number in range(10)]
+        bodies = [bytes([number]) * (PORTION_SIZE_TARGET // 3) for number in range(10)]
         await stage.submit(*bodies)
         assert len(stage.host.proposals) > 1
         assert stage.host.proposed() == bodies
@@ -176,7 +177,7 @@ def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
 
     async def run() -> None:
         stage = Stage(host=Deposed())
-        large = bytes(PROPOSAL_SIZE_TARGET)
+        large = bytes(PORTION_SIZE_TARGET)
         await stage.submit(b"a", large, b"b")
         assert stage.router.parked_count == 3
         stage.host.become(Role.FOLLOWER, OTHER)

@@ -10,7 +10,7 @@ import pytest
 from dledger.raft.api import Role
 from dledger.raft.group import RaftGroup
 from dledger.types import LogIndex
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.rpc.admission import Bound
 from dledger_broker.rpc.calls import DEADLINE_MAX_SECONDS, Call, Calls
 from dledger_proto.errors import Code, DledgerError

@@ -20,7 +20,7 @@ from dledger.state.machine import StateMachine
 from dledger.state.results import Refused, TopicChanged
 from dledger.state.values import LayoutPart
 from dledger_broker.cluster import topic_follower
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import topics_page
 from dledger_broker.cluster.view import ClusterView

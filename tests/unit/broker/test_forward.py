@@ -10,7 +10,8 @@ import pytest
 
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.cluster import forward
-from dledger_broker.cluster.forward import AppendForwarder, Channels
+from dledger_broker.cluster.channels import Channels
+from dledger_broker.cluster.forward import AppendForwarder
 from dledger_proto.errors import Code
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
 from tests.unit.broker.fakes import ManualClock, Owner, batch

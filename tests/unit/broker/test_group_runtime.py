@@ -19,7 +19,7 @@ from dledger.raft.api import Role
 from dledger.raft.driver.transport import PeerListener
 from dledger.trace import ListTrace
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.config.load import load_config
 from dledger_broker.process import group_runtime
 from dledger_broker.process.group_runtime import GroupRuntime

@@ -13,7 +13,8 @@ from dledger.state.machine import QueueSpan, StateMachine
 from dledger.state.results import Held, Trimmed
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex, Span
-from dledger_broker.group.group_view import Commands, GroupView
+from dledger_broker.group.commands import Commands
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.usecases.messaging import Messaging, Queue

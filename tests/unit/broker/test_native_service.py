@@ -6,7 +6,7 @@ from typing import NoReturn
 import grpc
 import pytest
 
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.native import NativeService
 from tests.unit.broker.fakes import ManualClock, admission

@@ -19,10 +19,11 @@ from dledger.state.results import Result, TopicChanged
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_broker.cluster import registration
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.registration import Registrar
 from dledger_broker.group import topic_watch
-from dledger_broker.group.group_view import Commands, GroupView
+from dledger_broker.group.commands import Commands
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.local.cluster import free_port, free_ports

@@ -12,7 +12,7 @@ import pytest
 from dledger.log.commit_log import CommitLog
 from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import Receive, Send
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.rpc import native
 from dledger_broker.rpc.admin import AdminService
 from dledger_broker.rpc.admission import AdmissionControl

@@ -13,7 +13,7 @@ from dledger.state.commands import codec as commands
 from dledger.state.results import TopicChanged
 from dledger.state.values import Topic, TopicType
 from dledger_broker.cluster import topic_follower
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import CURSOR
 from dledger_broker.cluster.view import ClusterView

@@ -13,10 +13,11 @@ from dledger.state.topics import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import LogIndex
 from dledger_broker.cluster import topic_authority
-from dledger_broker.cluster.forward import Channels
+from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.view import ClusterView
-from dledger_broker.group.group_view import ANSWER_BY, Commands
+from dledger_broker.group.commands import Commands
+from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.topic_proto import topic_from_proto, topic_to_proto
 from dledger_broker.usecases.messaging import ID_SIZE
 from dledger_proto.errors import DledgerError

@@ -1,4 +1,4 @@
-"""Commands of one turn share a proposal; what frees space is not refused for its neighbours."""
+"""A command is judged by itself, however many are proposed in the same turn."""
 
 import asyncio
 
@@ -7,8 +7,9 @@ import pytest
 from dledger.state.commands import codec as commands
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
-from dledger_broker.group.group_view import ENTRY_ROWS_MAX, Commands
+from dledger_broker.group.commands import Commands
 from dledger_proto.errors import Code, DledgerError, Outcome
+from dledger_proto.limits import ENTRY_ROWS_MAX
 from tests.unit.broker.fakes import FakeHost
 from tests.waiting import until
 
@@ -17,22 +18,17 @@ TRIM = commands.Trim(TOPIC, 0, 5)
 REGISTER = commands.RegisterProducer(bytes(16), bytes(16))
 
 
-def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None:
+def test_what_frees_space_is_not_refused_for_its_neighbours() -> None:
     async def run() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
-        view = Commands(host)
+        proposer = Commands(host)
         wanted: list[commands.Command] = [
-            REGISTER,
-            REGISTER,
-            TRIM,
-            commands.DeleteTopic(TOPIC),
-            TRIM,
-            REGISTER,
-        ]
-        waiting = [asyncio.ensure_future(view.propose(each)) for each in wanted]
-        await until(lambda: len(host.proposals) == 3, "all are proposed")
-        assert [len(payloads) for payloads, _ in host.proposals] == [2, 3, 1]
-        assert host.frees_space == [False, True, False]
+            REGISTER, REGISTER, TRIM, commands.DeleteTopic(TOPIC), TRIM, REGISTER,
+        ]  # fmt: skip
+        waiting = [asyncio.ensure_future(proposer.propose(each)) for each in wanted]
+        await until(lambda: len(host.proposals) == len(wanted), "all are proposed")
+        assert host.proposed() == [commands.encode(each) for each in wanted]
+        assert host.frees_space == [commands.frees_space(each) for each in wanted]
         for frees_space in host.frees_space:
             payloads = host.proposals[0][0]
             stored = Settled(Outcome.STORED, Code.OK, "", LogIndex(9), Term(3), payloads)
@@ -49,21 +45,17 @@ def test_commands_are_proposed_together_and_in_order_by_what_they_need() -> None
     asyncio.run(run())
 
 
-def test_what_apply_reads_for_one_entry_is_bounded() -> None:
+def test_a_command_says_how_many_rows_apply_reads_for_it() -> None:
     """A thousand producers that register at once: each is told of up to 4,096 queues."""
 
     async def run() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
-        view = Commands(host)
-        waiting = [asyncio.ensure_future(view.propose(REGISTER)) for _ in range(100)]
-        each = ENTRY_ROWS_MAX // commands.LAST_SEQUENCES_MAX
-        await until(lambda: len(host.proposals) == -(-100 // each), "all are proposed")
-        counts = [len(payloads) for payloads, _ in host.proposals]
-        assert sum(counts) == 100
-        assert max(counts) == each
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        waiting = asyncio.ensure_future(Commands(host).propose(REGISTER))
+        await until(lambda: bool(host.rows), "it is proposed")
+        assert host.rows == [commands.rows_read_max(REGISTER)]
+        assert host.rows[0] >= commands.LAST_SEQUENCES_MAX
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
     asyncio.run(run())
 
