@@ -108,6 +108,6 @@ assert set().union(*EXIT_CODES.values()) == set(Exit), "every code means somethi
 
 
 def exit_codes_help(command: str = "") -> str:
-    """Return what `--help` says of the exit codes of a command."""
-    rows = [f"{code.value} {meaning}" for code, meaning in EXIT_CODES[command].items()]
-    return f"Exit codes: {'; '.join(rows)}."
+    """Return what `--help` says of the exit codes of a command: a line for each."""
+    rows = (f"{code.value}: {meaning}" for code, meaning in EXIT_CODES[command].items())
+    return "\n".join(("Exit codes:", *rows))

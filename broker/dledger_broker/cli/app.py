@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Protocol, cast
 
 import typer
+from typer.models import CommandInfo
 
 from dledger_broker.cli.output import (
     CommandFailed,
@@ -23,7 +24,7 @@ from dledger_broker.cli.output import (
 from dledger_broker.config.checks import ConfigError
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import EXIT_CODES, Exit, exit_codes_help
 
 COMMANDS: Final = {
     "up": "processes.up",
@@ -73,16 +74,35 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     for name in modules:
         module = importlib.import_module(f"dledger_broker.cli.{name}")
         cast("_Module", module).add_to(app)
-    _unwrap_help(app)
+    _complete_help(app)
     return app
 
 
-def _unwrap_help(app: typer.Typer) -> None:
-    """Join the source lines of each paragraph of help: the terminal wraps them at its own width."""
-    for group in (app, *(each.typer_instance for each in app.registered_groups)):
-        for command in group.registered_commands if group is not None else ():
-            paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
-            command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+def _complete_help(app: typer.Typer) -> None:
+    """Add the exit codes to the help of every command and of every group of commands.
+
+    And join the source lines of each paragraph: the terminal wraps them at its own width.
+    """
+    for command in app.registered_commands:
+        _complete_command(command, str(command.name or getattr(command.callback, "__name__", "")))
+    for group in app.registered_groups:
+        name = str(group.name)
+        if group.typer_instance is not None:
+            for command in group.typer_instance.registered_commands:
+                _complete_command(command, name)
+        group.epilog = _with_exit_codes("", name)
+
+
+def _complete_command(command: CommandInfo, name: str) -> None:
+    paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+    command.epilog = _with_exit_codes(command.epilog or "", name)
+
+
+def _with_exit_codes(epilog: str, name: str) -> str:
+    """Return an epilog with the exit codes of a command of `dledger` behind it."""
+    codes = exit_codes_help(name if name in EXIT_CODES else "")
+    return f"{epilog}\n\n{codes}" if epilog else codes
 
 
 def _print_version(wanted: bool) -> None:

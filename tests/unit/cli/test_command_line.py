@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from dledger_broker.cli import main
-from dledger_broker.cli.app import COMMANDS
+from dledger_broker.cli.app import COMMANDS, make_app
 from dledger_broker.cli.processes.up import (
     HEALTHY_SECONDS,
     RESTART_SECONDS_MAX,
@@ -17,7 +19,7 @@ from dledger_broker.cli.processes.up import (
     Restarts,
 )
 from dledger_broker.local.cluster import FolderInUse, LocalCluster, OtherCluster
-from dledger_proto.exit_codes import exit_codes_help
+from dledger_proto.exit_codes import EXIT_CODES
 
 
 def dledger(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -32,17 +34,33 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(f" {name} " in shown for name in COMMANDS)
-    assert exit_codes_help() in " ".join(shown.split())
 
 
-@pytest.mark.parametrize(
-    "command", [name for name in COMMANDS if name not in {"topic", "hold", "inspect", "config"}]
-)
-def test_every_command_documents_its_exit_codes(
-    command: str, capsys: pytest.CaptureFixture[str]
+def commands_of(group: typer.Typer) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and every group of commands."""
+    yield ()
+    for command in group.registered_commands:
+        yield (str(command.name or getattr(command.callback, "__name__", "")),)
+    for each in group.registered_groups:
+        assert each.typer_instance is not None
+        for words in commands_of(each.typer_instance):
+            yield (str(each.name), *words)
+
+
+@pytest.mark.parametrize("words", commands_of(make_app()), ids=" ".join)
+def test_every_help_shows_its_exit_codes_at_80_columns(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main([command, "--help"]) == 0
-    assert "Exit codes:" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    codes = EXIT_CODES[words[0] if words and words[0] in EXIT_CODES else ""]
+    _, _, told = shown.partition("Exit codes:")
+    text = " ".join(told.split())
+    assert all(f"{code.value}: {meaning}" in text for code, meaning in codes.items()), told
+    lines = [line.split(":")[0].strip() for line in told.splitlines() if ": " in line]
+    assert [str(code.value) for code in codes] == [each for each in lines if each.isdigit()]
 
 
 HUGE = "9" * 25

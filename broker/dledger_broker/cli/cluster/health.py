@@ -7,12 +7,12 @@ import typer
 from dledger_broker.cli.output import CommandFailed, bad_input, print_line
 from dledger_broker.process.health import TIMEOUT_SECONDS, Unhealthy, look
 from dledger_proto.addresses import check_address
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("health", epilog=exit_codes_help("health"))(health)
+    app.command("health")(health)
 
 
 def health(

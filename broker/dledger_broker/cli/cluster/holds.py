@@ -24,7 +24,6 @@ from dledger_broker.cli.output import (
     print_rows,
 )
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.v1.broker_pb2 import (
     HoldAllReply,
@@ -43,8 +42,8 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         help="List and release the holds that keep queues from being trimmed.", no_args_is_help=True
     )
-    group.command("list", epilog=exit_codes_help())(list_holds)
-    group.command("release", epilog=exit_codes_help())(release)
+    group.command("list")(list_holds)
+    group.command("release")(release)
     app.add_typer(group, name="hold")
 
 

@@ -18,7 +18,6 @@ from dledger_broker.cli.connect import (
 )
 from dledger_broker.cli.output import JsonFlag, bad_input, print_rows
 from dledger_proto.errors import MEANINGS, Code, DledgerError
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.v1.broker_pb2 import (
     CommitOffsetsRequest,
@@ -43,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
         ("transfer", transfer),
         ("lift-quarantine", lift_quarantine),
     ):
-        app.command(name, epilog=exit_codes_help())(function)
+        app.command(name)(function)
 
 
 def offsets(

@@ -7,7 +7,6 @@ import typer
 
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
 from dledger_broker.cli.output import JsonFlag, print_rows
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.v1.routes_pb2 import GroupRoute
 
 COLUMNS: Final = (
@@ -17,7 +16,7 @@ COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the command of this module."""
-    app.command(epilog=exit_codes_help())(routes)
+    app.command()(routes)
 
 
 def routes(

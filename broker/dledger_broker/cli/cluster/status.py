@@ -33,7 +33,7 @@ from dledger_broker.cli.output import (
 )
 from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import DledgerError
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 
 COLUMNS: Final = (
     "member",
@@ -54,7 +54,7 @@ ASKED_AT_ONCE_MAX: Final = 32
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("status", epilog=exit_codes_help("status"))(status)
+    app.command("status")(status)
 
 
 def status(

@@ -22,7 +22,6 @@ from dledger_broker.cli.output import (
     print_rows,
     say,
 )
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicReply,
@@ -51,8 +50,8 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(help="Create, list, describe, update, delete topics.", no_args_is_help=True)
     for function in (create, describe, update, delete):
-        group.command(epilog=exit_codes_help())(function)
-    group.command("list", epilog=exit_codes_help())(list_topics)
+        group.command()(function)
+    group.command("list")(list_topics)
     app.add_typer(group, name="topic")
 
 

@@ -39,7 +39,7 @@ from dledger_broker.cli.output import (
     print_rows,
 )
 from dledger_proto.errors import DledgerError
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from dledger_client.export.planning import Options
     from dledger_client.export.run import Engine, Outcome
 
-_EPILOG: Final = exit_codes_help("export") + (
-    " An error of an export begins with a stable code, DLEDGER_EXPORT_..., an error of the "
+_EPILOG: Final = (
+    "An error of an export begins with a stable code, DLEDGER_EXPORT_..., an error of the "
     "cluster with a code such as UNAVAILABLE."
 )
 EVERY_MS_MIN: Final = 100

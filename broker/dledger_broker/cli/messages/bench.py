@@ -37,7 +37,6 @@ from dledger_client import (
     ProducerConfig,
     StartAt,
 )
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import BODY_SIZE_MAX
 
 SAMPLES_MAX: Final = 1_000_000
@@ -56,7 +55,7 @@ _COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("bench", epilog=exit_codes_help())(bench)
+    app.command("bench")(bench)
 
 
 def bench(

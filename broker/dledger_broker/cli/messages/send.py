@@ -44,7 +44,7 @@ from dledger_client import (
     SendResult,
 )
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 from dledger_proto.limits import BODY_SIZE_MAX
 
 TURN_MESSAGES: Final = 500
@@ -56,8 +56,7 @@ ERRORS_SHOWN_MAX: Final = 5
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    epilog = f"{exit_codes_help()} Of several messages the worst outcome counts."
-    app.command("send", epilog=epilog)(send)
+    app.command("send", epilog="Of several messages the worst outcome counts.")(send)
 
 
 class Dressing(TypedDict):

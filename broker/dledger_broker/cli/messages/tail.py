@@ -36,7 +36,6 @@ from dledger_client import (
     StartAt,
     UnreadableData,
 )
-from dledger_proto.exit_codes import exit_codes_help
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.names import escaped, printable
 
@@ -57,7 +56,7 @@ Show = Callable[[ConsumedRecord], None]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("tail", epilog=exit_codes_help())(tail)
+    app.command("tail")(tail)
 
 
 def tail(

@@ -50,7 +50,7 @@ from dledger_proto.entry import (
     parse_genesis,
 )
 from dledger_proto.errors import DledgerError
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 
 _KINDS: Final = ("no-op", "batches", "commands", "genesis")
 
@@ -60,11 +60,11 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Decode the files of a stopped member. Writes nothing.", no_args_is_help=True
     )
-    group.command("identity", epilog=exit_codes_help("inspect"))(identity)
-    group.command("hard-state", epilog=exit_codes_help("inspect"))(hard_state)
-    group.command("checkpoint", epilog=exit_codes_help("inspect"))(checkpoint)
-    group.command("segments", epilog=exit_codes_help("inspect"))(segments)
-    group.command("state", epilog=exit_codes_help("inspect"))(state)
+    group.command("identity")(identity)
+    group.command("hard-state")(hard_state)
+    group.command("checkpoint")(checkpoint)
+    group.command("segments")(segments)
+    group.command("state")(state)
     app.add_typer(group, name="inspect")
 
 

@@ -47,7 +47,7 @@ from dledger_offline.folder import (
     walk_segments,
 )
 from dledger_offline.state import applied_index, open_state
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ UP_DEPTH: Final = 3
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("repair", epilog=exit_codes_help("repair"))(repair)
+    app.command("repair")(repair)
 
 
 def repair(

@@ -8,14 +8,13 @@ import typer
 
 from dledger_broker.cli.output import JsonFlag, print_rows
 from dledger_broker.config.load import environment_name, known_keys, load_config, type_name
-from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(help="Check a member's configuration, list its keys.", no_args_is_help=True)
     for command in (check, keys):
-        group.command(epilog=exit_codes_help("config"))(command)
+        group.command()(command)
     app.add_typer(group, name="config")
 
 

@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import CommandFailed, console
-from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("demo", epilog=exit_codes_help("demo"))(demo)
+    app.command("demo")(demo)
 
 
 def demo(

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
-from dledger_proto.exit_codes import exit_codes_help
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (broker, namesrv):
         name = command.__name__
-        app.command(name, epilog=exit_codes_help(name))(command)
+        app.command(name)(command)
 
 
 def broker(

@@ -38,7 +38,7 @@ from dledger_broker.local.cluster import (
     PortTaken,
     check_port_free,
 )
-from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
@@ -59,8 +59,8 @@ SEGMENT_SIZE_BYTES: Final = 256 << 20
 _FINAL_CODES: Final[Mapping[int, str]] = {
     Exit.OK: "ended by itself",
     Exit.BAD_INPUT: "refuses its configuration",
-    Exit.DAMAGED: "has damaged data: dledger inspect shows it, dledger repair sets it aside, "
-    "then start all again",
+    Exit.DAMAGED: "has damaged data: see dledger inspect, run dledger repair, then start "
+    "the whole cluster again",
     Exit.PORT_TAKEN: "finds its port taken",
     Exit.FOLDER: "finds its data folder in use, or another member's",
     Exit.NEWER_FORMAT: "has data of a newer format: use that version of dledger",
@@ -71,8 +71,8 @@ EPILOG: Final = (
     "A process that crashes is restarted after 0.5 s, doubling up to 10 s. A process that cannot "
     "run (damaged data, taken port, bad configuration) is reported and stays down while the "
     "others run: repair it, then stop this command and start it again. "
-    "The command ends when no member is left. "
-) + exit_codes_help("up")
+    "The command ends when no member is left."
+)
 
 
 def add_to(app: typer.Typer) -> None:
