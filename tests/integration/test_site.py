@@ -53,6 +53,15 @@ def test_no_page_loads_anything_from_elsewhere(built: Path) -> None:
         assert not re.search(r"url\([\"']?(https?:)?//|@import", sheet.read_text()), sheet
 
 
+def test_no_markdown_is_left(built: Path) -> None:
+    """MkDocs wants what belongs to an item of a list indented by four, where others take two."""
+    for page in set(built.rglob("*.html")) - set((built / "api").iterdir()):
+        article = page.read_text().partition("<article")[2].partition("</article>")[0]
+        text = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]+>", "", article, flags=re.DOTALL)
+        left = re.findall(r"^(?:.*(?:\]\(|\*\*|```).*|[-*] .*|\|.*)$", text, re.MULTILINE)
+        assert not left, (page, left)
+
+
 def test_links_to_the_pages_of_the_root_stay_within_the_site(built: Path) -> None:
     start = (built / "start.html").read_text()
     assert 'href="operating.html"' in start
