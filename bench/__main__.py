@@ -16,26 +16,12 @@ import typer
 import uvloop
 from rich.console import Console
 
-from bench import (
-    append,
-    decode,
-    exports,
-    failover,
-    fetch,
-    gaps,
-    idle,
-    lag,
-    latency,
-    lone,
-    restart,
-    send,
-    single,
-    spark,
-    steady,
-)
-from bench.cluster import NotReady
+from bench.bulk import decode, exports, spark
+from bench.cluster import failover, idle, lag, restart, steady
 from bench.figures import Figure, table
+from bench.log import append, fetch, gaps, latency, lone, send, single
 from bench.plan import Plan
+from bench.setup.cluster import NotReady
 from dledger_proto.errors import DledgerError
 
 Measure = Callable[[Plan], Awaitable[list[Figure]]]

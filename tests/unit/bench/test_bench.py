@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import NotReady, Running
-from bench.native import Batches, rich_records
-from bench.steady import needless_terms
+from bench.cluster.steady import needless_terms
+from bench.setup.cluster import NotReady, Running
+from bench.setup.native import Batches, rich_records
 from dledger_broker.local.cluster import LocalCluster
 from dledger_proto.batch.codec import BatchView
 

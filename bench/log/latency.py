@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-from bench import floors
-from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.native import BODY_SIZE
 from bench.plan import Plan
+from bench.setup import floors
+from bench.setup.cluster import Running, running
+from bench.setup.native import BODY_SIZE
 from dledger_client import AsyncConsumer, AsyncProducer, ConsumerConfig, StartAt
 
 TOPIC = "latency"

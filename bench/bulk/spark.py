@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.cluster import running
 from bench.figures import Figure, Rounds, compared
-from bench.native import AppendStream, Window, append_stream, register, rich_records
 from bench.plan import Plan
+from bench.setup.cluster import running
+from bench.setup.native import AppendStream, Window, append_stream, register, rich_records
 from dledger_broker.local.cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
@@ -45,7 +45,7 @@ COLUMNS: Final = (
     "topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "key", "tag", "body",
     "properties", "tag_hash",
 )  # fmt: skip
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 
 
 async def measure(plan: Plan) -> list[Figure]:
@@ -91,7 +91,7 @@ def _copy_stopped(cluster: LocalCluster, member: str, folder: Path) -> None:
 
 def _in_spark(name_server: str, stored: int, plan: Plan, rounds: Rounds) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.getenv("PYTHONPATH"))))
-    from bench.spark_sources import TupleSource
+    from bench.bulk.spark_sources import TupleSource
     from dledger_client.spark import session
 
     spark = session(

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.cluster import Running, started
+from bench.setup.cluster import Running, started
 from dledger_broker.local.cluster import NAME_SERVER, LocalCluster, free_ports
 from jepsen_tests.backends.surface import Kind, Trouble
 from jepsen_tests.backends.troubles import link_server

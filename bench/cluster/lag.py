@@ -7,10 +7,17 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from bench.cluster import NotReady, Running, anonymous_bytes, require_room, running
 from bench.figures import Figure, compared, stated
-from bench.native import AppendStream, Window, append_stream, plain_records, pour_for, register
 from bench.plan import Plan
+from bench.setup.cluster import NotReady, Running, anonymous_bytes, require_room, running
+from bench.setup.native import (
+    AppendStream,
+    Window,
+    append_stream,
+    plain_records,
+    pour_for,
+    register,
+)
 
 MIB = 1 << 20
 WARM_SECONDS = 5.0

@@ -9,10 +9,10 @@ import itertools
 import os
 import time
 
-from bench.cluster import running
 from bench.figures import Figure, Rounds, stated
 from bench.plan import Plan
-from bench.users import BREATH_MESSAGES
+from bench.setup.cluster import running
+from bench.setup.users import BREATH_MESSAGES
 from dledger_client import AsyncProducer, AsyncSendFuture
 from dledger_client.errors import BufferFull
 

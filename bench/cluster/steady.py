@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from bench.append import WINDOWS
-from bench.cluster import Running, running
 from bench.figures import Figure, stated
-from bench.native import plain_records, pour_for
+from bench.log.append import WINDOWS
 from bench.plan import Plan
+from bench.setup.cluster import Running, running
+from bench.setup.native import plain_records, pour_for
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 

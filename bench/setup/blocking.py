@@ -1,8 +1,8 @@
 """A synchronous producer in a process of its own, one message after the other.
 
-`python -m bench.blocking NAME_SERVER TOPIC` prints a line for each acknowledgement: when it came
-(monotonic seconds, the same clock in every process here), how long the send took, the term of the
-leader that gave it; or `!` and what a failed send raised. It ends with its standard input.
+`python -m bench.setup.blocking NAME_SERVER TOPIC` prints a line for each acknowledgement: when it
+came (monotonic seconds, the same clock in every process here), how long the send took, the term of
+the leader that gave it; or `!` and what a failed send raised. It ends with its standard input.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bench.native import BODY_SIZE
+from bench.setup.native import BODY_SIZE
 from dledger_client import Producer
 from dledger_client.errors import ClientError
 
@@ -60,7 +60,7 @@ class Acks:
 async def sending(name_server: str, topic: str) -> AsyncGenerator[Acks]:
     """Run the producer; yield what it sees, as it sees it."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.blocking", name_server, topic,
+        sys.executable, "-m", "bench.setup.blocking", name_server, topic,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     acks = Acks()

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import grpc.aio
 
-from bench import echo, writer
-from bench.callers import call_rate
+from bench.setup import echo, writer
+from bench.setup.callers import call_rate
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 

@@ -8,7 +8,7 @@ Three were tried:
                   transaction; one LMDB row for each row of a batch
     blocks        the same, with the rows of batches appended to blocks (what the product does)
 
-    python -m bench.state_store [--folder F] [--seconds S]
+    python -m bench.cluster.state_store [--folder F] [--seconds S]
 
 For each way, on the same entries: CPU of the loop's thread per batch (apply, and commit if it is
 there), how late the loop's millisecond tick comes (99th percentile and worst), how long one save

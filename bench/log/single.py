@@ -5,12 +5,12 @@ Beside each: a bare echo server asked in the same way with messages of the same 
 
 from functools import partial
 
-from bench import floors
-from bench.callers import call_rate
-from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared
-from bench.native import TRY_MS, Batches, Window, plain_records, pour_for, register
 from bench.plan import Plan
+from bench.setup import floors
+from bench.setup.callers import call_rate
+from bench.setup.cluster import Running, running
+from bench.setup.native import TRY_MS, Batches, Window, plain_records, pour_for, register
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.frames import encode_append, parse_answers
 

@@ -1,7 +1,7 @@
 """One plain writer: pwrite and fdatasync, again and again, into a file of its own.
 
-`python bench/writer.py FOLDER SECONDS SIZE` waits for a line, writes, prints bytes per second.
-A process of its own that imports nothing, so that three of them begin together.
+`python bench/setup/writer.py FOLDER SECONDS SIZE` waits for a line, writes, prints bytes per
+second. A process of its own that imports nothing, so that three of them begin together.
 """
 
 import os

@@ -6,11 +6,11 @@ memory of recent entries, so that it comes from disk (the page cache, on such a 
 
 import time
 
-from bench import floors
-from bench.cluster import Running, running
 from bench.figures import Figure, Rounds, compared, stated
-from bench.native import BODY_SIZE, pour_bytes
 from bench.plan import Plan
+from bench.setup import floors
+from bench.setup.cluster import Running, running
+from bench.setup.native import BODY_SIZE, pour_bytes
 from dledger_client import AsyncConsumer, ConsumerConfig, StartAt
 from dledger_proto.batch.codec import check_envelope
 from dledger_proto.limits import FRAME_SIZE_TARGET

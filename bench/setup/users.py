@@ -4,8 +4,8 @@ import asyncio
 import os
 import time
 
-from bench.cluster import NotReady
-from bench.native import BODIES, BODY_SIZE
+from bench.setup.cluster import NotReady
+from bench.setup.native import BODIES, BODY_SIZE
 from dledger_client import AsyncProducer, AsyncSendFuture
 from dledger_client.errors import BufferFull
 

@@ -1,6 +1,6 @@
 """A bare gRPC server in a process of its own: what loopback, HTTP/2 and grpc.aio cost.
 
-`python -m bench.echo` prints its port and serves until its standard input is closed.
+`python -m bench.setup.echo` prints its port and serves until its standard input is closed.
 """
 
 import asyncio

@@ -4,8 +4,8 @@ A leader takes messages on a stream, writes and syncs each, hands it to two foll
 same, and answers when two of the three have. Same libraries, same threads, same disk as a member;
 no Raft, no checks, no state, nothing kept in order but by the streams.
 
-`python -m bench.bare FOLDER NAME [PORT PORT]` serves, with the ports of two followers as their
-leader; it prints its own port, and ends with its standard input.
+`python -m bench.setup.bare FOLDER NAME [PORT PORT]` serves, with the ports of two followers as
+their leader; it prints its own port, and ends with its standard input.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc.aio
 import uvloop
 
-from bench import echo
+from bench.setup import echo
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, open_channel
 
@@ -130,7 +130,7 @@ async def group(folder: Path) -> AsyncGenerator[grpc.aio.Channel]:
 
     def start(name: str, *ports: str) -> str:
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.bare", str(folder), name, *ports],
+            [sys.executable, "-m", "bench.setup.bare", str(folder), name, *ports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -3,12 +3,12 @@
 Beside it: the speed prototype, and three plain writers that share the disk.
 """
 
-from bench.cluster import Running, cpu_seconds, running
 from bench.figures import Figure, Rounds, compared, stated
-from bench.floors import three_writers
-from bench.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
-from bench.peer import prototype_rates
 from bench.plan import Plan
+from bench.setup.cluster import Running, cpu_seconds, running
+from bench.setup.floors import three_writers
+from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
+from bench.setup.peer import prototype_rates
 from dledger_proto.batch.codec import Record
 
 WINDOWS = {64: Window(64), 1000: Window(8)}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dledger_broker.local.cluster import free_ports
 
-SOURCE = Path(__file__).parent / "prototype"
+SOURCE = Path(__file__).parents[1] / "prototype"
 READY_SECONDS = 20.0
 LINE = re.compile(r"per=(\d+) win=\d+: (\d+) msg/s")
 

@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.cluster import NotReady, Running, running
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.native import Window, plain_records, pour_bytes, pour_for
 from bench.plan import Plan
+from bench.setup.cluster import NotReady, Running, running
+from bench.setup.native import Window, plain_records, pour_bytes, pour_for
 from dledger_client import AsyncProducer
 from dledger_client.reading import Edge, HoldRequest, Planner
 from dledger_proto.exit_codes import Exit

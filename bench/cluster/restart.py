@@ -15,10 +15,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bench.cluster import NotReady, Running, require_room, running
 from bench.figures import Figure, Rounds, compared, stated
-from bench.native import AppendStream, Window, append_stream, plain_records, pour_bytes, register
 from bench.plan import Plan
+from bench.setup.cluster import NotReady, Running, require_room, running
+from bench.setup.native import (
+    AppendStream,
+    Window,
+    append_stream,
+    plain_records,
+    pour_bytes,
+    register,
+)
 from dledger_broker.local.cluster import LocalCluster
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc

@@ -4,10 +4,10 @@ import asyncio
 import statistics
 import time
 
-from bench.cluster import Running, anonymous_bytes, cpu_seconds, require_room, running
 from bench.figures import Figure, stated
-from bench.native import pour_bytes
 from bench.plan import Plan
+from bench.setup.cluster import Running, anonymous_bytes, cpu_seconds, require_room, running
+from bench.setup.native import pour_bytes
 
 MIB = 1 << 20
 

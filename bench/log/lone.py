@@ -8,12 +8,12 @@ import asyncio
 import os
 import time
 
-from bench import bare, floors
-from bench.blocking import sending
-from bench.cluster import NotReady, Running, running
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.native import BODY_SIZE, Window, plain_records, pour_for
 from bench.plan import Plan
+from bench.setup import bare, floors
+from bench.setup.blocking import sending
+from bench.setup.cluster import NotReady, Running, running
+from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for
 from dledger_client import AsyncProducer
 
 TOPIC = "lone"

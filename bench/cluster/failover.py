@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bench.blocking import sending
-from bench.cluster import NotReady, Running, running
-from bench.cuttable import cuttable
 from bench.figures import Figure, stated
 from bench.plan import Plan
+from bench.setup.blocking import sending
+from bench.setup.cluster import NotReady, Running, running
+from bench.setup.cuttable import cuttable
 
 TOPIC = "failover"
 RECOVERY_SECONDS_MAX = 30.0

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bench.cluster import Running
+from bench.setup.cluster import Running
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.limits import FRAME_SIZE_TARGET
 from dledger_proto.rpc import raw
