@@ -103,10 +103,10 @@ class DiskRoom(enum.IntEnum):
     """Below half of the mark, or the reserve was touched: no entry is taken at all."""
 
 
-class Durability(enum.Enum):
-    """When an acknowledgement may leave (D4): synced (fdatasync), or only written (`flush: async`).
+class FlushMode(enum.StrEnum):
+    """When an acknowledgement may leave (D4): after fdatasync, or once it is written.
 
-    What is written survives the end of the process (kill -9), not that of the machine.
+    Written bytes survive the end of the process (kill -9). They may not survive a power cut.
     """
 
     SYNC = "sync"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dledger.types import Durability, Entry, LogIndex, MemberId, Term
+from dledger.types import Entry, FlushMode, LogIndex, MemberId, Term
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MEMBERS_MAX
 
@@ -50,9 +50,9 @@ class GroupSettings:
     campaign_jitter: float = 0.1
     disk_hang_limit: float = 2.0
     """A write round in flight for longer makes a leader hand over and a follower not campaign."""
-    durability: Durability = Durability.SYNC
+    flush: FlushMode = FlushMode.SYNC
     flush_interval: float = 0.5
-    """With `Durability.ASYNC`: how long what was written may stay unsynced. RocketMQ's default."""
+    """With `FlushMode.ASYNC`: how long what was written may stay unsynced. RocketMQ's default."""
     gather_bytes: int = 64 << 10
     """A smaller entry waits for the commit of the one before it; with 0 none does."""
     inflight_bytes_max: int = 16 << 20

@@ -9,7 +9,7 @@ from random import Random
 
 from dledger.clock import Clock
 from dledger.raft.api import GroupSettings, Machine
-from dledger.raft.durability import Storage
+from dledger.raft.durability import Durability
 from dledger.raft.engine._pysyncobj import Engine
 from dledger.raft.engine.journal import Journal
 from dledger.raft.gate import OutboundGate
@@ -62,7 +62,7 @@ class Context:
         self,
         settings: GroupSettings,
         log: RaftLog,
-        storage: Storage,
+        durability: Durability,
         machine: Machine,
         clock: Clock,
         random: Random,
@@ -74,7 +74,7 @@ class Context:
         self.peers = tuple(sorted(member for member in settings.members if member != self.member))
         self.majority = len(settings.members) // 2 + 1
         self.log = log
-        self.storage = storage
+        self.durability = durability
         self.machine = machine
         self.clock = clock
         self.random = random
@@ -105,4 +105,4 @@ class Context:
     @property
     def quarantined(self) -> bool:
         """This member is not trusted (D18); its own newest word, on disk or not yet."""
-        return self.storage.state.quarantined
+        return self.durability.state.quarantined

@@ -12,7 +12,7 @@ from typing import Final
 from dledger.log.hard_state import HardState
 from dledger.raft.api import WriteRound
 from dledger.raft.log_port import RaftLog
-from dledger.types import Durability, MemberId, Term
+from dledger.types import FlushMode, MemberId, Term
 
 FLUSH_BYTES: Final = 4 << 20
 """`flush: async`: with so much unsynced the next round syncs. Acknowledgements wait for that sync,
@@ -22,21 +22,21 @@ CHECKPOINT_IDLE_SECONDS: Final = 1.0
 nothing proves that the last round was synced, and damage in it is cut as a torn tail."""
 
 
-class Storage:
+class Durability:
     """Hard state and rounds. Invariant: durable_version <= version. Times in seconds."""
 
     def __init__(
         self,
         log: RaftLog,
         state: HardState,
-        durability: Durability,
+        flush: FlushMode,
         *,
         hang_limit: float,
         flush_interval: float,
         now: float,
     ) -> None:
         self._log = log
-        self._syncs_each_round = durability is Durability.SYNC
+        self._syncs_each_round = flush is FlushMode.SYNC
         self._hang_limit = hang_limit
         self._flush_interval = flush_interval
         self._idle_since = now

@@ -26,7 +26,7 @@ from dledger.raft.api import (
 )
 from dledger.raft.commit.proposals import refuse
 from dledger.raft.context import Context
-from dledger.raft.durability import Storage
+from dledger.raft.durability import Durability
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.messages import Hello, Message
@@ -60,15 +60,15 @@ class RaftGroup:
     ) -> None:
         settings.check()
         now = clock.monotonic()
-        storage = Storage(
+        durability = Durability(
             log,
             hard_state,
-            settings.durability,
+            settings.flush,
             hang_limit=settings.disk_hang_limit,
             flush_interval=settings.flush_interval,
             now=now,
         )
-        self._context = Context(settings, log, storage, machine, clock, random, trace, now)
+        self._context = Context(settings, log, durability, machine, clock, random, trace, now)
         self._parts = Parts(self._context, identity)
         self._guard = FailStop(self._fail_by)
         self._admits = True
@@ -140,7 +140,7 @@ class RaftGroup:
         deadline = self._context.now + IDLE_SECONDS_MAX
         if self._stopped:
             return deadline
-        deadline = min(deadline, self._context.storage.next_deadline)
+        deadline = min(deadline, self._context.durability.next_deadline)
         deadline = min(deadline, self._parts.membership.next_deadline())
         return min(deadline, self._parts.next_deadline()) if self._context.formed else deadline
 
@@ -203,7 +203,7 @@ class RaftGroup:
         with self._guard:
             context = self._context
             context.now = now
-            context.storage.finish_round(finished, now)
+            context.durability.finish_round(finished, now)
             self._parts.membership.storage_moved()
             if context.formed:
                 self._parts.elections.storage_moved()
@@ -344,7 +344,7 @@ class RaftGroup:
                 if context.formed:
                     self._cut(everything=self._may_cut())
                     self._parts.replication.pump()
-                write = context.storage.take_round(context.now)
+                write = context.durability.take_round(context.now)
                 self._release()
         ready = not self._stopped and context.formed and self._parts.applying.ready
         return Outputs(list(context.outbox.take()), write, ready)
@@ -358,7 +358,7 @@ class RaftGroup:
         acknowledgement of an entry, a round before the first.
         """
         context = self._context
-        if len(context.outbox) or len(context.gate) or context.storage.is_dirty:
+        if len(context.outbox) or len(context.gate) or context.durability.is_dirty:
             return True
         if self._signature != self._told:
             return True
@@ -381,7 +381,7 @@ class RaftGroup:
     def _may_cut(self) -> bool:
         """Tell whether what waits becomes an entry now, full or not (`commit/gathering.py`)."""
         context = self._context
-        if context.storage.round_in_flight:
+        if context.durability.round_in_flight:
             return False
         proposals = self._parts.proposals
         if proposals.waiting_bytes >= context.settings.gather_bytes:
@@ -409,8 +409,8 @@ class RaftGroup:
         if len(context.gate) and context.formed:
             for target, message in context.gate.release(
                 term=context.engine.term,
-                hard_version=context.storage.durable_version,
-                log_index=context.storage.covered_index,
+                hard_version=context.durability.durable_version,
+                log_index=context.durability.covered_index,
             ):
                 context.send(target, message)
 
@@ -488,7 +488,7 @@ class RaftGroup:
         reasons = [self._stopped or membership.reason, *refusals]
         if context.formed:
             reasons += self._parts.clock_reasons()
-        if context.storage.hangs(context.now):
+        if context.durability.hangs(context.now):
             reasons.append("the disk hangs")
         if room := context.log.disk_room:
             share = "half of " if room is DiskRoom.FULL else ""

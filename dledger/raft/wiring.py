@@ -36,7 +36,7 @@ from dledger.raft.wire.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.types import Durability, LogIndex, MemberId
+from dledger.types import FlushMode, LogIndex, MemberId
 from dledger_proto.entry import CorruptEntry
 
 GENESIS_INDEX: Final = LogIndex(1)
@@ -75,7 +75,7 @@ class Parts:
     def begin_core(self) -> None:
         """Make the core: the genesis entry is on disk."""
         context = self._context
-        state = context.storage.state
+        state = context.durability.state
         applied = context.machine.applied_index
         check_state(f"state of member {context.member}", applied, context.log)
         journal = Journal(
@@ -85,7 +85,7 @@ class Parts:
             vote=state.vote,
             # The first entry is the same on each member from the start, so it is committed (F14).
             commit_index=max(GENESIS_INDEX, applied),
-            on_hard_state=context.storage.set_term,
+            on_hard_state=context.durability.set_term,
             on_truncated=self._on_truncated,
         )
         engine = Engine(
@@ -93,7 +93,7 @@ class Parts:
             context.settings.members,
             journal,
             fallback_timeout=context.settings.election_timeout_max,
-            covered_index=lambda: context.storage.covered_index,
+            covered_index=lambda: context.durability.covered_index,
             now=context.now,
         )
         if engine.term != state.term:  # acknowledged entries of a term that was never promised
@@ -111,7 +111,7 @@ class Parts:
 
     def _on_truncated(self, first: int, last: int) -> None:
         context = self._context
-        context.storage.touch()
+        context.durability.touch()
         context.trace.event("truncated", first=first, last=last, term=context.engine.term)
 
     def _new_life(self, peer: MemberId) -> None:
@@ -182,7 +182,7 @@ class Parts:
             what = message.describe()
             self._context.trace.event("dropped", sender=sender, message=what, reason=str(damaged))
         except CommittedConflict as conflict:
-            if self._context.settings.durability is Durability.SYNC:
+            if self._context.settings.flush is FlushMode.SYNC:
                 raise
             raise DamagedFile(
                 f"log of member {self._context.member}",

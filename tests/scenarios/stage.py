@@ -20,7 +20,7 @@ from dledger.log import LogSettings
 from dledger.raft.api import Role
 from dledger.raft.replication.follower import parse_run
 from dledger.raft.wire import message_codec as messages
-from dledger.types import Durability, EntryKind, Position, Settled, Span
+from dledger.types import EntryKind, FlushMode, Position, Settled, Span
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
 from tests.sim.clients.requests import CreateTopic
@@ -77,7 +77,7 @@ class Stage(World):
         tail_cache_bytes: int = 256 * KIB,
         checkpoint_bytes: int = 64 * KIB,
         start: str | None = None,
-        durability: Durability = Durability.SYNC,
+        flush: FlushMode = FlushMode.SYNC,
         gather_bytes: int = 0,
     ) -> None:
         log = LogSettings(
@@ -89,7 +89,7 @@ class Stage(World):
             low_water_bytes=LOW_WATER_BYTES,
         )
         plan = _still(draw_plan(seed, members=3), names, log)
-        super().__init__(replace(plan, durability=durability, gather_bytes=gather_bytes))
+        super().__init__(replace(plan, flush=flush, gather_bytes=gather_bytes))
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
         self.filters: list[Callable[[str, str, messages.Message], bool]] = []

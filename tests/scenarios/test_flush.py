@@ -6,7 +6,7 @@ nothing; a power cut may, and the script says so to the observer.
 
 from dledger.log import CommitLog
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
-from dledger.types import Durability
+from dledger.types import FlushMode
 from tests.scenarios.stage import Stage
 from tests.sim.disk.disk import SimFileSystem
 
@@ -22,7 +22,7 @@ def _log(stage: Stage, name: str) -> CommitLog:
 
 def test_async_a_kill_of_all_members_loses_nothing_acknowledged() -> None:
     """kill -9 leaves what was written in the page cache, and only that is acknowledged."""
-    stage = Stage("abc", durability=Durability.ASYNC).formed()
+    stage = Stage("abc", flush=FlushMode.ASYNC).formed()
     unsynced = acknowledged = 0
     for life in range(12):
         leader = stage.leader
@@ -43,7 +43,7 @@ def test_async_a_kill_of_all_members_loses_nothing_acknowledged() -> None:
 
 def test_async_syncs_in_the_background() -> None:
     """However steadily it is written to, a log is synced up to a half second ago."""
-    stage = Stage("abc", durability=Durability.ASYNC).formed()
+    stage = Stage("abc", flush=FlushMode.ASYNC).formed()
     interval = stage.plan.group_settings("a").flush_interval
     behind = 0
     for number in range(10):
@@ -60,7 +60,7 @@ def test_async_syncs_in_the_background() -> None:
 
 def test_async_a_power_cut_loses_the_unsynced_and_the_member_goes_on() -> None:
     """A follower without its newest entries starts, is no damaged one, and is filled again."""
-    stage = Stage("abc", durability=Durability.ASYNC).formed()
+    stage = Stage("abc", flush=FlushMode.ASYNC).formed()
     lost = 0
     for life in range(25):
         for number in range(8):

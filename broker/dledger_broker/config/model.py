@@ -32,7 +32,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dledger.raft.api import GroupSettings
-from dledger.types import Durability, MemberId
+from dledger.types import FlushMode, MemberId
 from dledger_broker.config.checks import ConfigError, broken_relations
 from dledger_proto.addresses import check_address
 from dledger_proto.limits import (
@@ -65,13 +65,6 @@ Name = Annotated[str, AfterValidator(check_name)]
 Address = Annotated[str, AfterValidator(check_address)]
 FolderPath = Annotated[Path, Field(strict=False)]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
-
-
-class FlushMode(enum.StrEnum):
-    """When an acknowledgement may leave (D4): after fdatasync, or once it is written."""
-
-    SYNC = "sync"
-    ASYNC = "async"
 
 
 class LogLevel(enum.StrEnum):
@@ -342,7 +335,7 @@ class MemberConfig(Section):
             link_loss_redial=raft.link_loss_redial_ms / 1000,
             campaign_jitter=raft.campaign_jitter_ms / 1000,
             disk_hang_limit=raft.disk_hang_limit_ms / 1000,
-            durability=Durability(self.storage.flush.value),
+            flush=self.storage.flush,
             flush_interval=self.storage.flush_interval_ms / 1000,
             inflight_bytes_max=raft.inflight_bytes_max,
             uncommitted_bytes_max=raft.uncommitted_bytes_max,

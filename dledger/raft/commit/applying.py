@@ -64,7 +64,7 @@ class Applying:
     def limit(self) -> int:
         """Up to here entries may be applied: committed, and covered by this member's own disk."""
         context = self._context
-        return min(context.engine.commit_index, context.storage.covered_index)
+        return min(context.engine.commit_index, context.durability.covered_index)
 
     @property
     def ready(self) -> bool:
@@ -99,5 +99,5 @@ class Applying:
             needed = Position(context.machine.head_needed())
             segments = context.log.trim_head(needed, LogIndex(limit))
             if segments:
-                context.storage.touch()
+                context.durability.touch()
                 context.trace.event("head_trimmed", segments=len(segments))

@@ -178,7 +178,7 @@ class Elections:
 
     def _may_campaign(self) -> bool:
         context = self._context
-        return not (context.quarantined or context.storage.hangs(context.now))
+        return not (context.quarantined or context.durability.hangs(context.now))
 
     def _campaign_is_due(self) -> None:
         context = self._context
@@ -200,8 +200,8 @@ class Elections:
         self.rearm()
         if self._pre_vote.won:
             # A group of one leads the moment it campaigns, so its vote goes to disk before.
-            context.storage.set_term(context.engine.term + 1, context.member)
-            self._alone_version = context.storage.version
+            context.durability.set_term(context.engine.term + 1, context.member)
+            self._alone_version = context.durability.version
             return
         self._ask_again()
 
@@ -227,7 +227,7 @@ class Elections:
 
     def storage_moved(self) -> None:
         """A round is on disk: a group of one may lead now."""
-        durable = self._context.storage.durable_version
+        durable = self._context.durability.durable_version
         if self._alone_version is not None and durable >= self._alone_version:
             self._alone_version = None
             self.campaign("alone")
@@ -278,7 +278,7 @@ class Elections:
             target,
             message,
             term=context.engine.term,
-            hard_version=context.storage.version,
+            hard_version=context.durability.version,
             log_index=0,
         )
 

@@ -80,7 +80,7 @@ class Transfer:
         context = self._context
         if self.active or context.now < self._hang_retry_at or not context.engine.is_leader:
             return
-        if context.peers and context.storage.hangs(context.now):
+        if context.peers and context.durability.hangs(context.now):
             self._hang_retry_at = context.now + HANG_RETRY_SECONDS
             context.trace.event("disk_hangs", seconds=context.settings.disk_hang_limit)
             self.begin(None, lambda _done, _reason: None, drains=False)
@@ -138,7 +138,7 @@ class Transfer:
         """Return when `tick` has something to do."""
         if self.active:
             return self._give_up_at
-        hang_at = self._context.storage.hang_at
+        hang_at = self._context.durability.hang_at
         if hang_at is None or not self._context.engine.is_leader or not self._context.peers:
             return math.inf
         return max(hang_at, self._hang_retry_at)

@@ -68,7 +68,7 @@ class Membership:
         self._state_number = 1
         self._hello_at = dict.fromkeys(context.peers, math.inf)
         self._hello_sent_at = dict.fromkeys(context.peers, -math.inf)
-        durable = context.storage.durable_state
+        durable = context.durability.durable_state
         self._recorded = dict(durable.incarnations)
         self._told = (durable.incarnations, durable.quarantined, durable.lifted)
         self._promised = dict.fromkeys(context.peers, Promise(b"", 0))
@@ -85,14 +85,14 @@ class Membership:
     @property
     def incarnation(self) -> bytes:
         """The life of this member: its folder's, or a later one that the hard state names."""
-        return self._life_in(self._context.storage.state)
+        return self._life_in(self._context.durability.state)
 
     def _life_in(self, state: HardState) -> bytes:
         return state.incarnations.get(self._context.member, self._first_life)
 
     def recorded(self, peer: MemberId) -> bytes:
         """Return the incarnation that this member answers to."""
-        return self._context.storage.state.incarnations.get(peer, b"")
+        return self._context.durability.state.incarnations.get(peer, b"")
 
     # Arriving messages.
 
@@ -162,7 +162,7 @@ class Membership:
             if known and not (hello.quarantined or hello.lifted):
                 self._refuse(sender, f"incarnation {hello.incarnation.hex()} is of an earlier life")
                 return False
-            context.storage.set_incarnation(sender, hello.incarnation)
+            context.durability.set_incarnation(sender, hello.incarnation)
             context.trace.event(
                 "incarnation_recorded", peer=sender, incarnation=hello.incarnation.hex()
             )
@@ -205,11 +205,11 @@ class Membership:
         context.trace.event("life_renewed", told_by=teller, incarnation=incarnation.hex())
         if not context.formed:
             self._forming = None
-            context.storage.begin_life({context.member: incarnation}, quarantined=True)
+            context.durability.begin_life({context.member: incarnation}, quarantined=True)
             self.announce()
             return
         context.gate.clear()
-        context.storage.renew_life(context.member, incarnation)
+        context.durability.renew_life(context.member, incarnation)
         self._hooks.renewed()
 
     def _learn(self, sender: MemberId, hello: Hello) -> None:
@@ -250,7 +250,7 @@ class Membership:
         Else a copy of this disk would be taken for a new life after its successors, too.
         """
         context = self._context
-        if not (context.formed and context.storage.state.lifted):
+        if not (context.formed and context.durability.state.lifted):
             return
         recorded = recorded_by(
             incarnation=self.incarnation,
@@ -259,7 +259,7 @@ class Membership:
             views=self.views,
         )
         if not recorded.missing:
-            context.storage.end_lift()
+            context.durability.end_lift()
 
     # Hellos.
 
@@ -299,7 +299,7 @@ class Membership:
         heard = self._is_heard(peer) and peer not in self._forgetful
         self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
         self._hello_sent_at[peer] = context.now
-        durable = context.storage.durable_state
+        durable = context.durability.durable_state
         # A view is of the process whose session has begun; of a newer one nothing is known yet, and
         # its state numbers begin anew: an echo of the older one's would pass for an answer.
         known = self._sessions[peer].session == self._heard_session[peer]
@@ -377,12 +377,12 @@ class Membership:
             # as it introduces itself, those that have not done so yet when they do.
             lives.update((peer, view.incarnation) for peer, view in self.views.items())
         # The quarantine flag is on disk before the entry that makes this a member.
-        context.storage.begin_life(lives, quarantined=decision.step is Step.QUARANTINE)
-        self._forming_version = context.storage.version
+        context.durability.begin_life(lives, quarantined=decision.step is Step.QUARANTINE)
+        self._forming_version = context.durability.version
 
     def _write(self, decision: Decision) -> None:
         context = self._context
-        if context.storage.durable_version < self._forming_version:
+        if context.durability.durable_version < self._forming_version:
             return
         genesis = parse_genesis(decision.genesis)
         if not self._genesis_written:
@@ -394,14 +394,14 @@ class Membership:
         self.group_id = genesis.group_id
         self._forming = None
         self.reason = ""
-        self._recorded = dict(context.storage.durable_state.incarnations)
+        self._recorded = dict(context.durability.durable_state.incarnations)
         context.trace.event("formed", group_id=genesis.group_id.hex(), step=decision.step.value)
         self._hooks.formed()
         self.announce()
 
     def storage_moved(self) -> None:
         """A round is on disk: what is recorded may be told, forming may go on."""
-        durable = self._context.storage.durable_state
+        durable = self._context.durability.durable_state
         told = (durable.incarnations, durable.quarantined, durable.lifted)
         if self._context.formed and told != self._told:
             self._told = told

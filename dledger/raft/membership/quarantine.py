@@ -66,9 +66,9 @@ class Quarantine:
             term = max(told, engine.term)
             if (context.journal.term, context.journal.vote) != (term, context.member):
                 engine.spend_vote(term, context.member)
-            self._version = max(context.storage.version, 1)
-        durable = context.storage.durable_version
-        return durable >= min(self._version, context.storage.version)
+            self._version = max(context.durability.version, 1)
+        durable = context.durability.durable_version
+        return durable >= min(self._version, context.durability.version)
 
     def _ask(self) -> None:
         context = self._context
@@ -88,7 +88,7 @@ class Quarantine:
     def end(self, hooks: Hooks, *, lifted: bool) -> None:
         """Be a member like others, once that is on disk."""
         context = self._context
-        context.storage.end_quarantine(lifted=lifted)
+        context.durability.end_quarantine(lifted=lifted)
         context.trace.event("quarantine_ended", index=context.log.durable_index, lifted=lifted)
         self._membership.reason = ""
         hooks.quarantine_ended()

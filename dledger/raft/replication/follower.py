@@ -11,7 +11,7 @@ from dledger.raft.gate import proven_commit
 from dledger.raft.leadership.clocks import GroupClock
 from dledger.raft.leadership.election import Elections
 from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, TermNotice
-from dledger.types import DiskRoom, Durability, MemberId
+from dledger.types import DiskRoom, FlushMode, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 
 
@@ -59,7 +59,7 @@ class Following:
     ) -> None:
         """Acknowledge what is on disk; entries are acknowledged when they are."""
         context = self._context
-        covered = context.storage.covered_index
+        covered = context.durability.covered_index
         hint_index = hint_term = 0
         log_index = 0
         if match is None:
@@ -81,11 +81,11 @@ class Following:
             context.clock.wall_ms(),
             quarantined=context.quarantined,
             disk_room=context.log.disk_room,
-            disk_hangs=context.storage.hangs(context.now),
-            unsynced=context.settings.durability is Durability.ASYNC,
+            disk_hangs=context.durability.hangs(context.now),
+            unsynced=context.settings.flush is FlushMode.ASYNC,
         )
-        version = context.storage.version
-        if version <= context.storage.durable_version and log_index <= covered:
+        version = context.durability.version
+        if version <= context.durability.durable_version and log_index <= covered:
             context.send(sender, answer)
             return
         context.gate.hold(

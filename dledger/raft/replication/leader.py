@@ -17,7 +17,7 @@ from dledger.raft.engine.journal import InvariantBroken
 from dledger.raft.leadership.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.replication.progress import Pace, Progress
 from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest
-from dledger.types import AppendPayload, DiskRoom, Durability, LogIndex, MemberId
+from dledger.types import AppendPayload, DiskRoom, FlushMode, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
@@ -250,7 +250,7 @@ class Replication:
         filled again from where it is.
         """
         acknowledged, hint = progress.match, message.hint_index
-        if self._context.settings.durability is Durability.ASYNC:
+        if self._context.settings.flush is FlushMode.ASYNC:
             self.forget_data(progress.member)
             self._context.trace.event(
                 "acknowledgement_lost", peer=progress.member, index=acknowledged, held=hint
@@ -343,7 +343,7 @@ class Replication:
     @property
     def counts_unsynced(self) -> bool:
         """Tell whether a majority may be one of writes: a member's `flush` is async."""
-        return self._context.settings.durability is Durability.ASYNC or any(
+        return self._context.settings.flush is FlushMode.ASYNC or any(
             progress.unsynced for progress in self.peers.values()
         )
 

@@ -124,7 +124,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "a member that is told that it has forgotten goes on as one that is trusted (D18)",
         [
             Edit(
-                "dledger.raft.durability:Storage.renew_life",
+                "dledger.raft.durability:Durability.renew_life",
                 "True, lifted=False",
                 "False, lifted=True",
             )
@@ -161,7 +161,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.membership.hellos:Membership._begin_anew",
-                "context.storage.begin_life({context.member: incarnation}, quarantined=True)",
+                "context.durability.begin_life({context.member: incarnation}, quarantined=True)",
                 "self._first_life = incarnation",
             )
         ],
@@ -210,7 +210,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 "dledger.raft.membership.hellos:Membership._say_hello",
                 "durable.term if context.formed else 0",
-                "context.storage.state.term if context.formed else 0",
+                "context.durability.state.term if context.formed else 0",
             )
         ],
     ),

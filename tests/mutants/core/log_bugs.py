@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 FLUSH: Final = "test_flush"
-STORAGE: Final = "dledger.raft.durability:Storage"
+STORAGE: Final = "dledger.raft.durability:Durability"
 
 LOG_BUGS: Final[Sequence[Mutant]] = (
     Mutant(

@@ -13,7 +13,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "what is in memory counts as on disk, on leader and follower (D4, F11)",
         [
             Edit(
-                "dledger.raft.durability:Storage.covered_index",
+                "dledger.raft.durability:Durability.covered_index",
                 "return self._log.durable_index",
                 "return self._log.last_index",
             )
@@ -37,7 +37,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.leadership.election:Elections._when_durable",
-                "hard_version=context.storage.version",
+                "hard_version=context.durability.version",
                 "hard_version=0",
             )
         ],
@@ -69,8 +69,8 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.commit.applying:Applying.limit",
-                "min(context.engine.commit_index, context.storage.covered_index)",
-                "context.storage.covered_index",
+                "min(context.engine.commit_index, context.durability.covered_index)",
+                "context.durability.covered_index",
             )
         ],
     ),
@@ -80,7 +80,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.commit.applying:Applying.limit",
-                "min(context.engine.commit_index, context.storage.covered_index)",
+                "min(context.engine.commit_index, context.durability.covered_index)",
                 "context.engine.commit_index",
             )
         ],

@@ -10,7 +10,7 @@ import copy
 from dledger.log.atomic_file import CorruptFile
 from dledger.log.commit_log import CommitLog
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
-from dledger.types import Durability, EntryRef
+from dledger.types import EntryRef, FlushMode
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, CorruptEntry, decode_entry, parse_entry_header
 from tests.sim.disk.disk import SimFileSystem, _Folder
 from tests.sim.disk.inode import Inode
@@ -52,16 +52,14 @@ def put_back(fs: SimFileSystem, path: str, folder: _Folder) -> None:
 class DurableView:
     """The durable content of one member's data folder; with `ASYNC`, of entries the written one."""
 
-    def __init__(
-        self, fs: SimFileSystem, folder: str, durability: Durability = Durability.SYNC
-    ) -> None:
+    def __init__(self, fs: SimFileSystem, folder: str, flush: FlushMode = FlushMode.SYNC) -> None:
         self._fs = fs
         self._folder = folder
-        self._durability = durability
+        self._flush = flush
 
     def covered_index(self, log: CommitLog) -> int:
         """Return up to where a log says that entries may be acknowledged."""
-        is_synced = self._durability is Durability.SYNC
+        is_synced = self._flush is FlushMode.SYNC
         return int(log.durable_index if is_synced else log.written_index)
 
     def hard_state(self) -> HardState | None:
@@ -81,7 +79,7 @@ class DurableView:
         if found is None:
             return False
         base, inode = found
-        image = inode.durable if self._durability is Durability.SYNC else inode.seen
+        image = inode.durable if self._flush is FlushMode.SYNC else inode.seen
         data = image.read(ref.size, SEGMENT_HEADER_SIZE + ref.position - base)
         try:
             entry = decode_entry(data, check_payloads=True)

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
-from dledger.types import Durability
+from dledger.types import FlushMode
 from tests.sim.faults import clock_faults, power
 from tests.sim.faults.damage import break_sector, damage_hard_state, damage_log
 from tests.sim.faults.fault_sets import (
@@ -56,7 +56,7 @@ class Nemesis:
         if world.plan.trims:
             # A member without data is refilled from the first entry; bulk transfer comes later.
             kinds = {kind: weight for kind, weight in kinds.items() if kind not in LOSING}
-        if world.plan.durability is Durability.ASYNC:
+        if world.plan.flush is FlushMode.ASYNC:
             kinds = {kind: weight for kind, weight in kinds.items() if kind not in POWER}
         chosen = _drawn(random, set(kinds))
         if OLD_COPY in chosen:  # one lost disk is what the group bears, and this may become one

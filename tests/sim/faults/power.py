@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from dledger.types import Durability
+from dledger.types import FlushMode
 
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
@@ -82,7 +82,7 @@ def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None
         return None
     delay = 0.0
     for _ in range(random.randint(2, 6)):
-        is_kill = random.random() < 0.6 or world.plan.durability is Durability.ASYNC
+        is_kill = random.random() < 0.6 or world.plan.flush is FlushMode.ASYNC
         stop = member.kill if is_kill else member.power_cut
         world.scheduler.after(delay, stop)
         delay += random.uniform(0.005, 0.1)

@@ -15,7 +15,7 @@ from dledger.log.errors import DamagedFile
 from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.driver.host import DEADLINE_SLACK_SECONDS
 from dledger.raft.wire import message_codec as messages
-from dledger.types import Durability, MemberId
+from dledger.types import FlushMode, MemberId
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.drive import SimDrive
 from tests.sim.disk.durable import DurableView
@@ -52,7 +52,7 @@ class SimMember:
         self.fs = SimFileSystem(Random(random.random()))
         self.store = MemoryStore()
         self.disk = SimDrive(self.fs, random)
-        self.view = DurableView(self.fs, FOLDER, world.plan.durability)
+        self.view = DurableView(self.fs, FOLDER, world.plan.flush)
         self.process: Process | None = None
         self.paused = False
         self.apply_delay = 0.0
@@ -116,7 +116,7 @@ class SimMember:
         if self.process is not None:
             return
         self.boot += 1
-        may_lose = self.world.plan.durability is Durability.SYNC
+        may_lose = self.world.plan.flush is FlushMode.SYNC
         if self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
             self.disk.stop_after(self.random.randrange(8))
         try:

@@ -9,7 +9,7 @@ from random import Random
 
 from dledger.log import LogSettings
 from dledger.raft.api import GroupSettings
-from dledger.types import Durability, MemberId
+from dledger.types import FlushMode, MemberId
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 
 SAFETY_SECONDS_MIN = 40.0
@@ -58,7 +58,7 @@ class Plan:
     """How many different keys the records have."""
     small_tables: bool = False
     """See `member/small_tables.py`."""
-    durability: Durability = Durability.SYNC
+    flush: FlushMode = FlushMode.SYNC
     """With `ASYNC` what was written counts as on disk, and no power is cut."""
 
     waits_for_callers: bool = False
@@ -77,7 +77,7 @@ class Plan:
             election_timeout_min=self.election_timeout[0],
             election_timeout_max=self.election_timeout[1],
             gather_bytes=self.gather_bytes,
-            durability=self.durability,
+            flush=self.flush,
         )
 
     def describe(self) -> str:
@@ -103,7 +103,7 @@ class Plan:
             f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}, "
             f"lookups each {self.lookup_interval:.1f} s), "
             f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
-            f"flush {self.durability.value}, waits for callers {self.waits_for_callers}, "
+            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
             f"lazy driver {self.lazy_driver}"
         )
 
@@ -152,7 +152,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
         gather_bytes=random.choice((0, 2, 64)) * KIB,
         keys=random.choice((5, 50, 1_000)),
         small_tables=random.random() < SMALL_TABLES_SHARE,
-        durability=Durability.ASYNC if random.random() < ASYNC_SHARE else Durability.SYNC,
+        flush=FlushMode.ASYNC if random.random() < ASYNC_SHARE else FlushMode.SYNC,
         waits_for_callers=pace.random() < 1 / 3,
         lazy_driver=pace.random() < 1 / 3,
     )

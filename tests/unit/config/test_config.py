@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.types import Durability
+from dledger.types import FlushMode
 from dledger_broker.config.checks import ConfigError
 from dledger_broker.config.load import (
     environment_name,
@@ -15,7 +15,7 @@ from dledger_broker.config.load import (
     nearest_key,
     type_name,
 )
-from dledger_broker.config.model import FlushMode, MemberConfig, RaftConfig
+from dledger_broker.config.model import MemberConfig, RaftConfig
 from dledger_broker.local.cluster import LocalCluster
 from tests.unit.config.support import GOOD, lines
 
@@ -103,7 +103,7 @@ def test_group_settings_are_in_seconds(file: Path) -> None:
     assert (settings.cluster, settings.group, settings.member) == ("shop", "orders-1", "a")
     assert tuple(settings.members) == ("a", "b", "c")
     assert (settings.heartbeat, settings.election_timeout_min) == (0.05, 0.6)
-    assert settings.durability is Durability.ASYNC
+    assert settings.flush is FlushMode.ASYNC
 
 
 def test_environment_alone_is_enough() -> None:

@@ -18,7 +18,7 @@ from dledger.raft.wire.message_codec import (
     VoteAnswer,
     VoteRequest,
 )  # fmt: skip
-from dledger.types import Durability, MemberId
+from dledger.types import FlushMode, MemberId
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import ListMachine, World
 
@@ -78,7 +78,7 @@ def test_a_mismatch_below_what_was_acknowledged_is_no_news_when_it_is_older() ->
 
 def test_with_async_flush_a_member_that_lost_its_tail_is_filled_again() -> None:
     """What the setting allows is no reason for a quarantine; it was never filled again before."""
-    world = World(durability=Durability.ASYNC)
+    world = World(flush=FlushMode.ASYNC)
     leader, other = world.elect("a"), world["b"]
     world.run(0.3)
     for number in range(50):

@@ -177,7 +177,7 @@ def test_a_new_life_is_told_when_it_is_on_disk() -> None:
     met = Met()
     old = met.membership.incarnation
     met.b.disk_stalls = True
-    met.b.group._context.storage.renew_life(B, LIFE)
+    met.b.group._context.durability.renew_life(B, LIFE)
     met.sent_by_b()
     met.membership._say_hello(A, asked=True)
     (told,) = [message for message in met.sent_by_b() if isinstance(message, Hello)]

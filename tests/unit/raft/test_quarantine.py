@@ -370,7 +370,7 @@ def test_the_term_is_raised_and_its_vote_spent_before_the_end() -> None:
     def write_and_look() -> bool:
         did = write()
         if did and member.role is not Role.UNFORMED:
-            seen.append(member.group._context.storage.durable_state)
+            seen.append(member.group._context.durability.durable_state)
         return did
 
     member.write = write_and_look  # type: ignore[method-assign]

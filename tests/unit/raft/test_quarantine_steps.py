@@ -34,7 +34,7 @@ class Alone:
         self.views = {B: view, C: view}
         self.engine = SimpleNamespace(term=self.term, commit_index=0, spend_vote=self._spend)
         self.journal = SimpleNamespace(term=self.term, vote=self.vote)
-        self.storage = SimpleNamespace(
+        self.durability = SimpleNamespace(
             version=3,
             durable_version=3,
             end_quarantine=lambda *, lifted: self.ended.append(lifted),
@@ -42,7 +42,7 @@ class Alone:
         self.log = SimpleNamespace(durable_index=0)
         self.context = SimpleNamespace(
             formed=True, quarantined=True, peers=[B, C], member=A, now=10.0,
-            engine=self.engine, journal=self.journal, storage=self.storage, log=self.log,
+            engine=self.engine, journal=self.journal, durability=self.durability, log=self.log,
             settings=SimpleNamespace(heartbeat=0.1),
             trace=SimpleNamespace(event=lambda *_, **__: None),
         )  # fmt: skip
@@ -59,13 +59,13 @@ class Alone:
     def _spend(self, term: int, member: MemberId) -> None:
         self.engine.term = self.journal.term = term
         self.journal.vote = member
-        self.storage.version += 1
+        self.durability.version += 1
 
     def advance(self) -> None:
         self.quarantine.advance(cast("Hooks", SimpleNamespace(quarantine_ended=lambda: None)))
 
     def sync(self) -> None:
-        self.storage.durable_version = self.storage.version
+        self.durability.durable_version = self.durability.version
 
     def spent(self) -> "Alone":
         """Take the steps (a) and (b)."""
@@ -111,7 +111,7 @@ def test_the_highest_term_that_was_told_is_spent_or_the_own_one() -> None:
 def test_a_vote_for_itself_in_that_term_is_spent_already() -> None:
     alone = Alone(vote=A)
     alone.advance()
-    assert alone.storage.version == 3, "nothing is written"
+    assert alone.durability.version == 3, "nothing is written"
     assert len(alone.asked) == 1
 
 
@@ -126,7 +126,7 @@ def test_later_writes_of_the_hard_state_are_not_waited_for() -> None:
     alone = Alone()
     alone.advance()
     alone.sync()
-    alone.storage.version += 5
+    alone.durability.version += 5
     alone.advance()
     assert len(alone.asked) == 1
 
@@ -135,14 +135,14 @@ def test_a_version_that_was_written_back_is_not_waited_for() -> None:
     """What has changed back to what is on disk has a smaller version than it had."""
     alone = Alone()
     alone.advance()
-    alone.storage.version = alone.storage.durable_version
+    alone.durability.version = alone.durability.durable_version
     alone.advance()
     assert len(alone.asked) == 1
 
 
 def test_who_has_written_nothing_yet_spends_its_vote_once() -> None:
     alone = Alone(vote=A)
-    alone.storage.version = alone.storage.durable_version = 0
+    alone.durability.version = alone.durability.durable_version = 0
     alone.advance()
     alone.journal.vote = None
     alone.advance()

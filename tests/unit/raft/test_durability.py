@@ -8,9 +8,9 @@ import pytest
 from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
 from dledger.raft.api import GroupSettings, WriteRound
-from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Storage
+from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Durability
 from dledger.raft.wire.message_codec import VoteAnswer
-from dledger.types import Durability, MemberId, Term
+from dledger.types import FlushMode, MemberId, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Call, ListMachine, World
 
@@ -64,160 +64,160 @@ class FakeLog:
             self.checkpoint_index = self.durable_index
 
 
-def storage_on(log: FakeLog, durability: Durability = Durability.SYNC) -> Storage:
-    return Storage(
-        log, HardState(), durability, hang_limit=2.0, flush_interval=0.5, now=10.0,  # type: ignore[arg-type]
+def durability_on(log: FakeLog, flush: FlushMode = FlushMode.SYNC) -> Durability:
+    return Durability(
+        log, HardState(), flush, hang_limit=2.0, flush_interval=0.5, now=10.0,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def run_round(storage: Storage, now: float) -> Round | None:
+def run_round(durability: Durability, now: float) -> Round | None:
     """Take and finish the round that is due, if one is."""
-    taken = storage.take_round(now)
+    taken = durability.take_round(now)
     if taken is None:
         return None
     assert isinstance(taken, Round)
-    storage.finish_round(taken, now)
+    durability.finish_round(taken, now)
     return taken
 
 
 def test_a_round_covers_what_was_known_when_it_was_taken() -> None:
-    storage = storage_on(FakeLog())
-    storage.set_term(1, "a")
-    first = storage.take_round(10.0)
+    durability = durability_on(FakeLog())
+    durability.set_term(1, "a")
+    first = durability.take_round(10.0)
     assert first is not None
-    storage.set_term(2, None)
-    assert storage.take_round(10.0) is None, "one at a time"
-    storage.finish_round(first, 10.0)
-    assert storage.durable_state == HardState(term=Term(1), vote="a")
-    assert storage.durable_version < storage.version
-    second = storage.take_round(10.0)
+    durability.set_term(2, None)
+    assert durability.take_round(10.0) is None, "one at a time"
+    durability.finish_round(first, 10.0)
+    assert durability.durable_state == HardState(term=Term(1), vote="a")
+    assert durability.durable_version < durability.version
+    second = durability.take_round(10.0)
     assert second is not None
-    storage.finish_round(second, 10.0)
-    assert storage.durable_version == storage.version
+    durability.finish_round(second, 10.0)
+    assert durability.durable_version == durability.version
 
 
 def test_a_change_that_was_taken_back_needs_no_round() -> None:
-    storage = storage_on(FakeLog())
-    storage.set_incarnation(MemberId("b"), bytes(16))
-    storage.begin_life({}, quarantined=False)
-    assert storage.version == 2
-    assert storage.take_round(10.0) is None
-    assert storage.durable_version == 2
+    durability = durability_on(FakeLog())
+    durability.set_incarnation(MemberId("b"), bytes(16))
+    durability.begin_life({}, quarantined=False)
+    assert durability.version == 2
+    assert durability.take_round(10.0) is None
+    assert durability.durable_version == 2
 
 
 def test_nothing_dirty_asks_the_log_for_nothing() -> None:
     log = FakeLog()
-    storage = storage_on(log)
-    storage.take_round(10.0)
+    durability = durability_on(log)
+    durability.take_round(10.0)
     asked = len(log.taken)
     for _ in range(10):
-        assert storage.take_round(10.0) is None
+        assert durability.take_round(10.0) is None
     assert len(log.taken) == asked
-    storage.touch()
-    storage.take_round(10.0)
+    durability.touch()
+    durability.take_round(10.0)
     assert len(log.taken) == asked + 1
 
 
 def test_a_round_in_flight_for_too_long_hangs() -> None:
     log = FakeLog()
-    storage = storage_on(log)
-    assert storage.hang_at is None
+    durability = durability_on(log)
+    assert durability.hang_at is None
     log.last_index = 6
-    taken = storage.take_round(10.0)
+    taken = durability.take_round(10.0)
     assert taken is not None
-    assert storage.hang_at == 12.0
-    assert not storage.hangs(11.9)
-    assert storage.hangs(12.0)
-    storage.finish_round(taken, 10.0)
-    assert not storage.hangs(100.0)
+    assert durability.hang_at == 12.0
+    assert not durability.hangs(11.9)
+    assert durability.hangs(12.0)
+    durability.finish_round(taken, 10.0)
+    assert not durability.hangs(100.0)
 
 
 def test_sync_acknowledges_what_a_round_synced() -> None:
     log = FakeLog()
-    storage = storage_on(log)
+    durability = durability_on(log)
     log.last_index = 9
-    taken = run_round(storage, 10.0)
+    taken = run_round(durability, 10.0)
     assert taken is not None
     assert taken.sync
-    assert storage.covered_index == log.durable_index == 9
+    assert durability.covered_index == log.durable_index == 9
 
 
 def test_async_acknowledges_what_is_written_and_nothing_before() -> None:
     log = FakeLog()
-    storage = storage_on(log, Durability.ASYNC)
+    durability = durability_on(log, FlushMode.ASYNC)
     log.last_index = 9
-    assert storage.covered_index == 5, "nothing has written the entries yet"
-    taken = run_round(storage, 10.0)
+    assert durability.covered_index == 5, "nothing has written the entries yet"
+    taken = run_round(durability, 10.0)
     assert taken is not None
     assert not taken.sync
-    assert storage.covered_index == 9
+    assert durability.covered_index == 9
     assert log.durable_index == 5
-    storage.set_term(1, "a")
-    assert storage.durable_version < storage.version
+    durability.set_term(1, "a")
+    assert durability.durable_version < durability.version
 
 
 def test_async_syncs_within_the_interval_and_then_not_again() -> None:
     log = FakeLog()
-    storage = storage_on(log, Durability.ASYNC)
-    assert storage.next_deadline == math.inf
+    durability = durability_on(log, FlushMode.ASYNC)
+    assert durability.next_deadline == math.inf
     log.last_index = 9
-    run_round(storage, 10.0)
+    run_round(durability, 10.0)
     log.last_index = 12
-    run_round(storage, 10.4)
-    assert storage.next_deadline == 10.5, "counted from the oldest write that is not synced"
-    assert run_round(storage, 10.49) is None
-    taken = run_round(storage, 10.5)
+    run_round(durability, 10.4)
+    assert durability.next_deadline == 10.5, "counted from the oldest write that is not synced"
+    assert run_round(durability, 10.49) is None
+    taken = run_round(durability, 10.5)
     assert taken is not None
     assert taken.sync
     assert log.durable_index == 12
-    assert storage.next_deadline >= 10.5 + CHECKPOINT_IDLE_SECONDS
+    assert durability.next_deadline >= 10.5 + CHECKPOINT_IDLE_SECONDS
 
 
 def test_async_syncs_when_much_is_not_synced() -> None:
     log = FakeLog()
-    storage = storage_on(log, Durability.ASYNC)
+    durability = durability_on(log, FlushMode.ASYNC)
     log.last_index += FLUSH_BYTES // 1024 - 1
-    run_round(storage, 10.0)
-    assert run_round(storage, 10.01) is None
+    run_round(durability, 10.0)
+    assert run_round(durability, 10.01) is None
     log.last_index += 1
-    taken = run_round(storage, 10.02)
+    taken = run_round(durability, 10.02)
     assert taken is not None
     assert not taken.sync, "what it brings is acknowledged before the sync begins"
-    assert storage.next_deadline <= 10.02
-    taken = run_round(storage, 10.02)
+    assert durability.next_deadline <= 10.02
+    taken = run_round(durability, 10.02)
     assert taken is not None
     assert taken.sync
 
 
-@pytest.mark.parametrize("durability", list(Durability))
-def test_an_idle_log_gets_one_checkpoint_and_then_nothing(durability: Durability) -> None:
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_an_idle_log_gets_one_checkpoint_and_then_nothing(flush: FlushMode) -> None:
     log = FakeLog()
-    storage = storage_on(log, durability)
+    durability = durability_on(log, flush)
     log.last_index = 9
-    run_round(storage, 10.0)
+    run_round(durability, 10.0)
     rounds: list[tuple[float, bool]] = []
-    while (now := storage.next_deadline) < math.inf:
-        taken = run_round(storage, now)
+    while (now := durability.next_deadline) < math.inf:
+        taken = run_round(durability, now)
         assert taken is not None
         rounds.append((now, taken.checkpoint))
     idle = CHECKPOINT_IDLE_SECONDS
-    is_synced = durability is Durability.SYNC
+    is_synced = flush is FlushMode.SYNC
     assert rounds == ([(10.0 + idle, True)] if is_synced else [(10.5, False), (10.5 + idle, True)])
-    assert run_round(storage, 2000.0) is None
+    assert run_round(durability, 2000.0) is None
 
 
 def test_a_log_that_is_written_to_is_not_idle() -> None:
     log = FakeLog()
-    storage = storage_on(log)
+    durability = durability_on(log)
     for number in range(20):
         log.last_index += 1
-        taken = run_round(storage, 10.0 + 0.9 * number)
+        taken = run_round(durability, 10.0 + 0.9 * number)
         assert taken is not None
         assert not taken.checkpoint
 
 
 def test_async_acknowledges_before_the_sync_and_votes_after_it() -> None:
-    world = World(durability=Durability.ASYNC)
+    world = World(flush=FlushMode.ASYNC)
     leader = world.elect("a")
     world.run(1.0)
     for member in world.alive:
@@ -246,7 +246,7 @@ def test_async_acknowledges_before_the_sync_and_votes_after_it() -> None:
 
 
 def test_async_loses_no_acknowledgement_when_every_process_is_killed() -> None:
-    world = World(durability=Durability.ASYNC)
+    world = World(flush=FlushMode.ASYNC)
     leader = world.elect("a")
     world.run(1.0)
     calls = [leader.put(b"%d" % number) for number in range(5)]
@@ -278,7 +278,7 @@ def unsynced_then_cut(world: World, names: str) -> list[Call]:
 
 
 def test_async_loses_in_a_power_cut_of_all_and_the_group_goes_on() -> None:
-    world = World(durability=Durability.ASYNC)
+    world = World(flush=FlushMode.ASYNC)
     calls = unsynced_then_cut(world, "abc")
     for member in world.members.values():
         member.start()
@@ -293,7 +293,7 @@ def test_async_loses_in_a_power_cut_of_all_and_the_group_goes_on() -> None:
 
 def test_async_a_member_that_kept_what_the_others_lost_asks_for_repair() -> None:
     """It has applied entries that the group has replaced: no bug of ours, and nothing to go on."""
-    world = World(durability=Durability.ASYNC)
+    world = World(flush=FlushMode.ASYNC)
     unsynced_then_cut(world, "bc")
     world["b"].start()
     world["c"].start()
@@ -309,8 +309,8 @@ class _Mixed(World):
     """Only `c` flushes asynchronously, as in the middle of a change of configuration."""
 
     def settings_of(self, name: MemberId) -> GroupSettings:
-        flush = Durability.ASYNC if name == "c" else Durability.SYNC
-        return replace(super().settings_of(name), durability=flush)
+        flush = FlushMode.ASYNC if name == "c" else FlushMode.SYNC
+        return replace(super().settings_of(name), flush=flush)
 
 
 def test_a_leader_knows_that_a_follower_only_writes() -> None:
@@ -320,12 +320,12 @@ def test_a_leader_knows_that_a_follower_only_writes() -> None:
     leader.put(b"one")
     world.run(0.2)
     assert leader.group.counts_unsynced
-    assert not _alike(Durability.SYNC)
-    assert _alike(Durability.ASYNC)
+    assert not _alike(FlushMode.SYNC)
+    assert _alike(FlushMode.ASYNC)
 
 
-def _alike(flush: Durability) -> bool:
-    world = World(durability=flush)
+def _alike(flush: FlushMode) -> bool:
+    world = World(flush=flush)
     leader = world.elect("a")
     leader.put(b"one")
     world.run(0.2)
