@@ -1,23 +1,9 @@
 """The invariants of a simulated world, one property per file, and the set that a world checks.
 
-base                     What every invariant is: a watcher of facts about members
-committed_on_majority    I6: an entry is on the disks of a majority when it is first seen
-durable_before_visible   I5 and D4: what a message promises is on the sender's disk
-election_safety          I1: at most one leader is elected in a term
-fetched                  A driver that drains only what `has_outputs` announces misses nothing
-leader_completeness      I3: a later leader holds every committed entry
-log_matching             I2: two entries of equal index and term are equal, and so are all before
-monotonic                Term and commit index never go back in one process
-no_committed_truncation  I7: no entry at or below the commit index is removed from the tail
-offsets_never_back       I14: a stored group offset grows, unless it is reset
-producer_verdicts        D11: verdicts on producers' batches follow from the log alone
-queue_contents           I8 and I9: contiguous offsets, no batch missing or stored twice
-right_stamps             D8: while most clocks are right, so is the group's time
-state_machine_safety     I4, state-machine safety
-state_moves_together     I10: applied index and derived state move together
-trims_and_holds          S52: a queue's minimum moves by trims alone, and never beyond a hold
-violation                The closed list of what a simulated world may be found guilty of
-votes_of_majority        I1, from the other end: who leads was voted for by a majority
+base        What every invariant is: a watcher of facts about members
+violation   The closed list of what a simulated world may be found guilty of
+agreement/  Invariants of Raft, the log and the state
+delivery/   Invariants of what clients send and read
 """
 
 from collections.abc import Callable, Sequence

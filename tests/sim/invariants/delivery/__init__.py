@@ -1,9 +1,9 @@
 """Invariants of what clients send and read.
 
-fetched             Outputs are announced
-offsets_never_back  I14 in the state
-producer_verdicts   D11 from the log alone
-queue_contents      I8 and I9 on the log
-right_stamps        D8: while most clocks are right, so is the group's time, whoever leads
-trims_and_holds     S52's other side
+fetched             A driver that drains only what `has_outputs` announces misses nothing
+offsets_never_back  I14: a stored group offset grows, unless it is reset
+producer_verdicts   D11: verdicts on producers' batches follow from the log alone
+queue_contents      I8 and I9: contiguous offsets, no batch missing or stored twice
+right_stamps        D8: while most clocks are right, so is the group's time
+trims_and_holds     S52: a queue's minimum moves by trims alone, and never beyond a hold
 """
