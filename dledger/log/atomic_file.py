@@ -117,7 +117,7 @@ def replace_file(fs: FileSystem, folder: str, path: str, content: Buffer) -> Non
     publish(fs, folder, path)
 
 
-class Writer:
+class FieldWriter:
     """Collects the body of a small file."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Writer:
         return b"".join(self._parts)
 
 
-class Reader:
+class FieldReader:
     """Takes a body apart in the order it was written; CorruptFile when it ends too soon."""
 
     def __init__(self, body: bytes) -> None:

@@ -15,8 +15,8 @@ from typing import Final
 from dledger.files import FileSystem
 from dledger.log.atomic_file import (
     CorruptFile,
-    Reader,
-    Writer,
+    FieldReader,
+    FieldWriter,
     frame,
     read_file,
     replace_file,
@@ -49,7 +49,7 @@ class HardState:
 
     def encode(self) -> bytes:
         """Return the file's bytes: equal states give equal bytes."""
-        writer = Writer()
+        writer = FieldWriter()
         flags = _VOTED if self.vote is not None else 0
         flags |= _QUARANTINED if self.quarantined else 0
         flags |= _LIFTED if self.lifted else 0
@@ -70,7 +70,7 @@ class HardState:
 
 def parse_hard_state(content: bytes) -> HardState:
     """Return what a hard state file says; CorruptFile when it is none."""
-    reader = Reader(unframe(_MAGIC, _VERSION, content))
+    reader = FieldReader(unframe(_MAGIC, _VERSION, content))
     term, flags = reader.numbers(2)
     vote = reader.text()
     if flags >= 8:

@@ -8,7 +8,7 @@ group's genesis entry is durable here).
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.atomic_file import CorruptFile, FieldReader, FieldWriter, frame, unframe
 from dledger.types import MemberId
 
 INCARNATION_SIZE: Final = 16
@@ -34,7 +34,7 @@ class Identity:
         """Return the identity file's bytes."""
         assert len(self.incarnation) == INCARNATION_SIZE, self.incarnation
         assert len(self.group_id) in (0, GROUP_ID_SIZE), self.group_id
-        writer = Writer()
+        writer = FieldWriter()
         for name in (self.cluster, self.group, self.member):
             writer.blob(name.encode())
         writer.blob(self.incarnation)
@@ -51,7 +51,7 @@ class Identity:
 
 def parse_identity(content: bytes) -> Identity:
     """Return what an identity file says; CorruptFile when it is none."""
-    reader = Reader(unframe(_MAGIC, _VERSION, content))
+    reader = FieldReader(unframe(_MAGIC, _VERSION, content))
     cluster, group, member = reader.text(), reader.text(), reader.text()
     incarnation, group_id = reader.blob(), reader.blob()
     reader.end()

@@ -13,7 +13,7 @@ convenience: one that is missing, damaged or of another life of the file is made
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.atomic_file import CorruptFile, FieldReader, FieldWriter, frame, unframe
 from dledger.log.reading.samples import Samples
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, SegmentHeader, segment_name
@@ -92,7 +92,7 @@ class SegmentIndex:
 
     def encode(self) -> bytes:
         """Return the file's bytes."""
-        writer = Writer()
+        writer = FieldWriter()
         writer.numbers(
             self.base, self.end, self.base_index, self.last_index, self.last_crc,
             self.time_min_ms, self.time_max_ms,
@@ -105,7 +105,7 @@ class SegmentIndex:
 
 def parse_segment_index(content: bytes) -> SegmentIndex:
     """Return what an index file says; CorruptFile when it is none."""
-    reader = Reader(unframe(_MAGIC, _VERSION, content))
+    reader = FieldReader(unframe(_MAGIC, _VERSION, content))
     base, end, base_index, last_index, crc, time_min_ms, time_max_ms = reader.numbers(7)
     salt, term_starts, samples = reader.blob(), reader.pairs(), reader.pairs()
     reader.end()

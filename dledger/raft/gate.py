@@ -104,7 +104,7 @@ def _cumulated(earlier: Message, later: AppendAnswer) -> AppendAnswer:
     return later
 
 
-class Admission(enum.Enum):
+class Arrival(enum.Enum):
     """What becomes of an arriving message."""
 
     FRESH = "fresh"
@@ -120,14 +120,14 @@ class PeerSession:
         self._sequence = 0
         self._retired: deque[int] = deque(maxlen=RETIRED_SESSIONS_MAX)
 
-    def admit(self, message: Message) -> Admission:
+    def admit(self, message: Message) -> Arrival:
         """Tell whether the message is the newest yet of the known process."""
         if message.session != self.session or self.session == 0:
-            return Admission.UNKNOWN_SESSION
+            return Arrival.UNKNOWN_SESSION
         if message.sequence <= self._sequence:
-            return Admission.STALE
+            return Arrival.STALE
         self._sequence = message.sequence
-        return Admission.FRESH
+        return Arrival.FRESH
 
     def is_retired(self, session: int) -> bool:
         """Tell whether a newer process of the peer has been met since."""

@@ -14,7 +14,7 @@ means that files were lost, and how much was synced is not known any more; then 
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.log.atomic_file import CorruptFile, Reader, Writer, frame, unframe
+from dledger.log.atomic_file import CorruptFile, FieldReader, FieldWriter, frame, unframe
 from dledger.log.recovery.scan import NO_TERM, START, Chain
 from dledger.types import LogIndex, Position, Term
 
@@ -42,7 +42,7 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """Return the file's bytes."""
-        writer = Writer()
+        writer = FieldWriter()
         writer.blob(self.group_id)
         writer.numbers(self.first_index, self.first_position, self.previous_term, self.previous_crc)
         end = self.end
@@ -63,7 +63,7 @@ class Checkpoint:
 
 def parse_checkpoint(content: bytes) -> Checkpoint:
     """Return what a checkpoint file says; CorruptFile when it is none."""
-    reader = Reader(unframe(_MAGIC, _VERSION, content))
+    reader = FieldReader(unframe(_MAGIC, _VERSION, content))
     group_id = reader.blob()
     first_index, first_position, previous_term, previous_crc = reader.numbers(4)
     index, position, crc, term, time_ms = reader.numbers(5)

@@ -31,7 +31,7 @@ from dledger.log.writing.write_round import (
     LogDisk,
     RemoveHead,
     Round,
-    Step,
+    RoundStep,
     StoreFile,
     SyncEntries,
     WriteEntries,
@@ -61,7 +61,7 @@ class Planner:
     def plan(self, hard_state: bytes | None, *, sync: bool, checkpoint: bool) -> Round | None:
         """Return the next round; None when nothing is dirty. Marks everything as taken."""
         state = self._state
-        steps: list[Step] = []
+        steps: list[RoundStep] = []
         if hard_state is not None:
             steps.append(StoreFile(self._folder.path, self._folder.hard_state_path, hard_state))
         if state.cut is not None:
@@ -89,7 +89,7 @@ class Planner:
             return None
         return Round(self._disk, steps, state.end, syncs, self._group_id, trimmed)
 
-    def _plan_cut(self, cut: Chain, steps: list[Step]) -> None:
+    def _plan_cut(self, cut: Chain, steps: list[RoundStep]) -> None:
         state = self._state
         if cut.position == 0 and self._group_id:
             self._plan_identity(b"", steps)
@@ -102,7 +102,7 @@ class Planner:
         state.cut = None
         state.doomed.clear()
 
-    def _plan_entries(self, steps: list[Step]) -> bool:
+    def _plan_entries(self, steps: list[RoundStep]) -> bool:
         """Plan writes, seals and new files; return whether a segment was sealed."""
         state = self._state
         sealed = False
@@ -139,7 +139,7 @@ class Planner:
             place -= 1
         return place
 
-    def _seal(self, place: int) -> Step:
+    def _seal(self, place: int) -> RoundStep:
         state = self._state
         segment, following = state.segments[place], state.segments[place + 1]
         assert segment.samples is not None, f"{segment.name} is sealed twice"
@@ -154,12 +154,12 @@ class Planner:
         # The name becomes durable with that of the next segment, which follows.
         return StoreFile(self._folder.log_path, path, index.encode(), sync_name=False)
 
-    def _plan_identity(self, group_id: bytes, steps: list[Step]) -> None:
+    def _plan_identity(self, group_id: bytes, steps: list[RoundStep]) -> None:
         identity = replace(self._folder.identity, group_id=group_id)
         steps.append(StoreFile(self._folder.path, self._folder.identity_path, identity.encode()))
         self._group_id = group_id
 
-    def _plan_trim(self, steps: list[Step]) -> None:
+    def _plan_trim(self, steps: list[RoundStep]) -> None:
         state = self._state
         first = next(s for s in state.segments if s.base == state.trim_base)
         removed = [segment.name for segment in state.segments if segment.base < first.base]
@@ -167,7 +167,7 @@ class Planner:
         steps.append(RemoveHead(removed))
 
     def _plan_checkpoint(
-        self, end: Chain, steps: list[Step], *, sync_name: bool, first: Segment | None = None
+        self, end: Chain, steps: list[RoundStep], *, sync_name: bool, first: Segment | None = None
     ) -> None:
         content = self._state.checkpoint(end, first).encode()
         path = self._folder.checkpoint_path

@@ -162,7 +162,7 @@ class LogDisk:
         return f"{self._log_path}/{name}"
 
 
-class Step(Protocol):
+class RoundStep(Protocol):
     """One thing that a round does."""
 
     def run(self, disk: LogDisk) -> None:
@@ -184,11 +184,11 @@ class StoreFile:
     sync_name: bool = True
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`."""
+        """See `RoundStep.run`."""
         disk.store(self.folder, self.path, self.content, sync_name=self.sync_name)
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         return f"store {self.path.rpartition('/')[2]}"
 
 
@@ -201,7 +201,7 @@ class CutSuffix:
     kept_size: int
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`. Each removal is durable before the next, so no hole can appear."""
+        """See `RoundStep.run`. Each removal is durable before the next, so no hole can appear."""
         for name in self.removed:
             disk.remove(name)
             disk.sync_names()
@@ -209,7 +209,7 @@ class CutSuffix:
             disk.cut(self.kept, self.kept_size)
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         return f"cut {self.kept or 'all'} to {self.kept_size}, removing {len(self.removed)}"
 
 
@@ -221,11 +221,11 @@ class CreateSegment:
     header: bytes
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`."""
+        """See `RoundStep.run`."""
         disk.create(self.name, self.header)
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         return f"create {self.name}"
 
 
@@ -242,7 +242,7 @@ class WriteEntries:
     """The file's final size when it is sealed with this."""
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`. The payloads' views go to the kernel as they are."""
+        """See `RoundStep.run`. The payloads' views go to the kernel as they are."""
         buffers: list[Buffer] = []
         size = 0
         for entry in self.entries:
@@ -255,7 +255,7 @@ class WriteEntries:
             disk.seal(self.name, self.sealed_size)
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         sealed = " and seal" if self.sealed_size is not None else ""
         return f"write {len(self.entries)} entries to {self.name} at {self.offset}{sealed}"
 
@@ -267,11 +267,11 @@ class SyncEntries:
     name: str
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`."""
+        """See `RoundStep.run`."""
         disk.sync(self.name)
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         return f"sync {self.name}"
 
 
@@ -282,13 +282,13 @@ class RemoveHead:
     removed: Sequence[str]
 
     def run(self, disk: LogDisk) -> None:
-        """See `Step.run`."""
+        """See `RoundStep.run`."""
         for name in self.removed:
             disk.remove(name)
         disk.sync_names()
 
     def describe(self) -> str:
-        """See `Step.describe`."""
+        """See `RoundStep.describe`."""
         return f"remove {len(self.removed)} from the head"
 
 
@@ -297,7 +297,7 @@ class Round:
     """One write round of a log. `WriteRound` of `dledger.raft.api`."""
 
     disk: LogDisk
-    steps: Sequence[Step]
+    steps: Sequence[RoundStep]
     end: Chain
     """Everything up to here is in the files when it is finished, unless it was cut meanwhile."""
     synced: bool

@@ -54,7 +54,7 @@ class PeerView:
     genesis: bytes = b""
 
 
-class Step(enum.Enum):
+class Forming(enum.Enum):
     """What a member without data does; see the table above."""
 
     WAIT = "wait"
@@ -66,7 +66,7 @@ class Step(enum.Enum):
 class Decision(NamedTuple):
     """The step, with the payload of the first entry, or with the reason to wait."""
 
-    step: Step
+    step: Forming
     genesis: bytes = b""
     reason: str = ""
 
@@ -104,15 +104,15 @@ def decide(
     for peer, view in sorted(told.items()):
         wrong = _mismatch(view, cluster, group, members)
         if wrong:
-            return Decision(Step.WAIT, reason=f"{peer} {wrong}")
+            return Decision(Forming.WAIT, reason=f"{peer} {wrong}")
     if formed:
         if len({view.group_id for view in formed.values()}) > 1:
             return Decision(
-                Step.WAIT, reason=f"{', '.join(sorted(formed))} are in different groups"
+                Forming.WAIT, reason=f"{', '.join(sorted(formed))} are in different groups"
             )
         if not told:
             reason = f"{', '.join(sorted(formed))}: data, and no log that begins with entry 1"
-            return Decision(Step.WAIT, reason=reason)
+            return Decision(Forming.WAIT, reason=reason)
         view = told[min(told)]
         listed = dict(parse_genesis(view.genesis).members).get(member)
         known = listed == incarnation and all(
@@ -121,16 +121,18 @@ def decide(
         silent = sorted(set(formed) - set(told))
         if known and silent:  # one that trimmed it knows that this life had data
             reason = f"{', '.join(silent)}: data, and no first entry told yet"
-            return Decision(Step.WAIT, reason=reason)
-        return Decision(Step.ADOPT if known else Step.QUARANTINE, genesis=view.genesis)
+            return Decision(Forming.WAIT, reason=reason)
+        return Decision(Forming.ADOPT if known else Forming.QUARANTINE, genesis=view.genesis)
     met = met_by(member, incarnation, views)
     missing = sorted(set(members) - set(met))
     if missing:
-        return Decision(Step.WAIT, reason=f"the group forms when {', '.join(missing)} is met, too")
+        return Decision(
+            Forming.WAIT, reason=f"the group forms when {', '.join(missing)} is met, too"
+        )
     behind = sorted(peer for peer, view in views.items() if dict(view.met) != met)
     if behind:
-        return Decision(Step.WAIT, reason=f"{', '.join(behind)} has not met everybody yet")
-    return Decision(Step.FORM, genesis=genesis_of(cluster, group, met))
+        return Decision(Forming.WAIT, reason=f"{', '.join(behind)} has not met everybody yet")
+    return Decision(Forming.FORM, genesis=genesis_of(cluster, group, met))
 
 
 def _mismatch(view: PeerView, cluster: str, group: str, members: Sequence[MemberId]) -> str:

@@ -16,12 +16,12 @@ from typing import Final
 from dledger.log.hard_state import HardState
 from dledger.log.identity import INCARNATION_SIZE
 from dledger.raft.context import Context
-from dledger.raft.gate import Admission, PeerSession, term_on_disk
+from dledger.raft.gate import Arrival, PeerSession, term_on_disk
 from dledger.raft.membership.formation import (
     Decision,
+    Forming,
     PeerView,
     Promise,
-    Step,
     decide,
     forgotten_by,
     met_by,
@@ -103,10 +103,10 @@ class Membership:
         says counts from the hello on that puts it there.
         """
         admission = self._sessions[sender].admit(message)
-        if admission is Admission.UNKNOWN_SESSION or self._is_off_record(sender):
+        if admission is Arrival.UNKNOWN_SESSION or self._is_off_record(sender):
             self._say_hello(sender, asked=False)
             return False
-        if admission is not Admission.FRESH or sender in self._forgetful:
+        if admission is not Arrival.FRESH or sender in self._forgetful:
             return False
         self._promise(sender, self.views[sender].incarnation, term_on_disk(message))
         return True
@@ -133,7 +133,7 @@ class Membership:
         if hello.echo_session != context.outbox.session:
             self._say_hello(sender, asked=False)
             return
-        if session.session == hello.session and session.admit(hello) is not Admission.FRESH:
+        if session.session == hello.session and session.admit(hello) is not Arrival.FRESH:
             return
         if hello.forgotten and hello.recorded == self.incarnation:
             # Whoever says so: an old copy may know the sender by an earlier life, and refuse it.
@@ -365,19 +365,19 @@ class Membership:
             views=self.views,
         )
         self.reason = decision.reason
-        if decision.step is Step.WAIT:
+        if decision.step is Forming.WAIT:
             return
         self._forming = decision
         genesis = parse_genesis(decision.genesis)
         lives = {context.member: self.incarnation}
-        if decision.step is Step.FORM:
+        if decision.step is Forming.FORM:
             lives.update((MemberId(name), life) for name, life in genesis.members)
         else:
             # Others may have begun new lives since the first entry was written: each is recorded
             # as it introduces itself, those that have not done so yet when they do.
             lives.update((peer, view.incarnation) for peer, view in self.views.items())
         # The quarantine flag is on disk before the entry that makes this a member.
-        context.durability.begin_life(lives, quarantined=decision.step is Step.QUARANTINE)
+        context.durability.begin_life(lives, quarantined=decision.step is Forming.QUARANTINE)
         self._forming_version = context.durability.version
 
     def _write(self, decision: Decision) -> None:

@@ -18,8 +18,8 @@ from dledger.log import (
 from dledger.log.atomic_file import (
     BODY_SIZE_MAX,
     CorruptFile,
-    Reader,
-    Writer,
+    FieldReader,
+    FieldWriter,
     frame,
     read_file,
     unframe,
@@ -152,13 +152,13 @@ def test_every_flip_and_every_cut_of_a_framed_file_is_noticed() -> None:
 
 
 def test_fields_are_read_in_the_order_they_were_written() -> None:
-    writer = Writer()
+    writer = FieldWriter()
     writer.numbers(1, 2**64 - 1)
     writer.pairs([(1, 2), (3, 4)])
     writer.blob(b"blob")
     writer.blob("tëxt".encode())
     writer.blob(b"\xff")
-    reader = Reader(writer.body())
+    reader = FieldReader(writer.body())
     assert reader.numbers(2) == (1, 2**64 - 1)
     assert reader.pairs() == [(1, 2), (3, 4)]
     assert (reader.blob(), reader.text()) == (b"blob", "tëxt")

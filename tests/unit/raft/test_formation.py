@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.raft.membership.formation import (
+    Forming,
     PeerView,
-    Step,
     decide,
     genesis_of,
     group_id_of,
@@ -39,7 +39,7 @@ def formed(name: str, recorded: bytes, genesis: bytes = GENESIS) -> PeerView:
 
 def decided(
     views: dict[str, PeerView], incarnation: bytes = LIVES["a"], group: str = "g"
-) -> tuple[Step, str]:
+) -> tuple[Forming, str]:
     decision = decide(
         cluster="c",
         group=group,
@@ -53,7 +53,7 @@ def decided(
 
 def test_row_a_another_group_is_refused() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"])}, group="other")
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert "belongs to c/g" in reason
 
 
@@ -63,42 +63,44 @@ def test_row_a_another_member_list_is_refused() -> None:
         LIVES["b"], group_id=group_id_of("c", "g", {**LIVES, "d": life("d1")}), genesis=genesis
     )
     step, reason = decided({"b": view})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert "has the members a, b, c, d" in reason
 
 
 def test_row_a_a_peer_without_its_first_entry_cannot_help() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"")})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert reason == "b: data, and no log that begins with entry 1"
 
 
 def test_row_a_a_first_entry_that_cannot_be_read_is_refused() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"x"), "c": formed("c", b"")})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert reason.startswith("b tells a first entry that cannot be read")
 
 
 def test_a_peer_that_has_not_told_its_first_entry_holds_up_nobody() -> None:
     """It may stop for good before it does."""
     views = {"b": formed("b", life("a2"), genesis=b""), "c": formed("c", life("a2"))}
-    assert decided(views)[0] is Step.QUARANTINE
-    assert decided({**views, "b": formed("b", b"", genesis=b"")}, LIVES["a"])[0] is Step.QUARANTINE
+    assert decided(views)[0] is Forming.QUARANTINE
+    assert (
+        decided({**views, "b": formed("b", b"", genesis=b"")}, LIVES["a"])[0] is Forming.QUARANTINE
+    )
 
 
 def test_who_might_adopt_waits_for_every_first_entry() -> None:
     """A peer that trimmed it knows that this life had data, and has lost it."""
     views = {"b": formed("b", LIVES["a"], genesis=b""), "c": formed("c", LIVES["a"])}
     step, reason = decided(views)
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert reason == "b: data, and no first entry told yet"
-    assert decided({**views, "b": formed("b", LIVES["a"])})[0] is Step.ADOPT
+    assert decided({**views, "b": formed("b", LIVES["a"])})[0] is Forming.ADOPT
 
 
 def test_row_a_a_peer_that_contradicts_itself_is_refused() -> None:
     view = formed("b", LIVES["a"])
     view.group_id = bytes(15) + b"x"
-    assert decided({"b": view})[0] is Step.WAIT
+    assert decided({"b": view})[0] is Forming.WAIT
 
 
 def test_row_b_two_groups() -> None:
@@ -107,42 +109,42 @@ def test_row_b_two_groups() -> None:
         life("c2"), group_id=group_id_of("c", "g", lives), genesis=genesis_of("c", "g", lives)
     )
     step, reason = decided({"b": formed("b", LIVES["a"]), "c": other})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert "different groups" in reason
 
 
 def test_row_c_who_never_promised_anything_adopts() -> None:
-    assert decided({"b": formed("b", LIVES["a"])})[0] is Step.ADOPT
+    assert decided({"b": formed("b", LIVES["a"])})[0] is Forming.ADOPT
 
 
 def test_row_c_a_peer_that_knows_nothing_of_it_does_not_matter() -> None:
     """It may have lost its own disk meanwhile; quarantining both would leave no majority."""
-    assert decided({"b": formed("b", LIVES["a"]), "c": formed("c", b"")})[0] is Step.ADOPT
+    assert decided({"b": formed("b", LIVES["a"]), "c": formed("c", b"")})[0] is Forming.ADOPT
 
 
 def test_row_d_another_incarnation_is_quarantined() -> None:
-    assert decided({"b": formed("b", LIVES["a"])}, life("a2"))[0] is Step.QUARANTINE
+    assert decided({"b": formed("b", LIVES["a"])}, life("a2"))[0] is Forming.QUARANTINE
 
 
 def test_row_d_an_incarnation_that_was_followed_by_another_is_quarantined() -> None:
     """The first entry lists it, but the peer has a later life on record."""
-    assert decided({"b": formed("b", life("a2"))})[0] is Step.QUARANTINE
+    assert decided({"b": formed("b", life("a2"))})[0] is Forming.QUARANTINE
 
 
 def test_row_e_all_have_met_all() -> None:
-    assert decided({"b": empty("b"), "c": empty("c")})[0] is Step.FORM
+    assert decided({"b": empty("b"), "c": empty("c")})[0] is Forming.FORM
 
 
 def test_row_f_somebody_is_missing() -> None:
     step, reason = decided({"b": empty("b")})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert "when c is met" in reason
 
 
 @pytest.mark.parametrize("met", [{}, {"a": life("a1"), "b": life("b1")}, {**LIVES, "c": life("x")}])
 def test_row_f_somebody_has_met_others_than_i(met: dict[str, bytes]) -> None:
     step, reason = decided({"b": empty("b", met), "c": empty("c")})
-    assert step is Step.WAIT
+    assert step is Forming.WAIT
     assert reason.startswith("b has not met")
 
 

@@ -8,7 +8,7 @@ import pytest
 from dledger.raft.gate import (
     HELD_MAX,
     RETIRED_SESSIONS_MAX,
-    Admission,
+    Arrival,
     OutboundGate,
     PeerSession,
     VoteTally,
@@ -152,16 +152,16 @@ def stamped(session: int, sequence: int) -> Message:
 
 def test_late_repeated_and_reordered_messages_are_told_apart() -> None:
     peer = PeerSession()
-    assert peer.admit(stamped(7, 1)) is Admission.UNKNOWN_SESSION
+    assert peer.admit(stamped(7, 1)) is Arrival.UNKNOWN_SESSION
     peer.begin(7, 1)
-    assert peer.admit(stamped(7, 1)) is Admission.STALE
-    assert peer.admit(stamped(7, 5)) is Admission.FRESH
-    assert peer.admit(stamped(7, 4)) is Admission.STALE
-    assert peer.admit(stamped(7, 6)) is Admission.FRESH
+    assert peer.admit(stamped(7, 1)) is Arrival.STALE
+    assert peer.admit(stamped(7, 5)) is Arrival.FRESH
+    assert peer.admit(stamped(7, 4)) is Arrival.STALE
+    assert peer.admit(stamped(7, 6)) is Arrival.FRESH
 
 
 def test_nobody_is_known_by_a_session_that_is_none() -> None:
-    assert PeerSession().admit(stamped(0, 1)) is Admission.UNKNOWN_SESSION
+    assert PeerSession().admit(stamped(0, 1)) is Arrival.UNKNOWN_SESSION
 
 
 def test_a_process_that_says_hello_again_is_not_over() -> None:
@@ -170,14 +170,14 @@ def test_a_process_that_says_hello_again_is_not_over() -> None:
     peer.begin(7, 5)
     assert not peer.is_retired(7)
     assert not peer.is_retired(0)
-    assert peer.admit(stamped(7, 5)) is Admission.STALE
+    assert peer.admit(stamped(7, 5)) is Arrival.STALE
 
 
 def test_an_earlier_process_stays_out() -> None:
     peer = PeerSession()
     peer.begin(7, 1)
     peer.begin(8, 1)
-    assert peer.admit(stamped(7, 100)) is Admission.UNKNOWN_SESSION
+    assert peer.admit(stamped(7, 100)) is Arrival.UNKNOWN_SESSION
     assert peer.is_retired(7)
     with pytest.raises(AssertionError):
         peer.begin(7, 1)
