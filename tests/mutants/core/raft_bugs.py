@@ -329,8 +329,8 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.membership.hellos:Membership.admit",
-                "if admission is Admission.UNKNOWN_SESSION or self._is_off_record(sender):",
-                "if admission is Admission.UNKNOWN_SESSION:",
+                "if admission is Arrival.UNKNOWN_SESSION or self._is_off_record(sender):",
+                "if admission is Arrival.UNKNOWN_SESSION:",
             )
         ],
         [f"{QUARANTINE}.test_answers_that_overtake_the_hello_of_a_new_life_count_for_nothing"],
@@ -443,7 +443,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.membership.hellos:Membership._decide",
-                "quarantined=decision.step is Step.QUARANTINE",
+                "quarantined=decision.step is Forming.QUARANTINE",
                 "quarantined=False",
             )
         ],

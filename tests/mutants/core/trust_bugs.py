@@ -26,7 +26,7 @@ TRUST_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "repeated-message-is-handled",
         "what arrives late or twice is handled like what is new (F2, F3)",
-        [Edit(f"{MEMBERSHIP}.admit", "admission is not Admission.FRESH or", "")],
+        [Edit(f"{MEMBERSHIP}.admit", "admission is not Arrival.FRESH or", "")],
         [f"{HELLOS}.test_a_message_counts_once_and_in_order"],
     ),
     Mutant(
