@@ -16,7 +16,10 @@ from dledger_proto.names import printable
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, serve, return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m dledger_namesrv", description=__doc__, epilog=exit_codes_help("namesrv")
+        prog="python -m dledger_namesrv",
+        description=__doc__,
+        epilog=exit_codes_help("namesrv"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # one code in each line
     )
     defaults = NameServerSettings()
     parser.add_argument("--listen", default=defaults.listen, help="host:port (%(default)s)")
