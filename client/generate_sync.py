@@ -11,6 +11,9 @@ edited in those places, so that comments and layout stay. Changed are:
 - blocks marked `if ASYNC:` do not exist: what differs lies in `_shell/`, in `runner.py` and
   `futures.py`.
 
+The twin of a file in `WRAPPED` has the same methods and docstrings, but not their code: each
+method runs that of the asyncio class on the background loop.
+
 Whatever is asynchronous afterwards is an error, so that a new construct cannot slip through.
 """
 
@@ -29,6 +32,8 @@ PAIRS = {
     "consumer_async.py": "consumer.py",
     "admin_async.py": "admin.py",
 }
+WRAPPED = frozenset({"admin_async.py"})
+"""Whose twins only run the methods of the asyncio class."""
 NAMES = {
     "AsyncProducer": "Producer",
     "AsyncConsumer": "Consumer",
@@ -178,6 +183,8 @@ def generate(text: str, source_name: str) -> str:
     """Return the synchronous module of an asyncio module."""
     source = Source(text)
     twin = HEADER.format(source=source_name) + source.edited(list(edits_of(source)))
+    if source_name in WRAPPED:
+        twin = wrapper(Source(twin), source_name.removesuffix(".py"))
     for node in ast.walk(ast.parse(twin)):
         if isinstance(node, ast.AsyncFunctionDef | ast.AsyncWith | ast.AsyncFor | ast.Await) or (
             isinstance(node, ast.comprehension) and node.is_async
@@ -186,11 +193,50 @@ def generate(text: str, source_name: str) -> str:
     return formatted(twin)
 
 
+def wrapper(twin: Source, module: str) -> str:
+    """Return a twin whose methods run those of the asyncio class, instead of what they did."""
+    docstring, *rest = twin.tree.body
+    (client,) = (node for node in rest if isinstance(node, ast.ClassDef))
+    added = (
+        f'"""Administration by blocking calls: each runs its twin of `{module}.py`."""\n\n'
+        f"from dledger_client.{module} import Async{client.name}\n"
+        "from dledger_client._shell.runner import SyncRunner\n"
+    )
+    edits = [Edit(twin.start(docstring), twin.end(docstring), added)]
+    edits += [
+        Edit(twin.start(node), twin.end(node), "")
+        for node in rest
+        if not isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
+    ]
+    for method in client.body:
+        if isinstance(method, ast.FunctionDef) and method.name not in ("__enter__", "__exit__"):
+            edits.append(_wrapped(twin, method, client.name))
+    return twin.edited(edits)
+
+
+def _wrapped(twin: Source, method: ast.FunctionDef, name: str) -> Edit:
+    start, end = twin.start(method.body[0]), twin.end(method)
+    given = [each.arg for each in method.args.args[1:]]
+    given += [f"{each.arg}={each.arg}" for each in method.args.kwonlyargs]
+    arguments = ", ".join(given)
+    if method.name == "__init__":
+        body = f"self._admin = Async{name}({arguments})\n        self._runner = SyncRunner()"
+        return Edit(start, end, body)
+    if method.name.startswith("_"):
+        return Edit(twin.start(method), end, "")
+    run = f"self._runner.run(self._admin.{method.name}({arguments}))"
+    if method.name == "start":
+        run += "\n        return self"
+    else:
+        run = f"return {run}"
+    return Edit(twin.end(method.body[0]), end, f"\n        {run}")
+
+
 def formatted(text: str) -> str:
     """Return the text as ruff sorts and formats it, with the project's settings."""
     name = str(PACKAGE / "generated.py")
     for arguments in (
-        ("check", "--fix", "--select", "I", "--quiet", "--stdin-filename", name, "-"),
+        ("check", "--fix", "--select", "I,F", "--quiet", "--stdin-filename", name, "-"),
         ("format", "--quiet", "--stdin-filename", name, "-"),
     ):
         done = subprocess.run(

@@ -1,24 +1,16 @@
 # Generated from admin_async.py by client/generate_sync.py. Change that file, not this one.
-"""Administration.
+"""Administration by blocking calls: each runs its twin of `admin_async.py`."""
 
-Owns: what a user calls. Everything else is behind `Administration`.
-"""
-
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from dledger_client._core.arguments import UINT32_MAX, check_integer
 from dledger_client._core.consumer.state import Place
-from dledger_client._core.ids import ID_SIZE
-from dledger_client._core.message_checks import check_topic
 from dledger_client._core.routes import GroupRoute, TopicRoute
-from dledger_client._shell.administration import Administration
 from dledger_client._shell.runner import SyncRunner
-from dledger_client._shell.wire import parse_addresses
+from dledger_client.admin_async import AsyncAdmin
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import ClientError
 from dledger_client.model import (
     EntryMark,
     FoundRecord,
@@ -27,8 +19,6 @@ from dledger_client.model import (
     QueueHold,
     TopicKind,
 )
-from dledger_proto.errors import Code
-from dledger_proto.v1 import broker_pb2 as pb
 
 
 class Admin:
@@ -47,14 +37,12 @@ class Admin:
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
     ) -> None:
-        self._administration = Administration(
-            parse_addresses(bootstrap), config or ConnectionConfig()
-        )
+        self._admin = AsyncAdmin(bootstrap, config)
         self._runner = SyncRunner()
 
     def start(self) -> Self:
         """Connect, in the background; `with` does it. Returns itself."""
-        self._runner.run(self._administration.start())
+        self._runner.run(self._admin.start())
         return self
 
     def __enter__(self) -> Self:
@@ -70,7 +58,7 @@ class Admin:
 
     def close(self) -> None:
         """End."""
-        self._runner.run(self._administration.close())
+        return self._runner.run(self._admin.close())
 
     # Topics.
 
@@ -89,21 +77,16 @@ class Admin:
         `permission` has the bits 4 read and 2 write. The same topic again is no error; TopicExists
         when it exists with another configuration. Groups that could not be reached take it later.
         """
-        check_topic(name)
-        check_integer("queues_per_group", queues_per_group, UINT32_MAX)
-        check_integer("read_queues", read_queues, UINT32_MAX)
-        check_integer("permission", permission, UINT32_MAX)
-        request = pb.CreateTopicRequest(
-            name=name,
-            type=pb.TopicType.ValueType(kind.value),
-            write_queues_per_group=queues_per_group,
-            read_queues=read_queues,
-            permission=permission,
-            groups=groups,
-            topic_id=os.urandom(ID_SIZE),
+        return self._runner.run(
+            self._admin.create_topic(
+                name,
+                queues_per_group=queues_per_group,
+                read_queues=read_queues,
+                permission=permission,
+                groups=groups,
+                kind=kind,
+            )
         )
-        topic, _ = self._runner.run(self._administration.create_topic(request))
-        return topic
 
     def update_topic(
         self,
@@ -119,60 +102,43 @@ class Admin:
         which they are numbered. A number stays with its group for good; a queue that is left out is
         closed: it is read until `read_queues` is lowered, and whoever opens it again goes on in it.
         """
-        check_integer("read_queues", read_queues, UINT32_MAX)
-        check_integer("permission", permission, UINT32_MAX)
-        for group, queues in layout:
-            check_integer(f"layout: queues of {group}", queues, UINT32_MAX)
-        request = pb.UpdateTopicRequest(
-            name=name,
-            permission=permission,
-            read_queues=read_queues,
-            layout=[pb.LayoutPart(group=group, queues=queues) for group, queues in layout],
+        return self._runner.run(
+            self._admin.update_topic(
+                name, permission=permission, read_queues=read_queues, layout=layout
+            )
         )
-        return self._runner.run(self._administration.update_topic(request))
 
     def delete_topic(self, name: str) -> TopicRoute:
         """Delete a topic and everything in it; a new one of the same name is another topic."""
-        return self._runner.run(self._administration.delete_topic(name))
+        return self._runner.run(self._admin.delete_topic(name))
 
     def describe_topic(self, name: str) -> TopicRoute:
         """Return a topic as the control group has it; TopicNotFound."""
-        return self._runner.run(self._administration.describe_topic(name))
+        return self._runner.run(self._admin.describe_topic(name))
 
     def list_topics(self) -> list[TopicRoute]:
         """Return all topics as the control group has them, by name."""
-        return self._runner.run(self._administration.list_topics())
+        return self._runner.run(self._admin.list_topics())
 
     # Offsets.
 
     def queue_offsets(self, topic: str, *, linearizable: bool = True) -> dict[int, QueueBounds]:
         """Return minimum and maximum of each queue; confirmed by a quorum if `linearizable`."""
-        places = self._places(topic)
-        bounds = self._runner.run(
-            self._administration.queries.bounds(places, linearizable=linearizable)
-        )
-        return {queue: bounds[topic, queue] for _, queue in places}
-
-    def _places(self, topic: str) -> list[Place]:
-        return self._runner.run(self._administration.queries.places(topic))
+        return self._runner.run(self._admin.queue_offsets(topic, linearizable=linearizable))
 
     def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum if there is none."""
-        return self._runner.run(
-            self._administration.queries.offset_by_time((topic, queue), time_ms)
-        )
+        return self._runner.run(self._admin.offset_by_time(topic, queue, time_ms))
 
     def read_offsets(self, consumer_group: str, topic: str) -> dict[int, int]:
         """Return a consumer group's offsets, the next to consume, by queue; none: left out."""
-        places = self._places(topic)
-        found = self._runner.run(self._administration.queries.committed(consumer_group, places))
-        return {queue: offset for (_, queue), offset in found.items()}
+        return self._runner.run(self._admin.read_offsets(consumer_group, topic))
 
     def commit_offsets(
         self, consumer_group: str, offsets: Mapping[Place, int], *, reset: bool = False
     ) -> None:
         """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
-        self._runner.run(self._administration.queries.commit(consumer_group, offsets, reset=reset))
+        return self._runner.run(self._admin.commit_offsets(consumer_group, offsets, reset=reset))
 
     # The head of the log.
 
@@ -181,37 +147,35 @@ class Admin:
 
         It is below `offset` where a hold keeps the rest; Held when one keeps all that is there.
         """
-        return self._runner.run(self._administration.trim((topic, queue), offset))
+        return self._runner.run(self._admin.trim(topic, queue, offset))
 
     def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:
         """Keep everything from `offset` on for `ttl_ms`; return until when, ms since 1970."""
-        return self._runner.run(self._administration.hold(owner, (topic, queue), offset, ttl_ms))
+        return self._runner.run(self._admin.hold(owner, topic, queue, offset, ttl_ms))
 
     def release_hold(self, owner: str, topic: str, queue: int) -> None:
         """End a hold before its time."""
-        self._runner.run(self._administration.hold(owner, (topic, queue), 0, 0))
+        return self._runner.run(self._admin.release_hold(owner, topic, queue))
 
     def holds(
         self, topic: str = "", queue: int | None = None, *, limit: int = 1_000
     ) -> list[QueueHold]:
         """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
-        if queue is not None and not topic:
-            raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue}, of no topic")
-        return self._runner.run(self._administration.holds(topic, queue, limit))
+        return self._runner.run(self._admin.holds(topic, queue, limit=limit))
 
     # Groups and members.
 
     def groups(self) -> list[GroupRoute]:
         """Return all groups: leader, term, members."""
-        return self._runner.run(self._administration.groups())
+        return self._runner.run(self._admin.groups())
 
     def status(self, address: str, group: str = "") -> MemberStatus:
         """Return what the member at `address` says; `group` if its process serves several."""
-        return self._runner.run(self._administration.status(address, group))
+        return self._runner.run(self._admin.status(address, group))
 
     def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
         """Return, by (group, member), what every member says, or why it says nothing."""
-        return self._runner.run(self._administration.statuses())
+        return self._runner.run(self._admin.statuses())
 
     def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
         """Hand a group's leadership to `target` (empty: the member that holds most).
@@ -219,18 +183,18 @@ class Admin:
         Returns the new leader and its term, UnknownOutcome when none is heard of in time. Calls
         under way do not fail by it.
         """
-        return self._runner.run(self._administration.transfer_leadership(group, target))
+        return self._runner.run(self._admin.transfer_leadership(group, target))
 
     def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
         """Make the member at `address` trust `member`, which lost its data, without all agreeing.
 
         Acknowledged messages may be lost by it; `sentence` must say that this is accepted.
         """
-        self._runner.run(self._administration.lift_quarantine(address, group, member, sentence))
+        return self._runner.run(self._admin.lift_quarantine(address, group, member, sentence))
 
     def log_entries(self, address: str, group: str = "", from_index: int = 0) -> list[EntryMark]:
         """Return index, term and CRC of every committed entry of one member's log."""
-        return self._runner.run(self._administration.log_entries(address, group, from_index))
+        return self._runner.run(self._admin.log_entries(address, group, from_index))
 
     # Lookups.
 
@@ -243,20 +207,13 @@ class Admin:
         One that cannot be decoded says so in `error`, and its `record` raises that.
         """
         return self._runner.run(
-            self._administration.lookup_key(topic, key, begin_ms, end_ms, limit)
+            self._admin.lookup_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
         )
 
     def lookup_message(self, message_id: bytes | str) -> list[FoundRecord]:
         """Return the record with an id (24 bytes, or 48 hex digits); [] if there is none."""
-        if isinstance(message_id, str):
-            try:
-                message_id = bytes.fromhex(message_id)
-            except ValueError:
-                raise error_of(
-                    Code.INVALID_ARGUMENT, f"message_id: {message_id!r}, must be 48 hex digits"
-                ) from None
-        return self._runner.run(self._administration.lookup_message(message_id))
+        return self._runner.run(self._admin.lookup_message(message_id))
 
     def lookup_offset(self, topic: str, queue: int, offset: int) -> list[FoundRecord]:
         """Return the record at an offset of a queue."""
-        return self._runner.run(self._administration.lookup_offset((topic, queue), offset))
+        return self._runner.run(self._admin.lookup_offset(topic, queue, offset))

@@ -1,21 +1,28 @@
-"""Administration. `admin.py` is generated from this file by `client/generate_sync.py`.
+"""Administration. `client/generate_sync.py` writes `admin.py` from this file.
 
-Owns: what a user calls. Everything else is behind `Administration`.
+Owns: what users call, and which group or member each call goes to. A call is a row of
+`_shell/calls.py` and a method here. Not: calls that consumers and planners make too
+(`_shell/queries.py`).
 """
 
+import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+import grpc.aio
+
 from dledger_client._core.arguments import UINT32_MAX, check_integer
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.ids import ID_SIZE
 from dledger_client._core.message_checks import check_topic
-from dledger_client._core.routes import GroupRoute, TopicRoute
-from dledger_client._shell.administration import Administration
-from dledger_client._shell.runner import AsyncRunner
-from dledger_client._shell.wire import parse_addresses
+from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
+from dledger_client._shell import calls
+from dledger_client._shell.answers import found_records, hold_of, status_of
+from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.queries import Queries
+from dledger_client._shell.wire import failure, group_metadata, parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of
 from dledger_client.model import (
@@ -26,8 +33,13 @@ from dledger_client.model import (
     QueueHold,
     TopicKind,
 )
-from dledger_proto.errors import Code
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT
+from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
+
+ENTRIES_MAX = 10_000_000
+"""Entries that one comparison of logs may hold in memory."""
 
 
 class AsyncAdmin:
@@ -46,14 +58,13 @@ class AsyncAdmin:
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
     ) -> None:
-        self._administration = Administration(
-            parse_addresses(bootstrap), config or ConnectionConfig()
-        )
-        self._runner = AsyncRunner()
+        self._cluster = Cluster(parse_addresses(bootstrap), config or ConnectionConfig())
+        self._queries = Queries(self._cluster)
+        self._budget = self._cluster.config.call_timeout_ms / 1_000
 
     async def start(self) -> Self:
         """Connect, in the background; `async with` does it. Returns itself."""
-        await self._runner.run(self._administration.start())
+        self._cluster.start()
         return self
 
     async def __aenter__(self) -> Self:
@@ -69,7 +80,7 @@ class AsyncAdmin:
 
     async def close(self) -> None:
         """End."""
-        await self._runner.run(self._administration.close())
+        await self._cluster.close()
 
     # Topics.
 
@@ -101,8 +112,7 @@ class AsyncAdmin:
             groups=groups,
             topic_id=os.urandom(ID_SIZE),
         )
-        topic, _ = await self._runner.run(self._administration.create_topic(request))
-        return topic
+        return await self._queries.create(request)
 
     async def update_topic(
         self,
@@ -128,19 +138,24 @@ class AsyncAdmin:
             read_queues=read_queues,
             layout=[pb.LayoutPart(group=group, queues=queues) for group, queues in layout],
         )
-        return await self._runner.run(self._administration.update_topic(request))
+        group = await self._queries.control_group()
+        reply = await self._cluster.call(calls.UPDATE_TOPIC, request, group=group)
+        return self._queries.learn(reply.topic)
 
     async def delete_topic(self, name: str) -> TopicRoute:
         """Delete a topic and everything in it; a new one of the same name is another topic."""
-        return await self._runner.run(self._administration.delete_topic(name))
+        request, group = pb.DeleteTopicRequest(name=name), await self._queries.control_group()
+        reply = await self._cluster.call(calls.DELETE_TOPIC, request, group=group)
+        self._cluster.apply_topic(reply.topic)
+        return topic_route(reply.topic)
 
     async def describe_topic(self, name: str) -> TopicRoute:
         """Return a topic as the control group has it; TopicNotFound."""
-        return await self._runner.run(self._administration.describe_topic(name))
+        return await self._queries.describe(name)
 
     async def list_topics(self) -> list[TopicRoute]:
         """Return all topics as the control group has them, by name."""
-        return await self._runner.run(self._administration.list_topics())
+        return await self._queries.list_topics()
 
     # Offsets.
 
@@ -148,36 +163,25 @@ class AsyncAdmin:
         self, topic: str, *, linearizable: bool = True
     ) -> dict[int, QueueBounds]:
         """Return minimum and maximum of each queue; confirmed by a quorum if `linearizable`."""
-        places = await self._places(topic)
-        bounds = await self._runner.run(
-            self._administration.queries.bounds(places, linearizable=linearizable)
-        )
+        places = await self._queries.places(topic)
+        bounds = await self._queries.bounds(places, linearizable=linearizable)
         return {queue: bounds[topic, queue] for _, queue in places}
-
-    async def _places(self, topic: str) -> list[Place]:
-        return await self._runner.run(self._administration.queries.places(topic))
 
     async def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum if there is none."""
-        return await self._runner.run(
-            self._administration.queries.offset_by_time((topic, queue), time_ms)
-        )
+        return await self._queries.offset_by_time((topic, queue), time_ms)
 
     async def read_offsets(self, consumer_group: str, topic: str) -> dict[int, int]:
         """Return a consumer group's offsets, the next to consume, by queue; none: left out."""
-        places = await self._places(topic)
-        found = await self._runner.run(
-            self._administration.queries.committed(consumer_group, places)
-        )
+        places = await self._queries.places(topic)
+        found = await self._queries.committed(consumer_group, places)
         return {queue: offset for (_, queue), offset in found.items()}
 
     async def commit_offsets(
         self, consumer_group: str, offsets: Mapping[Place, int], *, reset: bool = False
     ) -> None:
         """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
-        await self._runner.run(
-            self._administration.queries.commit(consumer_group, offsets, reset=reset)
-        )
+        await self._queries.commit(consumer_group, offsets, reset=reset)
 
     # The head of the log.
 
@@ -186,17 +190,27 @@ class AsyncAdmin:
 
         It is below `offset` where a hold keeps the rest; Held when one keeps all that is there.
         """
-        return await self._runner.run(self._administration.trim((topic, queue), offset))
+        check_integer("offset", offset)
+        ref, group = await self._reference(topic, queue)
+        request = pb.TrimRequest(queue=ref, offset=offset)
+        return (await self._cluster.call(calls.TRIM, request, group=group)).minimum
+
+    async def _reference(self, topic: str, queue: int) -> tuple[pb.QueueRef, str]:
+        route, group = await self._queries.located((topic, queue))
+        return pb.QueueRef(topic_id=route.id, queue=queue), group
 
     async def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:
         """Keep everything from `offset` on for `ttl_ms`; return until when, ms since 1970."""
-        return await self._runner.run(
-            self._administration.hold(owner, (topic, queue), offset, ttl_ms)
-        )
+        check_integer("offset", offset)
+        check_integer("ttl_ms", ttl_ms)
+        ref, group = await self._reference(topic, queue)
+        request = pb.HoldRequest(owner=owner, queue=ref, offset=offset, ttl_ms=ttl_ms)
+        method = calls.HOLD if ttl_ms else calls.RELEASE_HOLD
+        return (await self._cluster.call(method, request, group=group)).until_ms
 
     async def release_hold(self, owner: str, topic: str, queue: int) -> None:
         """End a hold before its time."""
-        await self._runner.run(self._administration.hold(owner, (topic, queue), 0, 0))
+        await self.hold(owner, topic, queue, 0, 0)
 
     async def holds(
         self, topic: str = "", queue: int | None = None, *, limit: int = 1_000
@@ -204,21 +218,56 @@ class AsyncAdmin:
         """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
         if queue is not None and not topic:
             raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue}, of no topic")
-        return await self._runner.run(self._administration.holds(topic, queue, limit))
+        check_integer("limit", limit, UINT32_MAX)
+        request = pb.ListHoldsRequest(topic=topic)
+        if queue is not None:
+            _, group = await self._queries.located((topic, queue))
+            groups, request.queue = [group], queue
+        elif topic:
+            route = await self._queries.topic(topic)
+            groups = list(dict.fromkeys(group for group, _ in route.parts))
+        else:
+            groups = [group.name for group in await self.groups()]
+        found: list[QueueHold] = []
+        for group in groups:
+            request.after = b""
+            while len(found) < limit:
+                request.limit = limit - len(found)
+                reply = await self._cluster.call(calls.LIST_HOLDS, request, group=group)
+                found += [hold_of(row, group) for row in reply.holds]
+                if not reply.next:
+                    break
+                request.after = reply.next
+        return found
 
     # Groups and members.
 
     async def groups(self) -> list[GroupRoute]:
         """Return all groups: leader, term, members."""
-        return await self._runner.run(self._administration.groups())
+        await self._cluster.wait_loaded(self._budget)
+        return self._cluster.routes.groups()
 
     async def status(self, address: str, group: str = "") -> MemberStatus:
         """Return what the member at `address` says; `group` if its process serves several."""
-        return await self._runner.run(self._administration.status(address, group))
+        timeout = self._cluster.config.try_timeout_ms / 1_000
+        reply = await self._cluster.channels.call(
+            address, calls.STATUS, pb.StatusRequest(), group=group, timeout=timeout
+        )
+        return status_of(reply, address)
 
     async def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
         """Return, by (group, member), what every member says, or why it says nothing."""
-        return await self._runner.run(self._administration.statuses())
+        asked = [(group, member) for group in await self.groups() for member in group.members]
+        answers = await asyncio.gather(
+            *(self.status(member.address, group.name) for group, member in asked),
+            return_exceptions=True,
+        )
+        found: dict[tuple[str, str], MemberStatus | ClientError] = {}
+        for (group, member), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
+                raise answer
+            found[group.name, member.name] = answer
+        return found
 
     async def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
         """Hand a group's leadership to `target` (empty: the member that holds most).
@@ -226,22 +275,62 @@ class AsyncAdmin:
         Returns the new leader and its term, UnknownOutcome when none is heard of in time. Calls
         under way do not fail by it.
         """
-        return await self._runner.run(self._administration.transfer_leadership(group, target))
+        known = [each.name for each in await self.groups()]
+        if group not in known:
+            raise error_of(
+                Code.INVALID_ARGUMENT, f"group {group!r}: not known, known are {', '.join(known)}"
+            )
+        request = pb.TransferLeadershipRequest(target=target)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._budget
+        reply = await self._cluster.call(calls.TRANSFER, request, group=group)
+        if reply.leader:
+            return reply.leader, reply.term
+        # The old leader has let go; who won is told by the routes.
+        found = await self._cluster.leader_of(group, reply.term, deadline - loop.time())
+        if found is None:
+            raise error_of(
+                Code.UNKNOWN_OUTCOME,
+                f"leadership of {group} was given up before term {reply.term}, but no new leader"
+                f" was heard of within {self._budget:.1f} s",
+            )
+        return found
 
     async def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
         """Make the member at `address` trust `member`, which lost its data, without all agreeing.
 
         Acknowledged messages may be lost by it; `sentence` must say that this is accepted.
         """
-        await self._runner.run(
-            self._administration.lift_quarantine(address, group, member, sentence)
+        request = pb.LiftQuarantineRequest(member=member, i_accept_possible_loss=sentence)
+        await self._cluster.channels.call(
+            address, calls.LIFT_QUARANTINE, request, group=group, timeout=self._budget
         )
 
     async def log_entries(
         self, address: str, group: str = "", from_index: int = 0
     ) -> list[EntryMark]:
         """Return index, term and CRC of every committed entry of one member's log."""
-        return await self._runner.run(self._administration.log_entries(address, group, from_index))
+        check_integer("from_index", from_index)
+        request = pb.LogEntriesRequest(from_index=from_index).SerializeToString()
+        stream = raw_read(self._cluster.channels.to(address), calls.LOG_ENTRIES)(
+            request, metadata=group_metadata(group)
+        )
+        marks: list[EntryMark] = []
+        try:
+            while isinstance(message := await stream.read(), bytes):
+                reply = pb.LogEntriesReply.FromString(message)
+                for place, (term, crc) in enumerate(zip(reply.terms, reply.crcs, strict=True)):
+                    marks.append(EntryMark(reply.first_index + place, term, crc))
+                if len(marks) > ENTRIES_MAX:
+                    raise error_of(
+                        Code.INVALID_ARGUMENT,
+                        f"from_index {from_index}: more than {ENTRIES_MAX} entries follow",
+                    )
+        except (grpc.aio.AioRpcError, DledgerError) as error:
+            raise failure(error, write=False) from None
+        finally:
+            stream.cancel()
+        return marks
 
     # Lookups.
 
@@ -253,9 +342,22 @@ class AsyncAdmin:
         Of each group those of the newest batch first. They are fetched in answers of about a MiB.
         One that cannot be decoded says so in `error`, and its `record` raises that.
         """
-        return await self._runner.run(
-            self._administration.lookup_key(topic, key, begin_ms, end_ms, limit)
+        check_integer("begin_ms", begin_ms)
+        check_integer("end_ms", end_ms)
+        check_integer("limit", limit, UINT32_MAX)
+        route = await self._queries.topic(topic)
+        wanted = limit or LOOKUP_LIMIT_DEFAULT
+        answers = await asyncio.gather(
+            *(
+                self._queries.by_key(group, route.id, key, begin_ms, end_ms, wanted)
+                for group in dict.fromkeys(group for group, _ in route.parts)
+            )
         )
+        rows = [row for portion, _ in answers for row in portion]
+        found = found_records(rows, self._cluster.routes)
+        # The member has compared the key; a record without it would be somebody's mistake.
+        same = [each for each in found if each.error is not None or key in each.record.keys]
+        return same[: limit or None]
 
     async def lookup_message(self, message_id: bytes | str) -> list[FoundRecord]:
         """Return the record with an id (24 bytes, or 48 hex digits); [] if there is none."""
@@ -266,8 +368,27 @@ class AsyncAdmin:
                 raise error_of(
                     Code.INVALID_ARGUMENT, f"message_id: {message_id!r}, must be 48 hex digits"
                 ) from None
-        return await self._runner.run(self._administration.lookup_message(message_id))
+        request = pb.LookupMessageRequest(message_id=message_id)
+        replies = await asyncio.gather(
+            *(
+                self._cluster.call(calls.LOOKUP_MESSAGE, request, group=group.name)
+                for group in await self.groups()
+            ),
+            return_exceptions=True,
+        )
+        rows: list[pb.FoundRecord] = []
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                if not (isinstance(reply, ClientError) and reply.code is Code.NOT_FOUND):
+                    raise reply
+            else:
+                rows += reply.records
+        return found_records(rows, self._cluster.routes)
 
     async def lookup_offset(self, topic: str, queue: int, offset: int) -> list[FoundRecord]:
         """Return the record at an offset of a queue."""
-        return await self._runner.run(self._administration.lookup_offset((topic, queue), offset))
+        check_integer("offset", offset)
+        ref, group = await self._reference(topic, queue)
+        request = pb.LookupOffsetRequest(queue=ref, offset=offset)
+        reply = await self._cluster.call(calls.LOOKUP_OFFSET, request, group=group)
+        return found_records(reply.records, self._cluster.routes)

@@ -120,7 +120,7 @@ def fake_engine(engine: ProducerEngine) -> FakeStream:
             groups=[group.route()],
             topics=[topic_message("t", [("a", 4)])],
         )
-        engine._routes_changed(engine.cluster.routes.apply(message))
+        engine.cluster._tell(engine.cluster.routes.apply(message))
 
     vars(engine).update(_run_link=run_link, _register=register)
     engine.cluster.start = start  # type: ignore[method-assign]

@@ -1,15 +1,15 @@
 """The asyncio half of the client: channels, streams, tasks, timers.
 
-administration  Calls of administration (asyncio), and protobuf turned into values
-calls           Every unary method that this package calls: one table
-cluster         A client's connection to a cluster
-consumer        The asyncio shell of a consumer: streams, timer and tasks around `FetchCore`
-creation        Creating a topic in two steps
-fork            What a fork leaves of clients
-futures         Futures of single messages that cost next to nothing
-producer        The asyncio shell of a producer
-queries         Questions about queues and offsets that consumers and administration share
-runner          The difference between the asyncio classes and their synchronous twins
-unclosed        Producers that nobody closed
-wire            Channels to members and name servers, tries of unary calls, errors
+answers   Answers of members as values that users see
+calls     Every unary method that the client calls: one table
+cluster   A client's connection to a cluster: routes that renew themselves, calls with their tries
+consumer  A consumer's engine: fetch streams around `ConsumerCore`
+driver    What both engines do around their cores: actions, timer, tasks, the end
+fork      What a fork leaves of clients
+futures   Futures of single messages: waiting for an outcome, callbacks
+producer  A producer's engine: append streams around `ProducerCore`, messages from other threads
+queries   Calls about topics, queues, offsets and keys that several client objects share
+runner    How an awaitable is run: awaited, or on the background loop of the blocking classes
+unclosed  Producers that nobody closed
+wire      Channels to members and name servers, single tries of calls, errors
 """

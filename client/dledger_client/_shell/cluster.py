@@ -11,6 +11,7 @@ hangs without closing its connection would keep us ignorant, so whoever suspects
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -44,15 +45,14 @@ _LOG = logging.getLogger("dledger_client")
 class Cluster:
     """Routes and calls of one client object. All methods on the loop's thread."""
 
-    def __init__(
-        self, bootstrap: Sequence[str], config: ConnectionConfig, generator: random.Random
-    ) -> None:
+    def __init__(self, bootstrap: Sequence[str], config: ConnectionConfig) -> None:
         self.config = config
         self.routes = RouteTable(inside=config.inside)
         self.members = MemberChoice()
-        self._generator = generator
+        # It spreads load and guards nothing.
+        self.generator = random.Random(os.urandom(16))  # noqa: S311
         self._bootstrap = list(bootstrap)
-        self._generator.shuffle(self._bootstrap)
+        self.generator.shuffle(self._bootstrap)
         self.channels = Channels(config, self._member_ready)
         self._listeners: list[Callable[[RouteChange], None]] = []
         self._ready_listeners: list[Callable[[str, bool], None]] = []
@@ -172,7 +172,7 @@ class Cluster:
     def _pause(self, failures: int) -> float:
         rounds = failures // max(1, len(self._bootstrap))
         pause_ms = min(RECONNECT_BACKOFF_MIN_MS << min(rounds - 1, 10), RECONNECT_BACKOFF_MAX_MS)
-        return pause_ms / 1_000 * self._generator.uniform(0.5, 1.0)
+        return pause_ms / 1_000 * self.generator.uniform(0.5, 1.0)
 
     async def _watch_source(self, address: str) -> bool:
         """Follow one source until its stream ends; return whether it gave anything."""
@@ -212,7 +212,7 @@ class Cluster:
     async def _refresh(self) -> None:
         addresses = list(dict.fromkeys([*self.routes.addresses(), *self._bootstrap]))
         others = [address for address in addresses if address != self._watched] or addresses
-        chosen = self._generator.sample(others, min(REFRESH_SOURCES, len(others)))
+        chosen = self.generator.sample(others, min(REFRESH_SOURCES, len(others)))
         await asyncio.gather(asyncio.sleep(REFRESH_INTERVAL), *map(self._refresh_from, chosen))
 
     async def _refresh_from(self, address: str) -> None:
@@ -272,7 +272,7 @@ class Cluster:
             if not address:
                 last = last or error_of(Code.UNAVAILABLE, f"group {group} is not known")
                 self.refresh()
-                await self._wait_change(min(backoff(tries, self._generator), deadline - now))
+                await self._wait_change(min(backoff(tries, self.generator), deadline - now))
                 tries += 1
                 continue
             tries += 1
@@ -294,7 +294,7 @@ class Cluster:
             if last.code in LEADERLESS_CODES or not last.definite:
                 self.refresh()
             await self._wait_change(
-                min(backoff(tries - 1, self._generator), max(0.0, deadline - self._now()))
+                min(backoff(tries - 1, self.generator), max(0.0, deadline - self._now()))
             )
 
     def _judge(self, address: str, error: ClientError) -> None:

@@ -7,8 +7,6 @@ about records. All methods run on the event loop's thread.
 
 import asyncio
 import logging
-import os
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
@@ -19,8 +17,8 @@ from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer import state as fetch
 from dledger_client._core.consumer.core import FetchCore
 from dledger_client._core.consumer.state import Place
-from dledger_client._core.routes import RouteChange
 from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.driver import Driver
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
@@ -46,25 +44,19 @@ class ConsumerEngine:
 
     def __init__(self, bootstrap: Sequence[str], config: ConsumerConfig) -> None:
         self.config = config
-        generator = random.Random(os.urandom(16))  # noqa: S311  spreads load, guards nothing
-        self._random = generator
-        self.cluster = Cluster(bootstrap, config.connection, generator)
+        self.cluster = Cluster(bootstrap, config.connection)
         self.queries = Queries(self.cluster)
         self.core = FetchCore(
             self.cluster.routes,
             self.cluster.members,
-            generator,
+            self.cluster.generator,
             prefer=config.prefer,
             buffer_bytes=config.buffer_bytes,
             fail_on_unreadable=config.fail_on_unreadable,
         )
+        self._driver = Driver("consumer", self.cluster, self.core, self._carry_out, self._settle)
         self.passed_over: Counter[Place] = Counter()
         """Records that could not be decoded, of queues that are assigned."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: dict[int, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self.is_closed = False
@@ -72,17 +64,11 @@ class ConsumerEngine:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the consumer was started on."""
-        if self._loop is None:
-            raise ClientClosed(Code.CLOSED, "the consumer is not started")
-        return self._loop
+        return self._driver.loop
 
     async def start(self) -> None:
         """Begin to watch routes."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self.cluster.listen(self._routes_changed)
-            self.cluster.listen_ready(self._member_ready)
-            self.cluster.start()
+        self._driver.start()
 
     async def close(self) -> None:
         """End all streams; what is buffered is dropped."""
@@ -90,13 +76,7 @@ class ConsumerEngine:
             return
         self.is_closed = True
         self._news.set()
-        if self._timer is not None:
-            self._timer.cancel()
-        tasks = [*self._streams.values(), *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.cluster.close()
+        await self._driver.end()
 
     def check_open(self) -> None:
         """Refuse calls after `close`."""
@@ -216,8 +196,7 @@ class ConsumerEngine:
 
     def _take(self, max_records: int) -> list[RecordBatch]:
         taken = self.core.take(max_records)
-        for action in self.core.take_actions():
-            self._carry_out(action)
+        self._driver.carry_out()
         if self.core.wants_more:
             self._room.set()
         return taken
@@ -226,64 +205,29 @@ class ConsumerEngine:
 
     def _advance(self) -> None:
         self.core.pump(self.loop.time())
-        for action in self.core.take_actions():
-            self._carry_out(action)
+        self._driver.advance()
+
+    def _settle(self) -> None:
+        """Wake who waits for records, and who waits to read on."""
         if self.core.has_news:
             self._news.set()
         if self.core.wants_more:
             self._room.set()
-        self._arm()
-
-    def _arm(self) -> None:
-        deadline = self.core.next_deadline(self.loop.time())
-        if deadline is None or self.is_closed:
-            return
-        if self._timer is not None:
-            if self._timer_at <= deadline:
-                return
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self.loop.call_at(deadline, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._advance()
-
-    def _routes_changed(self, change: RouteChange) -> None:
-        self.core.routes_changed(change, self.loop.time())
-        self._advance()
-
-    def _member_ready(self, address: str, is_ready: bool) -> None:
-        self.core.member_ready(address, self.loop.time(), is_ready=is_ready)
-        self._advance()
 
     def _carry_out(self, action: fetch.Action) -> None:
         match action:
             case fetch.OpenFetch():
-                task = self.loop.create_task(
-                    self._run(action), name=f"dledger fetch {action.group}@{action.address}"
-                )
-                self._streams[action.stream] = task
-                task.add_done_callback(partial(self._stream_ended, action.stream))
+                name = f"dledger fetch {action.group}@{action.address}"
+                self._driver.open_stream(action.stream, self._run(action), name)
             case fetch.CloseFetch(stream):
-                running = self._streams.get(stream)
-                if running is not None:
-                    running.cancel()
+                self._driver.close_stream(stream)
             case fetch.FindOffset(place, offset, detail):
-                self._spawn(self._find(place, offset, detail))
+                self._driver.spawn(self._find(place, offset, detail))
             case fetch.RefreshRoutes():
                 self.cluster.refresh()
             case fetch.TellUnreadable(what):
                 self.passed_over[what.topic, what.queue] += what.records
                 _LOG.warning("passed over: %s", what.describe())
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _stream_ended(self, stream: int, _task: "asyncio.Task[None]") -> None:
-        self._streams.pop(stream, None)
 
     # Streams.
 
@@ -300,9 +244,7 @@ class ConsumerEngine:
             wait_ms=self.config.wait_ms,
         )
         try:
-            channel = self.cluster.channels.to(action.address)
-            async with asyncio.timeout(self.config.connection.connect_timeout_ms / 1_000):
-                await channel.channel_ready()
+            channel = await self.cluster.channels.connected(action.address)
             call = raw_read(channel, FETCH)(
                 request.SerializeToString(), metadata=group_metadata(action.group)
             )

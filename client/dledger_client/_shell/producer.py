@@ -9,10 +9,9 @@ All methods run on the event loop's thread, but for `take_from_thread` and `is_f
 import asyncio
 import logging
 import os
-import random
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -27,9 +26,10 @@ from dledger_client._core.producer.topics import Pin
 from dledger_client._core.routes import RouteChange
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
-from dledger_client._shell.creation import create_topic
+from dledger_client._shell.driver import Driver
 from dledger_client._shell.fork import check_fork
 from dledger_client._shell.futures import when_done
+from dledger_client._shell.queries import Queries
 from dledger_client._shell.unclosed import tell_lost
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ProducerConfig
@@ -71,45 +71,35 @@ class ProducerEngine:
 
     def __init__(self, bootstrap: Sequence[str], config: ProducerConfig) -> None:
         self.config = config
-        generator = random.Random(os.urandom(16))  # noqa: S311  spreads load, guards nothing
-        self.cluster = Cluster(bootstrap, config.connection, generator)
+        self.cluster = Cluster(bootstrap, config.connection)
+        self.cluster.listen(self._identify)
+        self._queries = Queries(self.cluster)
         self.core = ProducerCore(
             config,
             self.cluster.routes,
-            generator,
+            self.cluster.generator,
             first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
         )
         self.core.members = self.cluster.members
+        self._driver = Driver("producer", self.cluster, self.core, self._carry_out, self._settle)
+        self._advance = self._driver.advance
         self._life_id = os.urandom(ID_SIZE)
         """Of this run: the groups know by it which registrations are ours (D11)."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: dict[int, asyncio.Task[None]] = {}
         self._writable: dict[int, asyncio.Event] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self._is_flush_scheduled = False
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._arrivals: deque[Arrival] = deque()
         self._arrival_bytes = 0
         self.is_closed = False
-        self._is_ended = False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the producer was started on."""
-        if self._loop is None:
-            raise ClientClosed(Code.CLOSED, "the producer is not started")
-        return self._loop
+        return self._driver.loop
 
     async def start(self) -> None:
         """Begin to watch routes. Sends may be handed over at once; they wait for the routes."""
-        if self._loop is not None:
-            return
-        self._loop = asyncio.get_running_loop()
-        self.cluster.listen(self._routes_changed)
-        self.cluster.listen_ready(self._member_ready)
-        self.cluster.start()
+        self._driver.start()
 
     # Handing messages over.
 
@@ -201,7 +191,7 @@ class ProducerEngine:
         while arrivals:
             future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
             self._arrival_bytes -= size
-            if self._is_ended:
+            if self._driver.is_stopped:
                 fail(future, topic, self._closed_error())
             elif is_batch:
                 self.core.place_batch(future, topic, records, size, pin, now + timeout, now)
@@ -231,89 +221,53 @@ class ProducerEngine:
 
     # After every input of the core.
 
-    def _advance(self) -> None:
-        for action in self.core.take_actions():
-            self._carry_out(action)
+    def _settle(self) -> None:
+        """Let writers look for new frames, and those who wait for room go on."""
         for event in self._writable.values():
             event.set()
         if self._room_waiters:
             self._wake_room()
-        self._arm()
 
     def _wake_room(self) -> None:
         """Wake as many waiters as there is room for, once it is worth the wake-up."""
         room = self.config.buffer_bytes - self.core.buffered_bytes - self._arrival_bytes
-        if room < self.config.buffer_bytes // ROOM_SHARE and not self._is_ended:
+        if room < self.config.buffer_bytes // ROOM_SHARE and not self._driver.is_stopped:
             return
-        while self._room_waiters and (room > 0 or self._is_ended):
+        while self._room_waiters and (room > 0 or self._driver.is_stopped):
             size, waiter = self._room_waiters.popleft()
             room -= size
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _arm(self) -> None:
-        deadline = self.core.next_deadline(self.loop.time())
-        if deadline is None or self._is_ended:
-            return
-        if self._timer is not None:
-            if self._timer_at <= deadline:
-                return
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self.loop.call_at(deadline, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.core.tick(self.loop.time())
-        self._advance()
-
-    def _routes_changed(self, change: RouteChange) -> None:
+    def _identify(self, _change: RouteChange) -> None:
+        """Give the producer its id, as soon as the cluster's name is known."""
         if not self.core.producer_id and self.config.idempotent and self.cluster.routes.cluster:
             self.core.producer_id = (
                 named_producer_id(self.cluster.routes.cluster, self.config.name)
                 if self.config.name
                 else os.urandom(ID_SIZE)
             )
-        self.core.routes_changed(change, self.loop.time())
-        self._advance()
-
-    def _member_ready(self, address: str, is_ready: bool) -> None:
-        self.core.member_ready(address, self.loop.time(), is_ready=is_ready)
-        self._advance()
 
     def _carry_out(self, action: actions.Action) -> None:
         match action:
             case actions.OpenLink(link, group, address):
-                self._writable[link] = asyncio.Event()
-                stream = self.loop.create_task(
-                    self._run_link(link, group, address), name=f"dledger append {group}@{address}"
-                )
-                self._streams[link] = stream
-                stream.add_done_callback(partial(self._link_ended, link))
+                name = f"dledger append {group}@{address}"
+                self._driver.open_stream(link, self._run_link(link, group, address), name)
             case actions.CloseLink(link, reason):
                 _LOG.debug("link %d closed: %s", link, reason)
-                task = self._streams.get(link)
-                if task is not None:
-                    task.cancel()
+                self._driver.close_stream(link)
             case actions.Register(group, address, epoch, ask):
-                self._spawn(self._register(group, address, epoch, ask))
+                self._driver.spawn(self._register(group, address, epoch, ask))
             case actions.ResolveTopic(topic, create):
-                self._spawn(self._resolve(topic, create=create))
+                self._driver.spawn(self._resolve(topic, create=create))
             case actions.RefreshRoutes():
                 self.cluster.refresh()
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # Streams.
 
     async def _run_link(self, link: int, group: str, address: str) -> None:
         try:
-            channel = self.cluster.channels.to(address)
-            async with asyncio.timeout(self.config.connection.connect_timeout_ms / 1_000):
-                await channel.channel_ready()
+            channel = await self.cluster.channels.connected(address)
             stream = raw_stream(channel, APPEND)(metadata=group_metadata(group))
             try:
                 await self._use_link(link, stream)
@@ -333,6 +287,7 @@ class ProducerEngine:
         self._advance()
 
     async def _use_link(self, link: int, stream: RawStreamCall) -> None:
+        self._writable[link] = asyncio.Event()
         self.core.link_up(link, self.loop.time())
         self._advance()
         writer = self.loop.create_task(self._write(link, stream))
@@ -344,6 +299,7 @@ class ProducerEngine:
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            del self._writable[link]
 
     async def _write(self, link: int, stream: RawStreamCall) -> None:
         writable = self._writable[link]
@@ -351,14 +307,10 @@ class ProducerEngine:
             writable.clear()
             frame = self.core.next_frame(link, self.loop.time(), time.time_ns() // 1_000_000)
             if frame is None:
-                self._arm()
+                self._driver.arm()
                 await writable.wait()
             else:
                 await stream.write(frame)
-
-    def _link_ended(self, link: int, _task: "asyncio.Task[None]") -> None:
-        self._streams.pop(link, None)
-        self._writable.pop(link, None)
 
     # Calls.
 
@@ -382,36 +334,26 @@ class ProducerEngine:
         self._advance()
 
     async def _resolve(self, topic: str, *, create: bool) -> None:
-        budget_ms = self.config.connection.call_timeout_ms
         try:
-            group = await self.cluster.control_group(budget_ms)
             try:
-                found = await self._find(topic, group, create=create)
+                if create:
+                    await self._queries.create(
+                        pb.CreateTopicRequest(
+                            name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)
+                        )
+                    )
             except TopicExists:
-                found = await self._find(topic, group, create=False)
+                create = False
+            if not create:
+                await self._queries.describe(topic)
         except ClientError as error:
-            self.core.topic_failed(topic, error, self.loop.time())
-            self._advance()
+            problem = error
         else:
-            self.cluster.apply_topic(found)
-            if self.cluster.routes.topic(topic) is None:
-                older = error_of(Code.UNAVAILABLE, f"topic {topic}: its route is older than known")
-                self.core.topic_failed(topic, older, self.loop.time())
-                self._advance()
-
-    async def _find(self, topic: str, group: str, *, create: bool) -> pb.Topic:
-        budget_ms = self.config.connection.call_timeout_ms
-        if create:
-            request = pb.CreateTopicRequest(
-                name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)
-            )
-            created = await create_topic(self.cluster, request, group=group)
-            return created.topic
-        described = await self.cluster.call(
-            calls.DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=topic),
-            group=group, timeout_ms=budget_ms,
-        )  # fmt: skip
-        return described.topic
+            if self.cluster.routes.topic(topic) is not None:
+                return
+            problem = error_of(Code.UNAVAILABLE, f"topic {topic}: its route is older than known")
+        self.core.topic_failed(topic, problem, self.loop.time())
+        self._advance()
 
     def unsettled(self) -> int:
         """Return how many messages that were taken have no outcome yet. Any thread."""
@@ -464,7 +406,7 @@ class ProducerEngine:
         if self.is_closed:
             return
         self.is_closed = True
-        if self._loop is None:
+        if not self._driver.is_started:
             return
         self._flush()
         batches, parked = self.core.waiting()
@@ -472,16 +414,10 @@ class ProducerEngine:
             with suppress(TimeoutError):
                 await self.flush(timeout)
         finally:
-            self._is_ended = True
+            self._driver.stop()
             self.core.fail_all(self._closed_error())
             self._wake_room()
-            if self._timer is not None:
-                self._timer.cancel()
-            tasks = [*self._streams.values(), *self._tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self.cluster.close()
+            await self._driver.end()
             tell_lost(batches, parked)
 
 

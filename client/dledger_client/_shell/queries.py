@@ -1,6 +1,7 @@
-"""Questions about queues and offsets that consumers and administration share (asyncio).
+"""Calls about topics, queues, offsets and keys that several client objects share (asyncio).
 
-Owns: finding topics, splitting a question by group, joining the answers. Not: streams.
+Owns: finding and creating topics, splitting a question by group, joining the answers. Not:
+streams.
 """
 
 import asyncio
@@ -9,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.message_checks import check_group, check_topic
-from dledger_client._core.routes import RouteChange, TopicRoute
+from dledger_client._core.routes import RouteChange, TopicRoute, topic_route
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster, still_unknown
 from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
 from dledger_client.model import QueueBounds
 from dledger_proto.errors import Code
+from dledger_proto.limits import LOOKUP_LIMIT_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 QUEUES_PER_CALL_MAX = 256
@@ -23,7 +25,7 @@ _Ask = Callable[[str, _Portion], Awaitable[None]]
 
 
 class Queries:
-    """Calls about queues, each to the group that holds them."""
+    """Calls about topics and queues, each to the group that decides about them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,19 +33,69 @@ class Queries:
     async def topic(self, name: str) -> TopicRoute:
         """Return a topic's route, asking the control group if it is not known; TopicNotFound."""
         check_topic(name)
-        budget_ms = self._cluster.config.call_timeout_ms
-        await self._cluster.wait_loaded(budget_ms / 1_000)
+        await self._cluster.wait_loaded(self._cluster.config.call_timeout_ms / 1_000)
         route = self._cluster.routes.topic(name)
         if route is None:
-            group = await self._cluster.control_group(budget_ms)
-            reply = await self._cluster.call(
-                calls.DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=name), group=group
-            )
-            self._cluster.apply_topic(reply.topic)
+            await self.describe(name)
             route = self._cluster.routes.topic(name)
         if route is None:
             raise error_of(Code.TOPIC_NOT_FOUND, f"topic {name}")
         return route
+
+    async def control_group(self) -> str:
+        """Return the group that decides about topics."""
+        budget_ms = self._cluster.config.call_timeout_ms
+        await self._cluster.wait_loaded(budget_ms / 1_000)
+        return await self._cluster.control_group(budget_ms)
+
+    def learn(self, topic: pb.Topic) -> TopicRoute:
+        """Take in a topic from an answer of the control group; return its route."""
+        self._cluster.apply_topic(topic)
+        route = self._cluster.routes.topic(topic.name)
+        return route if route is not None else topic_route(topic)
+
+    async def describe(self, name: str) -> TopicRoute:
+        """Return a topic as the control group has it; TopicNotFound."""
+        request, group = pb.DescribeTopicRequest(name=name), await self.control_group()
+        return self.learn(
+            (await self._cluster.call(calls.DESCRIBE_TOPIC, request, group=group)).topic
+        )
+
+    async def list_topics(self) -> list[TopicRoute]:
+        """Return all topics as the control group has them, by name; page by page."""
+        group = await self.control_group()
+        request = pb.ListTopicsRequest()
+        found: dict[str, TopicRoute] = {}
+        while True:
+            reply = await self._cluster.call(calls.LIST_TOPICS, request, group=group)
+            found.update((topic.name, topic_route(topic)) for topic in reply.topics)
+            if not reply.cursor:
+                return [found[name] for name in sorted(found)]
+            request.cursor = reply.cursor
+
+    async def create(self, request: pb.CreateTopicRequest) -> TopicRoute:
+        """Create the topic that a request names, with the id that its caller drew; ClientError.
+
+        It takes two calls, so that no late copy of them brings back a topic that was deleted since.
+        The first call returns an index of the control group's log, before anybody can know the
+        topic's id. The second call names that index. A copy of the first call creates nothing. The
+        group refuses a copy of the second call: by the topic's row, and once it has forgotten
+        deletions above that index, by the index. Both calls share the budget of one.
+        """
+        group = await self.control_group()
+        loop = asyncio.get_running_loop()
+        budget_ms = self._cluster.config.call_timeout_ms
+        deadline = loop.time() + budget_ms / 1_000
+        reply = await self._cluster.call(calls.LOOK_BEFORE_CREATION, request, group=group)
+        if not reply.HasField("topic"):
+            wanted = pb.CreateTopicRequest()
+            wanted.CopyFrom(request)
+            wanted.known_index = reply.known_index
+            left_ms = max(1.0, (deadline - loop.time()) * 1_000)
+            reply = await self._cluster.call(
+                calls.CREATE_TOPIC, wanted, group=group, timeout_ms=left_ms
+            )
+        return self.learn(reply.topic)
 
     async def places(self, topic: str) -> list[Place]:
         """Return all queues of a topic that can be read."""
@@ -116,6 +168,55 @@ class Queries:
 
         await self._ask_again_if_gone(ask, list(places))
         return found
+
+    async def every_place_of_key(
+        self, topic_id: bytes, groups: Iterable[str], key: str, limit: int
+    ) -> list[tuple[int, int]] | None:
+        """Return queue and offset of each record with a key that groups hold of a topic.
+
+        Also of records that cannot be decoded and may have it. None when a group has more than
+        `limit`.
+        """
+        answers = await asyncio.gather(
+            *(
+                self.by_key(group, topic_id, key, 0, 0, limit, places_only=True)
+                for group in dict.fromkeys(groups)
+            )
+        )
+        if not all(is_whole for _, is_whole in answers):
+            return None
+        return [(row.queue, row.offset) for rows, _ in answers for row in rows]
+
+    async def by_key(
+        self,
+        group: str,
+        topic_id: bytes,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        wanted: int,
+        *,
+        places_only: bool = False,
+    ) -> tuple[list[pb.FoundRecord], bool]:
+        """Return up to `wanted` records of a group, and whether it has no others.
+
+        An answer is bounded in bytes: the next one begins at its cursor.
+        """
+        request = pb.LookupKeyRequest(
+            queue=pb.QueueRef(topic_id=topic_id),
+            key=key.encode(),
+            begin_time_ms=begin_ms,
+            end_time_ms=end_ms,
+            places_only=places_only,
+        )
+        rows: list[pb.FoundRecord] = []
+        while True:
+            request.limit = min(wanted - len(rows), LOOKUP_LIMIT_MAX)
+            reply = await self._cluster.call(calls.LOOKUP_KEY, request, group=group)
+            rows += reply.records
+            if not reply.cursor or len(rows) >= wanted:
+                return rows, not reply.cursor
+            request.cursor = reply.cursor
 
     async def _ask_again_if_gone(self, ask: _Ask, places: Sequence[Place]) -> None:
         """Ask about queues; of topics that are gone once more, by what is now under their names.

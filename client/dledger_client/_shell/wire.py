@@ -97,6 +97,13 @@ class Channels:
             self._channels[address] = channel
         return channel
 
+    async def connected(self, address: str) -> grpc.aio.Channel:
+        """Return the channel to an address once its connection stands; TimeoutError."""
+        channel = self.to(address)
+        async with asyncio.timeout(self._config.connect_timeout_ms / 1_000):
+            await channel.channel_ready()
+        return channel
+
     def keep_warm(self, addresses: Iterable[str]) -> None:
         """Keep connections to these addresses, and tell which of them stand."""
         for address in addresses:

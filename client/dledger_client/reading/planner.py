@@ -8,8 +8,6 @@ a job that dies leaves nothing behind that somebody would have to clean up.
 """
 
 import asyncio
-import os
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +17,8 @@ from typing import Final, NamedTuple, Self
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import GroupRoute, TopicRoute
 from dledger_client._shell import calls
-from dledger_client._shell.administration import Administration
+from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.queries import Queries
 from dledger_client._shell.runner import SyncRunner
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.arrow.schema import unknown
@@ -99,15 +98,16 @@ class Planner:
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
     ) -> None:
-        self._administration = Administration(
-            parse_addresses(bootstrap), config or ConnectionConfig()
-        )
+        self._cluster = Cluster(parse_addresses(bootstrap), config or ConnectionConfig())
+        self._queries = Queries(self._cluster)
         self._runner = SyncRunner()
-        self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
 
     def __enter__(self) -> Self:
-        self._runner.run(self._administration.start())
+        self._runner.run(self._start())
         return self
+
+    async def _start(self) -> None:
+        self._cluster.start()
 
     def __exit__(
         self,
@@ -115,17 +115,17 @@ class Planner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._runner.run(self._administration.close())
+        self._runner.run(self._cluster.close())
 
     def topics_like(self, pattern: str) -> list[str]:
         """Return the topics whose whole name a regular expression matches, by name."""
-        topics = self._runner.run(self._administration.list_topics())
+        topics = self._runner.run(self._queries.list_topics())
         return matching(pattern, [topic.name for topic in topics])
 
     @property
     def cluster(self) -> str:
         """The cluster's name; empty before the first answer."""
-        return self._administration.cluster.routes.cluster
+        return self._cluster.routes.cluster
 
     def freeze(
         self,
@@ -162,7 +162,7 @@ class Planner:
         None when they are many. `groups` are those of the plan: routes may be from before it.
         """
         places = self._runner.run(
-            self._administration.every_place_of_key(topic_id, groups, key, KEY_PLACES)
+            self._queries.every_place_of_key(topic_id, groups, key, KEY_PLACES)
         )
         if places is None:
             return None
@@ -200,7 +200,7 @@ class Planner:
             queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
             refused = await self._hold(queues, hold) if hold is not None else []
             if not refused:
-                routes = self._administration.cluster.routes
+                routes = self._cluster.routes
                 groups = {group.name: group for group in routes.groups()}
                 return ReadPlan(routes.cluster, tuple(queues), tuple(gaps), groups, hold)
         raise error_of(
@@ -218,16 +218,15 @@ class Planner:
 
         Each time by the control group's word of now: what was deleted is refused at once.
         """
-        cluster = self._administration.cluster
-        budget = cluster.config.call_timeout_ms / 1_000
-        await cluster.wait_loaded(budget)
+        budget = self._cluster.config.call_timeout_ms / 1_000
+        await self._cluster.wait_loaded(budget)
         deadline = asyncio.get_running_loop().time() + budget
         tries = 0
         while True:
             try:
                 return await self._confirmed(topics, question, only)
             except _NotTakenYet as early:
-                pause = backoff(tries, self._random)
+                pause = backoff(tries, self._cluster.generator)
                 if asyncio.get_running_loop().time() + pause > deadline:
                     raise early.error from None
             tries += 1
@@ -239,7 +238,6 @@ class Planner:
         question: Question,
         only: set[tuple[str, int]] | None,
     ) -> list[QueueState]:
-        administration = self._administration
         routes = await self._routes(topics)
         asked: dict[str, list[_Asked]] = {}
         for route in routes:
@@ -264,7 +262,7 @@ class Planner:
         states = sorted((state for each in answers for state in each), key=lambda each: each.place)
         if question.group:
             places = [state.place for state in states]
-            committed = await administration.queries.committed(question.group, places)
+            committed = await self._queries.committed(question.group, places)
             states = [replace(state, committed=committed.get(state.place)) for state in states]
         return states
 
@@ -273,8 +271,8 @@ class Planner:
         if len(topics) == 1:
             # Who is not known is looked for among all, for the nearest that is.
             with suppress(TopicNotFound):
-                return [await self._administration.describe_topic(topics[0])]
-        known = {topic.name: topic for topic in await self._administration.list_topics()}
+                return [await self._queries.describe(topics[0])]
+        known = {topic.name: topic for topic in await self._queries.list_topics()}
         missing = [topic for topic in topics if topic not in known]
         if missing:
             raise error_of(Code.TOPIC_NOT_FOUND, f"topic {unknown(missing[0], known)}")
@@ -311,7 +309,7 @@ class Planner:
         tries = 0
         while True:
             tries += 1
-            reply = await self._administration.cluster.call(calls.PLAN_READS, request, group=group)
+            reply = await self._cluster.call(calls.PLAN_READS, request, group=group)
             is_trimmed = any(code_of(q.code) is Code.OFFSET_OUT_OF_RANGE for q in reply.queues)
             if not is_trimmed or tries == TRIES:
                 return reply
@@ -345,7 +343,7 @@ class Planner:
             ref = pb.QueueRef(topic_id=state.topic_id, queue=state.queue)
             request.queues.add(queue=ref, offset=held.offset, owner=held.owner)
         method = calls.HOLD_ALL if ttl_ms else calls.RELEASE_ALL
-        reply = await self._administration.cluster.call(method, request, group=group)
+        reply = await self._cluster.call(method, request, group=group)
         refused: list[str] = []
         for (state, held), number, detail in zip(wanted, reply.codes, reply.details, strict=True):
             place = f"{state.topic}/{state.queue} offset {held.offset}"

@@ -40,7 +40,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a release of a hold is repeated after an unknown try, and ends one taken since",
         [
             Edit(
-                "dledger_client._shell.administration:Administration.hold",
+                "dledger_client.admin_async:AsyncAdmin.hold",
                 "calls.HOLD if ttl_ms else calls.RELEASE_HOLD",
                 "calls.HOLD",
             )

@@ -5,6 +5,7 @@ changes the plan and not its making. Method: a cluster behind the planner that a
 memory.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -27,8 +28,8 @@ from tests.unit.proto.samples import TOPIC_ID
 from tests.unit.reading.fakes import GROUP, TOPIC
 
 
-class FakeAdministration:
-    """Stands for `Administration`, its cluster and one topic."""
+class FakeCluster:
+    """Stands for a cluster, what is asked of it, and one topic."""
 
     def __init__(self, queues: int, trims: int) -> None:
         self.queues = queues
@@ -40,13 +41,10 @@ class FakeAdministration:
         """The topic was deleted; groups hear of it behind the control group."""
         self.requests: list[pb.PlanReadsRequest] = []
         self.routes = RouteTable()
+        self.generator = random.Random(1)
         self.config = SimpleNamespace(call_timeout_ms=1_000)
 
-    @property
-    def cluster(self) -> "FakeAdministration":
-        return self
-
-    async def start(self) -> None:
+    def start(self) -> None:
         """Do nothing."""
 
     async def close(self) -> None:
@@ -55,7 +53,7 @@ class FakeAdministration:
     async def wait_loaded(self, _seconds: float) -> None:
         """Routes are there."""
 
-    async def describe_topic(self, name: str) -> SimpleNamespace:
+    async def describe(self, name: str) -> SimpleNamespace:
         if self.is_gone:
             raise error_of(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
         return SimpleNamespace(
@@ -95,10 +93,11 @@ class FakeAdministration:
 
 
 @contextmanager
-def planner_of(fake: FakeAdministration) -> Iterator[Planner]:
+def planner_of(fake: FakeCluster) -> Iterator[Planner]:
     """Yield a planner over it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "Administration", lambda *_: fake)
+        patch.setattr(planner, "Cluster", lambda *_: fake)
+        patch.setattr(planner, "Queries", lambda _: fake)
         with Planner("a:1") as found:
             yield found
 
@@ -106,7 +105,7 @@ def planner_of(fake: FakeAdministration) -> Iterator[Planner]:
 @pytest.mark.parametrize("times", [(), (1,), (1, 2, 3)])
 def test_calls_are_within_their_bounds(times: Sequence[int]) -> None:
     """Of queues, and of times in all; each queue is asked for once."""
-    fake = FakeAdministration(QUEUES_PER_CALL_MAX, 0)
+    fake = FakeCluster(QUEUES_PER_CALL_MAX, 0)
     with planner_of(fake) as found:
         states = found.states([TOPIC], times)
     assert [state.queue for state in states] == [*range(QUEUES_PER_CALL_MAX)]
@@ -118,7 +117,7 @@ def test_calls_are_within_their_bounds(times: Sequence[int]) -> None:
 
 def test_queues_are_asked_for_their_own_times() -> None:
     """Of a time that one queue alone is asked for the others say nothing."""
-    fake = FakeAdministration(3, 0)
+    fake = FakeCluster(3, 0)
     with planner_of(fake) as found:
         start = Edge(times={TOPIC: {0: 1, 1: 2, 2: 2}})
         plan = found.freeze([TOPIC], start, Edge(time_ms=9))
@@ -133,12 +132,12 @@ def test_queues_are_asked_for_their_own_times() -> None:
 def test_a_trim_between_two_looks_of_a_member_is_looked_at_anew() -> None:
     """As often as a trim between bounds and holds is."""
     hold = HoldRequest("job", 60_000)
-    fake = FakeAdministration(2, TRIES - 1)
+    fake = FakeCluster(2, TRIES - 1)
     with planner_of(fake) as found:
         plan = found.freeze([TOPIC], Edge(), Edge(), hold=hold)
     assert [(each.start, each.end) for each in plan.queues] == [(3, 9), (3, 9)]
     with (
-        planner_of(FakeAdministration(2, TRIES)) as found,
+        planner_of(FakeCluster(2, TRIES)) as found,
         pytest.raises(OffsetOutOfRange, match="the earliest is 4"),
     ):
         found.freeze([TOPIC], Edge(), Edge(), hold=hold)
@@ -146,7 +145,7 @@ def test_a_trim_between_two_looks_of_a_member_is_looked_at_anew() -> None:
 
 def test_a_queue_that_its_group_has_not_heard_of_yet_is_waited_for() -> None:
     """The control group has given it the queue; it hears of that a moment later, or much later."""
-    fake = FakeAdministration(2, trims=0)
+    fake = FakeCluster(2, trims=0)
     fake.late = 3
     with planner_of(fake) as opened:
         assert [state.queue for state in opened.states([TOPIC])] == [0, 1]
@@ -158,12 +157,12 @@ def test_a_queue_that_its_group_has_not_heard_of_yet_is_waited_for() -> None:
 
 def test_a_topic_that_is_gone_is_not_waited_for() -> None:
     """The control group says so, which is asked each time."""
-    fake = FakeAdministration(2, trims=0)
+    fake = FakeCluster(2, trims=0)
     fake.late, fake.config.call_timeout_ms = 1 << 20, 3_600_000
 
     async def call(*arguments: Any, **more: Any) -> Message:
         fake.is_gone = True
-        return await FakeAdministration.call(fake, *arguments, **more)
+        return await FakeCluster.call(fake, *arguments, **more)
 
     with (
         planner_of(fake) as opened,
