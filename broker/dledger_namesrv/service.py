@@ -200,7 +200,7 @@ class NameServerService:
             late = now - planned
             if late > STANDSTILL_SECONDS:
                 # We were paused or starved: the members' heartbeats lie unread in the sockets.
-                _log.warning("stood still", seconds=round(late, 3))
+                _log.warning("process stood still", seconds=round(late, 3))
                 self._registry.forgive(late)
             self._registry.expire(now)
             self._tell_soon()

@@ -115,7 +115,7 @@ class Registrar:
         """Tell it once, not at every try: again when the reason changes."""
         if reason != self._reason:
             self._reason = reason
-            self._log.warning("not registered", reason=reason)
+            self._log.warning("cannot register at a name server", reason=reason)
 
     def _next(self) -> Iterator[Registration]:
         """Return what is to be told now: a heartbeat at least."""

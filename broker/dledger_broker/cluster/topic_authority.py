@@ -181,7 +181,9 @@ class TopicAuthority:
         taken = await asyncio.gather(*map(took, names))
         missing = [name for name, done in zip(names, taken, strict=True) if not done]
         if missing:
-            self._log.warning("topic not carried yet", topic=topic.name, missing=missing)
+            self._log.warning(
+                "some groups do not have the topic yet", topic=topic.name, missing=missing
+            )
         return missing
 
     @property

@@ -194,7 +194,7 @@ class TopicFollower:
             left_out = self._quiet.admit("problem")
             if left_out is not None:
                 self._log.warning(
-                    "topics of the control group are not followed",
+                    "cannot follow the topics of the control group",
                     group=self._messaging.view.names.group,
                     reason=problem,
                     others_since=left_out,
@@ -255,4 +255,4 @@ class TopicFollower:
             some = topics[first : first + TOPICS_PER_IMPORT]
             for error in await import_topics(self._messaging, some, control_id):
                 # The others must not wait for it; once for each leader.
-                self._log.warning("topic not taken over", reason=str(error))
+                self._log.warning("cannot take over a topic", reason=str(error))

@@ -89,12 +89,14 @@ class ClusterView:
                 if not said:
                     said = True
                     self._log.warning(
-                        "name server not reached", address=address, reason=error.code().name
+                        "cannot reach a name server", address=address, reason=error.code().name
                     )
             except DecodeError as error:
                 if not said:
                     said = True
-                    self._log.warning("routes are garbled", address=address, reason=str(error))
+                    self._log.warning(
+                        "name server sent unreadable routes", address=address, reason=str(error)
+                    )
             await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
 
     def merge(self, reply: routes_pb2.RoutesReply) -> None:

@@ -220,9 +220,11 @@ class GroupRuntime:
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 leader = await self.view.host.transfer(None)
-            self._log_lines.info("handed over", leader=leader)
+            self._log_lines.info("leadership handed over", leader=leader)
         except (TimeoutError, DledgerError) as error:
-            self._log_lines.warning("not handed over", reason=str(error) or "no answer in time")
+            self._log_lines.warning(
+                "leadership not handed over", reason=str(error) or "no answer in time"
+            )
 
     async def stop(self, limit: float) -> None:
         """Save, close; at most about `limit` seconds when a disk hangs."""
@@ -284,7 +286,7 @@ class GroupRuntime:
                     return
                 due = rest
         except DledgerError as error:
-            self._log_lines.info("producers not expired", reason=str(error))
+            self._log_lines.info("could not expire producers", reason=str(error))
 
     async def _forget_topics(self, due: ForgetTopics) -> None:
         """Free the rows of topics that were deleted long ago (D1)."""
@@ -296,7 +298,7 @@ class GroupRuntime:
                 if not result.more:
                     return
         except DledgerError as error:
-            self._log_lines.info("topics not forgotten", reason=str(error))
+            self._log_lines.info("could not forget topics", reason=str(error))
 
 
 class _Links:

@@ -166,7 +166,7 @@ class Member:
             self._failure = error
             is_bug = exit_code_of(error) == Exit.BUG  # where in the code matters then alone
             self._log.critical(
-                "member stops",
+                "stopping after a failure",
                 reason=f"{type(error).__name__}: {error}",
                 exc_info=error if is_bug else None,
             )
@@ -247,7 +247,9 @@ class Member:
             async with asyncio.timeout(limit):
                 await self._hand_over(limit / 2)
         except TimeoutError:
-            self._log.warning("drained only in part", limit_ms=self._config.shutdown.drain_ms)
+            self._log.warning(
+                "stopped before all calls had ended", limit_ms=self._config.shutdown.drain_ms
+            )
         for registrar in self._registrars:
             await registrar.stop()
         for follower in self._followers.values():
@@ -269,7 +271,9 @@ class Member:
                     self._admission.append_bytes.when_free(done.set)
                     await done.wait()
         except TimeoutError:
-            self._log.warning("appends unanswered", count=self._admission.append_batches.used)
+            self._log.warning(
+                "stopped with unanswered appends", count=self._admission.append_batches.used
+            )
         await asyncio.gather(*(runtime.hand_over() for runtime in self._groups.values()))
 
 

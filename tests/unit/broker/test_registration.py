@@ -310,7 +310,7 @@ def test_a_refusal_is_told_in_full_and_once(capfd: pytest.CaptureFixture[str]) -
 
     run(scenario)
     shown = capfd.readouterr()
-    told = [line for line in (shown.out + shown.err).splitlines() if "not registered" in line]
+    told = [line for line in (shown.out + shown.err).splitlines() if "cannot register" in line]
     assert len(told) == 2, told
     assert "warning" in told[0]
     assert "address: 'x', must be y" in told[0]

@@ -281,7 +281,7 @@ def test_a_follower_that_cannot_follow_says_so_until_it_can(
         await group.channels.close()
 
     run(scenario)
-    assert capsys.readouterr().out.count("topics of the control group are not followed") == 1
+    assert capsys.readouterr().out.count("cannot follow the topics of the control group") == 1
 
 
 def test_who_says_that_something_was_decided_makes_the_group_ask_and_no_more() -> None:
