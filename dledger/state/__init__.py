@@ -6,6 +6,7 @@ offsets       What consumer groups have consumed: the next offset of each queue 
 queries       Questions to the state, answered at any time on the thread that applies
 results       What apply answers: one value for each payload. No logic, no formats
 saved         The saved state of a member that is stopped: its tables, opened for reading only
+state         All tables of one group, wired to each other; what commands and queries share
 tables        The tables of the state, and the one way to write them
 topics        Topics: what exists, its layout, which of its queues this group holds
 values        Values that commands carry, tables keep and queries return

@@ -35,16 +35,11 @@ from dledger.state.commands.codec import (
     UpdateTopic,
     decode,
 )
-from dledger.state.counted_time import CountedTime
-from dledger.state.lookup.key_index import KeyIndex
-from dledger.state.lookup.message_ids import MessageIdIndex
-from dledger.state.offsets import OffsetTable, check_consumer_group
-from dledger.state.producers.sweep import ProducerSweep
-from dledger.state.producers.table import ProducerTable
+from dledger.state.offsets import check_consumer_group
 from dledger.state.queries import Queries
 from dledger.state.queues.append import Appender
-from dledger.state.queues.table import NO_POSITION, QueueTable
-from dledger.state.queues.trim import Garbage, HoldTable, trim
+from dledger.state.queues.table import NO_POSITION
+from dledger.state.queues.trim import trim
 from dledger.state.results import (
     Appended,
     FormatLevelSet,
@@ -54,8 +49,8 @@ from dledger.state.results import (
     TopicsForgotten,
     Trimmed,
 )
-from dledger.state.tables import NO_DIGEST, PREFIX, Table, Writer, after
-from dledger.state.topics import TopicTable
+from dledger.state.state import State
+from dledger.state.tables import NO_DIGEST, PREFIX, Table
 from dledger.state.values import QueueSpan
 from dledger.store.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
 from dledger.types import Entry, EntryKind, LogIndex, Term
@@ -100,27 +95,14 @@ class StateFlush:
         self.flush.execute()
 
 
-class StateMachine(Queries):
+class StateMachine:
     """One group's state on one member. Implements `dledger.raft.api.Machine`."""
 
     def __init__(self, store: StateStore, settings: StateSettings) -> None:
         self._store = store
-        self._settings = settings
-        self._writer = writer = Writer(store)
-        time = CountedTime(writer)
-        topics = TopicTable(writer, time)
-        live = frozenset(topic.topic_id for topic in topics.since(-1, with_deleted=False))
-        queues = QueueTable(writer, live)
-        self._garbage = Garbage(writer)
-        producers = ProducerTable(writer, time)
-        message_ids = MessageIdIndex(writer, topics, queues)
-        keys = KeyIndex(writer, queues, self._garbage)
-        super().__init__(
-            settings.group, topics, queues, OffsetTable(writer), producers, message_ids, keys,
-            HoldTable(writer),
-        )  # fmt: skip
-        self._sweep = ProducerSweep(writer, topics, producers.delete_queue)
-        self._appender = Appender(settings.group, topics, queues, producers, message_ids, keys)
+        self._state = state = State(store, settings.group)
+        self.queries = Queries(state)
+        self._appender = Appender(state)
         self._watchers: list[OnAppend] = []
         value = store.get(APPLIED_KEY)
         self._index = self._term = self._time_ms = self._end = 0
@@ -134,8 +116,6 @@ class StateMachine(Queries):
             raise UnknownCommand(
                 f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
             )
-        if topics.floor or any(topic.deleted for topic in topics.since(-1, with_deleted=True)):
-            self._queues.was_trimmed = True
         self._saved_index = self._index
         self._saved_head = self._head()
 
@@ -174,12 +154,12 @@ class StateMachine(Queries):
     @property
     def producers_cached(self) -> tuple[int, int]:
         """Rows in memory: of producers, and of their queues."""
-        return self._producers.cached
+        return self._state.producers.cached
 
     @property
     def producers_swept(self) -> bool:
         """True: no producer holds a row of a deleted topic."""
-        return self._sweep.is_done
+        return self._state.sweep.is_done
 
     def head_needed(self) -> int:
         """Return the lowest log position that the last saved state refers to."""
@@ -198,12 +178,8 @@ class StateMachine(Queries):
         elif entry.kind == EntryKind.COMMANDS:
             commands = [decode(payload) for payload in entry.payloads]
             results = [self._run(command, entry) for command in commands]
-        self._keys.write_changed()
-        self._garbage.collect(len(entry.payloads))
-        self._producers.write_changed()
-        self._sweep.step(len(entry.payloads))
-        changed = self._queues.write_changed()
-        self._digest = self._writer.digest(self._digest, ref, entry.time_ms)
+        changed = self._state.end_entry(len(entry.payloads))
+        self._digest = self._state.writer.digest(self._digest, ref, entry.time_ms)
         self._index, self._term, self._time_ms = ref.index, ref.term, entry.time_ms
         self._end = ref.position + ref.size
         self._store.put(
@@ -255,9 +231,9 @@ class StateMachine(Queries):
     def _head(self) -> int:
         # Until a command frees something the whole log stays, also entries that no row refers to:
         # no member trims by itself, and a member that was wiped is refilled from the first entry.
-        if not self._queues.was_trimmed:
+        if not self._state.queues.was_trimmed:
             return 0
-        head = self._queues.head
+        head = self._state.queues.head
         return self._end if head == NO_POSITION else head
 
     # Commands.
@@ -272,13 +248,13 @@ class StateMachine(Queries):
     def _execute(self, command: Command, index: int, time_ms: int) -> Result:
         match command:
             case RegisterProducer():
-                return self._producers.register(command, time_ms)
+                return self._state.producers.register(command, time_ms)
             case ExpireProducers():
-                return self._producers.expire(command)
+                return self._state.producers.expire(command)
             case CreateTopic():
-                return self._topics.create(command, index)
+                return self._state.topics.create(command, index)
             case UpdateTopic():
-                return self._topics.update(command, index)
+                return self._state.topics.update(command, index)
             case ImportTopic() | DeleteTopic():
                 return self._import_or_delete(command, index)
             case ForgetTopics():
@@ -288,34 +264,29 @@ class StateMachine(Queries):
             case Trim():
                 return self._trim(command, time_ms)
             case Hold():
-                queue = self._queue(command.topic_id, command.queue)
-                return self._holds.hold(command, queue, time_ms)
+                queue = self._state.queue(command.topic_id, command.queue)
+                return self._state.holds.hold(command, queue, time_ms)
             case ReleaseHold():
-                return self._holds.release(command, self._queue(command.topic_id, command.queue))
+                return self._state.holds.release(
+                    command, self._state.queue(command.topic_id, command.queue)
+                )
             case SetFormatLevel():
                 return self._set_format_level(command)
 
     def _import_or_delete(self, command: ImportTopic | DeleteTopic, index: int) -> Result:
         if isinstance(command, DeleteTopic):
-            result: Result = self._topics.delete(command, index)
+            result: Result = self._state.topics.delete(command, index)
         else:
-            result = self._topics.import_(command)
-        for topic_id in self._topics.take_deleted():
-            self._queues.forget_topic(topic_id)
-            self._keys.forget_topic(topic_id)
-            self._sweep.start()
-            self._message_ids.start_sweeping()
-            for table in (Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.HOLD):
-                prefix = PREFIX[table] + topic_id
-                self._garbage.add(prefix, after(prefix))
+            result = self._state.topics.import_(command)
+        self._state.free_topics(self._state.topics.take_deleted())
         return result
 
     def _forget_topics(self, command: ForgetTopics) -> TopicsForgotten:
         # An id that is forgotten may be given anew. While ranges of rows wait to be deleted, one
         # of them may be that of the old topic: it would take the new one's rows.
-        if not self._garbage.is_empty:
+        if not self._state.garbage.is_empty:
             return TopicsForgotten((), more=False)
-        return self._topics.forget(command)
+        return self._state.topics.forget(command)
 
     def _commit_offsets(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted:
         consumer_group = check_consumer_group(command.consumer_group)
@@ -323,11 +294,11 @@ class StateMachine(Queries):
         stored: list[int] = []
         for item in command.offsets:
             try:
-                queue = self._queue(item.topic_id, item.queue)
+                queue = self._state.queue(item.topic_id, item.queue)
             except DledgerError as error:
                 code, offset = error.code, -1
             else:
-                code, offset = self._offsets.commit(
+                code, offset = self._state.offsets.commit(
                     consumer_group, item, queue, time_ms, reset=command.reset
                 )
             codes.append(code)
@@ -335,14 +306,14 @@ class StateMachine(Queries):
         return OffsetsCommitted(tuple(codes), tuple(stored))
 
     def _trim(self, command: Trim, time_ms: int) -> Trimmed | Refused:
-        queue = self._queue(command.topic_id, command.queue)
-        found = trim(command, queue, time_ms, self._holds)
+        queue = self._state.queue(command.topic_id, command.queue)
+        found = trim(command, queue, time_ms, self._state.holds)
         if isinstance(found, Refused):
             return found
         minimum, answer = found
         if minimum > queue.minimum:
-            self._garbage.add(*self._queues.raise_minimum(queue, minimum))
-            self._message_ids.start_sweeping()
+            self._state.garbage.add(*self._state.queues.raise_minimum(queue, minimum))
+            self._state.message_ids.start_sweeping()
         return answer
 
     def _set_format_level(self, command: SetFormatLevel) -> FormatLevelSet | Refused:
@@ -351,5 +322,5 @@ class StateMachine(Queries):
                 Code.INVALID_ARGUMENT, f"format level {command.level}, it is {self._level}"
             )
         self._level = command.level
-        self._writer.put(LEVEL_KEY, LEVEL_VALUE.pack(command.level))
+        self._state.writer.put(LEVEL_KEY, LEVEL_VALUE.pack(command.level))
         return FormatLevelSet(command.level)

@@ -8,13 +8,9 @@ member's state is new enough is the caller's question: it takes a read barrier f
 from typing import Final
 
 from dledger.state.commands.codec import ForgetTopics
-from dledger.state.lookup.key_index import KeyIndex
-from dledger.state.lookup.message_ids import MessageIdIndex
-from dledger.state.offsets import OffsetTable, check_consumer_group
-from dledger.state.producers.table import ProducerTable
-from dledger.state.queues.table import Queue, QueueTable
-from dledger.state.queues.trim import HoldTable
-from dledger.state.topics import TopicTable
+from dledger.state.offsets import check_consumer_group
+from dledger.state.queues.table import Queue
+from dledger.state.state import State
 from dledger.state.values import (
     IdHit,
     KeptFrom,
@@ -35,105 +31,68 @@ KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
 
 
 class Queries:
-    """The reading side of `StateMachine`."""
+    """What may be asked of one group's state."""
 
-    def __init__(
-        self,
-        group: str,
-        topics: TopicTable,
-        queues: QueueTable,
-        offsets: OffsetTable,
-        producers: ProducerTable,
-        message_ids: MessageIdIndex,
-        keys: KeyIndex,
-        holds: HoldTable,
-    ) -> None:
-        self._group = group
-        self._topics = topics
-        self._queues = queues
-        self._offsets = offsets
-        self._producers = producers
-        self._message_ids = message_ids
-        self._keys = keys
-        self._holds = holds
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     # Topics.
 
     def topic_by_name(self, name: str) -> Topic | None:
         """Return the topic of a name, or None; deleted topics have no name."""
-        return self._topics.by_name(name)
+        return self._state.topics.by_name(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Return the topic of an id, also a deleted one that is not forgotten, or None."""
-        return self._topics.find(topic_id)
+        return self._state.topics.find(topic_id)
 
     @property
     def forgotten_index(self) -> int:
         """The highest control index of a deletion that is forgotten here; 0: of none."""
-        return self._topics.floor
+        return self._state.topics.floor
 
     @property
     def control_id(self) -> bytes:
         """Of the control group whose decisions were taken over; empty: of none yet."""
-        return self._topics.control_id
+        return self._state.topics.control_id
 
     def is_forgetting_due(self, command: ForgetTopics) -> bool:
         """Tell whether this ForgetTopics would free anything now."""
-        return self._topics.is_forgetting_due(command)
+        return self._state.topics.is_forgetting_due(command)
 
     def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
         """Return the topics whose last change is after an index, in the order of these changes."""
-        return self._topics.since(since_control_index, with_deleted=with_deleted)
+        return self._state.topics.since(since_control_index, with_deleted=with_deleted)
 
     def topics_after(
         self, place: tuple[int, bytes], count: int, *, with_deleted: bool
     ) -> list[Topic]:
         """Return up to `count` topics behind (control index, id), in that order."""
-        return self._topics.after(place, count, with_deleted=with_deleted)
+        return self._state.topics.after(place, count, with_deleted=with_deleted)
 
     @property
     def newest_control_index(self) -> int:
         """The index of the newest decision about a topic that is known here."""
-        return self._topics.newest_change
+        return self._state.topics.newest_change
 
     # Queues.
 
-    def _queue(self, topic_id: bytes, number: int) -> Queue:
-        """Return a queue of this group.
-
-        Raises TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, or WRONG_GROUP when another group holds it. A
-        queue that is closed stays readable (S24).
-        """
-        topic = self._topics.live(topic_id)
-        owner = topic.owner_of(number)
-        if not owner:
-            raise DledgerError(
-                Code.QUEUE_NOT_FOUND,
-                f"topic {topic.name}: queue {number}, it has {topic.write_queues} to write and "
-                f"{topic.read_queues} to read",
-            )
-        if owner != self._group:
-            raise DledgerError(
-                Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
-            )
-        return self._queues.find((topic_id, number))
-
     def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
-        """Return the first offset of a queue and the next to be written. Raises as `_queue`."""
-        found = self._queue(topic_id, queue)
+        """Return a queue's first offset and the next to be written. Raises as `State.queue`."""
+        found = self._state.queue(topic_id, queue)
         return found.minimum, found.maximum
 
     def spans(self, topic_id: bytes, queue: int, offset: int, max_bytes: int) -> list[QueueSpan]:
         """Return the batches from `offset` on, at least one, then while `max_bytes` last.
 
         The first may begin below `offset`: batches are whole. Empty at the queue's maximum.
-        Raises OFFSET_OUT_OF_RANGE below the minimum and above the maximum, and as `_queue`.
+        Raises OFFSET_OUT_OF_RANGE below the minimum and above the maximum, and as `State.queue`.
         """
-        found = self._queue(topic_id, queue)
+        found = self._state.queue(topic_id, queue)
         if offset == found.maximum:
             return []
         self._check_offset(found, offset)
-        return self._queues.spans(found, offset, max_bytes)
+        return self._state.queues.spans(found, offset, max_bytes)
 
     def _check_offset(self, queue: Queue, offset: int) -> None:
         if not queue.minimum <= offset < queue.maximum:
@@ -144,21 +103,24 @@ class Queries:
 
     def offset_by_time(self, topic_id: bytes, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum when there is none."""
-        return self._queues.offset_by_time(self._queue(topic_id, queue), time_ms)
+        return self._state.queues.offset_by_time(self._state.queue(topic_id, queue), time_ms)
 
     def holds(
         self, topic_id: bytes | None, queue: int | None, after_key: bytes, limit: int
     ) -> tuple[list[KeptFrom], bytes]:
         """Return up to `limit` holds, and where to go on: see `HoldTable.listed`."""
-        return self._holds.listed(topic_id, queue, after_key, limit)
+        return self._state.holds.listed(topic_id, queue, after_key, limit)
 
     # Lookup.
 
     def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
-        """Return the batch that holds an offset. Raises OFFSET_OUT_OF_RANGE, and as `_queue`."""
-        found = self._queue(topic_id, queue)
+        """Return the batch that holds an offset.
+
+        Raises OFFSET_OUT_OF_RANGE, and as `State.queue`.
+        """
+        found = self._state.queue(topic_id, queue)
         self._check_offset(found, offset)
-        return self._queues.row_at(found, offset)
+        return self._state.queues.row_at(found, offset)
 
     def lookup_key(
         self,
@@ -176,34 +138,34 @@ class Queries:
         compares the keys in the batch; and of a batch that was trimmed in its middle the first
         records are gone.
         """
-        self._topics.live(topic_id)
+        self._state.topics.live(topic_id)
         end_ms = end_ms or TIME_MS_MAX
         hits: list[KeyHit] = []
         wanted = min(limit, KEY_HITS_MAX)
-        places = self._keys.find(topic_id, key_hash, begin_ms, end_ms, up_to)
+        places = self._state.keys.find(topic_id, key_hash, begin_ms, end_ms, up_to)
         for looked_at, place in enumerate(places):
             if len(hits) >= wanted or looked_at == KEY_PLACES_MAX:
                 return KeyHits(hits, place.position)
-            queue = self._queues.find((topic_id, place.queue))
+            queue = self._state.queues.find((topic_id, place.queue))
             if place.position < queue.first_position:
                 continue  # trimmed as a whole
-            span = self._queues.row_at(queue, max(place.base_offset, queue.minimum))
+            span = self._state.queues.row_at(queue, max(place.base_offset, queue.minimum))
             if begin_ms <= span.store_time_ms <= end_ms:
                 hits.append(KeyHit(place.queue, span))
         return KeyHits(hits, None)
 
     def lookup_message_id(self, producer_id: bytes, number: int) -> IdHit | None:
         """Return where the record of a message id lies, or None."""
-        place = self._message_ids.find(producer_id, number)
+        place = self._state.message_ids.find(producer_id, number)
         if place is None:
             return None
-        topic = self._topics.find(place.topic_id)
+        topic = self._state.topics.find(place.topic_id)
         if topic is None or topic.deleted:
             return None
-        queue = self._queues.find((place.topic_id, place.queue))
+        queue = self._state.queues.find((place.topic_id, place.queue))
         if place.offset < queue.minimum:
             return None
-        span = self._queues.row_at(queue, place.offset)
+        span = self._state.queues.row_at(queue, place.offset)
         return IdHit(place.topic_id, place.queue, place.offset, place.record, span)
 
     # Groups and producers.
@@ -211,10 +173,10 @@ class Queries:
     def read_group_offset(
         self, consumer_group: str, topic_id: bytes, queue: int
     ) -> StoredOffset | None:
-        """Return what a consumer group committed, or None. Raises as `_queue`."""
-        self._queue(topic_id, queue)
-        return self._offsets.read(check_consumer_group(consumer_group), topic_id, queue)
+        """Return what a consumer group committed, or None. Raises as `State.queue`."""
+        self._state.queue(topic_id, queue)
+        return self._state.offsets.read(check_consumer_group(consumer_group), topic_id, queue)
 
     def producer(self, producer_id: bytes) -> ProducerInfo | None:
         """Return a registered producer, or None."""
-        return self._producers.info(producer_id)
+        return self._state.producers.info(producer_id)

@@ -240,6 +240,15 @@ class TopicTable:
                     self._by_name[topic.name] = topic.topic_id
             start = rows[-1][0] + b"\0"
 
+    def live_ids(self) -> frozenset[bytes]:
+        """Return the ids of the topics that are not deleted."""
+        return frozenset(self._by_name.values())
+
+    @property
+    def was_deleted(self) -> bool:
+        """True: a topic was deleted at some time, remembered or forgotten."""
+        return bool(self._floor) or len(self._by_name) < len(self._by_id)
+
     @property
     def floor(self) -> int:
         """The highest control index of a deletion that is forgotten; 0: of none."""

@@ -314,10 +314,10 @@ class Stage(World):
         assert process is not None, f"{name} does not run"
         machine = process.machine.real
         topic_id, queue = self.plan.queues[0]
-        _, end = machine.queue_bounds(topic_id, queue)
+        _, end = machine.queries.queue_bounds(topic_id, queue)
         found: list[str] = []
         while len(found) < end:
-            for span in machine.spans(topic_id, queue, len(found), 1 << 20):
+            for span in machine.queries.spans(topic_id, queue, len(found), 1 << 20):
                 view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
                 found += [bytes(view.body(i)).rstrip(b".").decode() for i in range(len(view))]
         return found

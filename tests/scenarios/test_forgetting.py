@@ -49,7 +49,7 @@ def test_a_half_forgotten_producer_stores_nothing() -> None:
         driven.append(*(batch(queue=queue, sequence=0, epoch=epoch) for queue in range(4)))
         assert forget(driven) == ProducersExpired(0, more=True)
         copies = driven.append(*(batch(queue=at, sequence=0, epoch=epoch) for at in range(4)))
-    stored = [driven.machine.queue_bounds(TOPIC, queue) for queue in range(4)]
+    stored = [driven.machine.queries.queue_bounds(TOPIC, queue) for queue in range(4)]
     assert stored == [(0, 1)] * 4, f"a copy was stored a second time: {copies}"
 
 
@@ -116,7 +116,7 @@ def test_a_late_copy_of_a_creation_brings_no_topic_back() -> None:
     driven.one(DeleteTopic(TOPIC))
     assert forget_topics(driven) == TopicsForgotten((TOPIC,), more=False)
     result = driven.one(creation)
-    assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
+    assert driven.machine.queries.topic_by_name("orders") is None, f"it is there again: {result}"
 
 
 def test_a_late_copy_of_an_import_brings_no_topic_back() -> None:
@@ -126,7 +126,7 @@ def test_a_late_copy_of_an_import_brings_no_topic_back() -> None:
     driven.run(late, imported(TOPIC, "orders", 12, deleted=True))
     assert forget_topics(driven) == TopicsForgotten((TOPIC,), more=False)
     result = driven.one(late)
-    assert driven.machine.topic_by_name("orders") is None, f"it is there again: {result}"
+    assert driven.machine.queries.topic_by_name("orders") is None, f"it is there again: {result}"
 
 
 def forgotten(groups: int = 0) -> Driven:
@@ -140,7 +140,7 @@ def forgotten(groups: int = 0) -> Driven:
     driven.one(DeleteTopic(TOPIC))
     for _ in range(groups + 2):
         forget_topics(driven)
-        if driven.machine.topic_by_id(TOPIC) is None:
+        if driven.machine.queries.topic_by_id(TOPIC) is None:
             return driven
     raise AssertionError("it is never forgotten")
 
@@ -162,7 +162,7 @@ def test_members_agree_about_a_topic_whose_id_was_given_before() -> None:
     other = Driven(other.store, other.log)
     create_again(steady)
     create_again(other)
-    bounds = [each.machine.queue_bounds(TOPIC, 0) for each in (steady, other)]
+    bounds = [each.machine.queries.queue_bounds(TOPIC, 0) for each in (steady, other)]
     assert bounds == [(0, 2)] * 2, f"what one stores the other refuses: {bounds}"
     assert steady.machine.digest == other.machine.digest
 
@@ -172,7 +172,7 @@ def test_what_waits_to_be_deleted_takes_nothing_of_a_topic_of_the_same_id() -> N
     create_again(driven)
     driven.one(commit("group99", 1))
     driven.idle(20)
-    found = driven.machine.read_group_offset("group99", TOPIC, 0)
+    found = driven.machine.queries.read_group_offset("group99", TOPIC, 0)
     assert found is not None, "an acknowledged offset is gone"
     assert found.offset == 1
 
@@ -181,12 +181,12 @@ def test_decisions_of_another_control_group_change_nothing() -> None:
     """It was formed anew under the same name, and its log has grown longer than the old one's."""
     driven = Driven()
     driven.one(imported(TOPIC, "orders", 7))
-    before = driven.machine.topics()
+    before = driven.machine.queries.topics()
     others = (imported(TOPIC, "orders", 9, deleted=True), imported(OTHER_TOPIC, "orders", 9))
     for _ in range(2):
         for other in others:
             result = driven.one(replace(other, control_id=b"2" * 16))
-            assert driven.machine.topics() == before, f"a live topic is deleted: {result}"
+            assert driven.machine.queries.topics() == before, f"a live topic is deleted: {result}"
             assert code_of(result) is Code.WRONG_GROUP
         driven = Driven(driven.store, driven.log)
 
@@ -197,7 +197,9 @@ def test_a_group_forgets_no_deletion_above_what_it_knows_without_a_gap() -> None
     driven.run(imported(TOPIC, "orders", 7), imported(TOPIC, "orders", 12, deleted=True))
     forget_topics(driven, known_index=10)
     result = driven.one(imported(OTHER_TOPIC, "returns", 11))
-    assert driven.machine.topic_by_name("returns") is not None, f"it is never taken over: {result}"
+    assert driven.machine.queries.topic_by_name("returns") is not None, (
+        f"it is never taken over: {result}"
+    )
 
 
 def test_a_member_that_starts_again_knows_that_its_head_was_trimmed() -> None:

@@ -208,4 +208,4 @@ def test_a_creation_that_comes_after_the_deletion_makes_nothing() -> None:
     assert isinstance(made, TopicChanged)
     driven.one(DeleteTopic(made.topic.topic_id))
     assert code_of(driven.one(create())) is Code.TOPIC_EXISTS
-    assert driven.machine.topic_by_name(made.topic.name) is None
+    assert driven.machine.queries.topic_by_name(made.topic.name) is None

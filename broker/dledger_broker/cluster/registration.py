@@ -123,7 +123,7 @@ class Registrar:
         self._send_full = False
         watch = self._view.topic_watch
         if full:
-            topics = self._view.machine.topics(with_deleted=True)
+            topics = self._view.machine.queries.topics(with_deleted=True)
         else:
             topics = watch.changed_since(self._told_version)
         self._told_version = watch.version

@@ -90,7 +90,7 @@ class TopicAuthority:
             raise DledgerError(
                 Code.INVALID_ARGUMENT, f"known_index {request.known_index}, at most {applied} here"
             )
-        known = view.machine.topic_by_name(request.name)
+        known = view.machine.queries.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
                 return pb.CreateTopicReply(topic=topic_to_proto(known))
@@ -125,7 +125,7 @@ class TopicAuthority:
         try:
             return await self._changed(command)
         except DledgerError as error:
-            found = self._messaging.view.machine.topic_by_name(request.name)
+            found = self._messaging.view.machine.queries.topic_by_name(request.name)
             if request.automatic and error.code is Code.TOPIC_EXISTS and found is not None:
                 return found
             raise

@@ -51,10 +51,9 @@ async def import_topics(
     anything else, and then some may not have been.
     """
     view = messaging.view
+    queries = view.machine.queries
     # What is known is not stored again: a leader asks for everything, and its disk may be low.
-    news = [
-        topic for topic in topics if not knows(view.machine, topic.topic_id, topic.control_index)
-    ]
+    news = [topic for topic in topics if not knows(queries, topic.topic_id, topic.control_index)]
     results = await asyncio.gather(
         *(view.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
         return_exceptions=True,
@@ -121,8 +120,8 @@ class TopicFollower:
         cannot be asked in time.
         """
         check_id("topic_id", topic_id)
-        machine = self._messaging.view.machine
-        if knows(machine, topic_id, control_index):
+        queries = self._messaging.view.machine.queries
+        if knows(queries, topic_id, control_index):
             return
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
@@ -137,7 +136,7 @@ class TopicFollower:
                 self._waiting.remove(done)
         if problem:
             raise DledgerError(Code.UNAVAILABLE, problem)
-        if not knows(machine, topic_id, control_index):
+        if not knows(queries, topic_id, control_index):
             raise DledgerError(
                 Code.INVALID_ARGUMENT,
                 f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
@@ -209,14 +208,15 @@ class TopicFollower:
         """
         view = self._messaging.view
         since = floor = self._complete_up_to
-        newest = max(view.machine.newest_control_index, view.machine.forgotten_index)
+        queries = view.machine.queries
+        newest = max(queries.newest_control_index, queries.forgotten_index)
         cursor = b""
         told: set[bytes] = set()
         while True:
             reply = await self._page(address, since, cursor)
             if term != view.host.leadership.term:
                 raise view.not_leader()
-            check_history(reply, view.machine.control_id, newest)
+            check_history(reply, queries.control_id, newest)
             if reply.forgotten_index > floor:
                 since, floor, cursor = 0, reply.forgotten_index, b""
                 told.clear()
@@ -231,7 +231,7 @@ class TopicFollower:
             await self._take_over(
                 [
                     replace(topic, deleted=True, control_index=floor)
-                    for topic in view.machine.topics()
+                    for topic in queries.topics()
                     if topic.control_index < floor and topic.topic_id not in told
                 ],
                 reply.group_id,

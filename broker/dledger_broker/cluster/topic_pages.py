@@ -34,8 +34,8 @@ def topics_page(
     The caller took a read barrier: no decision that was made before it is above `confirmed_index`.
     """
     after = _after(request)
-    machine = view.machine
-    found = machine.topics_after(after, count + 1, with_deleted=request.with_deleted)
+    queries = view.machine.queries
+    found = queries.topics_after(after, count + 1, with_deleted=request.with_deleted)
     page: list[pb.Topic] = []
     size = 0
     for topic in found[:count]:
@@ -47,12 +47,14 @@ def topics_page(
     reply = pb.ListTopicsReply(
         topics=page,
         control_index=max(
-            request.since_control_index, machine.newest_control_index, machine.forgotten_index
+            request.since_control_index,
+            queries.newest_control_index,
+            queries.forgotten_index,
         ),
         cluster=view.names.cluster,
         group=view.names.group,
-        confirmed_index=machine.applied_index,
-        forgotten_index=machine.forgotten_index,
+        confirmed_index=view.machine.applied_index,
+        forgotten_index=queries.forgotten_index,
         group_id=view.log.group_id,
     )
     if len(page) < len(found):
@@ -132,8 +134,8 @@ def check_history(reply: pb.ListTopicsReply, control_id: bytes, newest: int) -> 
         )
 
 
-def knows(machine: Queries, topic_id: bytes, control_index: int) -> bool:
+def knows(queries: Queries, topic_id: bytes, control_index: int) -> bool:
     """Tell whether a topic is known as of a decision, or of a later one, or is forgotten since."""
-    known = machine.topic_by_id(topic_id)
-    newest = machine.forgotten_index if known is None else known.control_index
+    known = queries.topic_by_id(topic_id)
+    newest = queries.forgotten_index if known is None else known.control_index
     return newest >= control_index

@@ -19,8 +19,8 @@ EVERYTHING: Final = (1 << 64) - 1
 class TopicForgetting:
     """The duty of one member."""
 
-    def __init__(self, machine: Queries) -> None:
-        self._machine = machine
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
         self._look_at = 0.0
 
     def due(self, known_index: int | None, now: float) -> ForgetTopics | None:
@@ -33,4 +33,4 @@ class TopicForgetting:
             return None
         self._look_at = now + LOOK_SECONDS
         command = ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
-        return command if self._machine.is_forgetting_due(command) else None
+        return command if self._queries.is_forgetting_due(command) else None

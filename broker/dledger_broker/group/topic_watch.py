@@ -33,9 +33,9 @@ class TopicWatch(Machine):
         """Return the topics that changed after `version`, deleted ones too, each as it is now."""
         count = self.version - version
         if count > len(self._changes):
-            return self._machine.topics(with_deleted=True)
+            return self._machine.queries.topics(with_deleted=True)
         newest = list(self._changes)[len(self._changes) - count :]
-        found = (self._machine.topic_by_id(topic_id) for topic_id in dict.fromkeys(newest))
+        found = (self._machine.queries.topic_by_id(topic_id) for topic_id in dict.fromkeys(newest))
         return [topic for topic in found if topic is not None]
 
     @property

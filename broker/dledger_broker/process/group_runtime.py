@@ -248,7 +248,7 @@ class GroupRuntime:
 
     async def _upkeep(self) -> None:
         expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
-        forgetting = TopicForgetting(self.view.machine)
+        forgetting = TopicForgetting(self.view.machine.queries)
         room = DiskRoom.ENOUGH
         while True:
             look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW

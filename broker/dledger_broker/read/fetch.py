@@ -19,7 +19,8 @@ from typing import Final, Protocol
 from crc32c import crc32c
 
 from dledger.log.errors import DamagedFile
-from dledger.state.machine import QueueSpan, StateMachine
+from dledger.state.queries import Queries
+from dledger.state.values import QueueSpan
 from dledger.types import Position, QueueOffset, Span
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.rpc.admission import AdmissionControl, Bound
@@ -159,7 +160,7 @@ class FetchSession:
 
     def __init__(
         self,
-        machine: StateMachine,
+        queries: Queries,
         log: LogReader,
         pool: Executor,
         long_poll: LongPoll,
@@ -167,7 +168,7 @@ class FetchSession:
         freshness: Freshness,
         on_damage: Callable[[Exception], None],
     ) -> None:
-        self._machine = machine
+        self._queries = queries
         self._log = log
         self._pool = pool
         self._long_poll = long_poll
@@ -259,13 +260,13 @@ class FetchSession:
 
     def _has_more(self, source: Assignment) -> bool:
         try:
-            bounds = self._machine.queue_bounds(source.topic_id, source.queue)
+            bounds = self._queries.queue_bounds(source.topic_id, source.queue)
         except DledgerError:
             return True  # the next look tells the client
         return bounds[1] > source.offset
 
     def _empty(self, source: Assignment) -> bytes:
-        minimum, maximum = self._machine.queue_bounds(source.topic_id, source.queue)
+        minimum, maximum = self._queries.queue_bounds(source.topic_id, source.queue)
         return encode_fetch(
             (),
             (),
@@ -284,19 +285,19 @@ class FetchSession:
 
     async def _prepare(self, source: Assignment, wanted: FetchOptions) -> Prepared | None:
         """Return the next frame of an assignment; None when nothing is new."""
-        machine = self._machine
+        queries = self._queries
         minimum = maximum = -1
         try:
             if source.refusal is not None:
                 raise source.refusal
-            minimum, maximum = machine.queue_bounds(source.topic_id, source.queue)
+            minimum, maximum = queries.queue_bounds(source.topic_id, source.queue)
             if source.offset > maximum:
                 maximum = await self._confirmed_maximum(source, maximum)
             _check_range(source.offset, minimum, maximum)
             if source.offset == maximum:
                 return None
             limit = self._admission.fetch_frame_bytes(wanted.max_bytes)
-            spans = machine.spans(source.topic_id, source.queue, source.offset, limit)
+            spans = queries.spans(source.topic_id, source.queue, source.offset, limit)
             spans = spans[:FRAME_ROWS_MAX]
             if not spans:
                 return None
@@ -324,7 +325,7 @@ class FetchSession:
 
     async def _confirmed_maximum(self, source: Assignment, maximum: int) -> int:
         await self._freshness.confirm()
-        return max(maximum, self._machine.queue_bounds(source.topic_id, source.queue)[1])
+        return max(maximum, self._queries.queue_bounds(source.topic_id, source.queue)[1])
 
     async def _load(
         self,

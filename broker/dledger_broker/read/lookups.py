@@ -133,7 +133,7 @@ class Lookups:
         return await self._answer(question)
 
     async def _answer(self, question: KeyQuestion) -> Answer:
-        places, following = places_of(self._view.machine, question)
+        places, following = places_of(self._view.machine.queries, question)
         job = partial(find_by_key, self._view.log, question, places)
         found, stopped = await self._in_pool(job)
         return Answer(found, cursor_of(stopped, following))
@@ -141,10 +141,10 @@ class Lookups:
     async def by_message_id(self, message_id: bytes) -> Found | None:
         """Return the record of a message id, None when none is stored here."""
         producer_id, number = parse_message_id(message_id)
-        hit = self._view.machine.lookup_message_id(producer_id, number)
+        hit = self._view.machine.queries.lookup_message_id(producer_id, number)
         if hit is None:
             await self._view.confirm()
-            hit = self._view.machine.lookup_message_id(producer_id, number)
+            hit = self._view.machine.queries.lookup_message_id(producer_id, number)
         if hit is None:
             return None
         return await self._one(Place(hit.topic_id, hit.queue, hit.span, hit.record))
@@ -168,10 +168,10 @@ class Lookups:
             raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 
-def places_of(machine: Queries, question: KeyQuestion) -> tuple[list[Place], int | None]:
+def places_of(queries: Queries, question: KeyQuestion) -> tuple[list[Place], int | None]:
     """Return batches that hold the key's hash, and the position of the first not looked at."""
     begins = question.begins
-    looked = machine.lookup_key(
+    looked = queries.lookup_key(
         question.topic_id,
         key_hash(question.key),
         question.begin_ms,
@@ -181,7 +181,7 @@ def places_of(machine: Queries, question: KeyQuestion) -> tuple[list[Place], int
     )
     places: list[Place] = []
     for queue, span in looked.hits:
-        minimum, _ = machine.queue_bounds(question.topic_id, queue)
+        minimum, _ = queries.queue_bounds(question.topic_id, queue)
         first = span.first_record + max(minimum - span.base_offset, 0)
         if begins is not None and begins[0] == span.position:
             first = max(first, begins[1])

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from dledger.state.machine import StateMachine
+from dledger.state.queries import Queries
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
@@ -38,7 +38,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
     # All bounds before the loop has another turn: so they are of one moment.
     for queue in found:
-        _add_bounds(machine, reply, queue)
+        _add_bounds(machine.queries, reply, queue)
     samples = min(request.samples, (LOOKS_PER_CALL_MAX - times) // len(request.queues))
     looks = 0
     for wanted, queue, row in zip(request.queues, found, reply.queues, strict=True):
@@ -49,7 +49,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
             looks = 0
         looks += samples + len(wanted.times_ms)
         try:
-            _look(machine, queue, row, wanted.times_ms, samples)
+            _look(machine.queries, queue, row, wanted.times_ms, samples)
         except DledgerError as error:  # deleted, or trimmed, since the loop's last turn
             row.Clear()
             row.code, row.detail = int(error.code), error.detail
@@ -83,20 +83,18 @@ async def _resolve_all(
     return found
 
 
-def _add_bounds(
-    machine: StateMachine, reply: pb.PlanReadsReply, queue: Queue | DledgerError
-) -> None:
+def _add_bounds(queries: Queries, reply: pb.PlanReadsReply, queue: Queue | DledgerError) -> None:
     row = reply.queues.add()
     try:
         if isinstance(queue, DledgerError):
             raise queue
-        row.minimum, row.maximum = machine.queue_bounds(queue.topic_id, queue.number)
+        row.minimum, row.maximum = queries.queue_bounds(queue.topic_id, queue.number)
     except DledgerError as error:
         row.code, row.detail = int(error.code), error.detail
 
 
 def _look(
-    machine: StateMachine,
+    queries: Queries,
     queue: Queue,
     row: pb.PlanReadsReply.Queue,
     times_ms: Sequence[int],
@@ -104,10 +102,10 @@ def _look(
 ) -> None:
     """Add offsets by time and samples, all within the bounds that were told."""
     for time_ms in times_ms:
-        offset = machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+        offset = queries.offset_by_time(queue.topic_id, queue.number, time_ms)
         row.offsets.append(min(offset, row.maximum))
     for offset in sample_offsets(row.minimum, row.maximum, samples):
-        span = machine.lookup_offset(queue.topic_id, queue.number, offset)
+        span = queries.lookup_offset(queue.topic_id, queue.number, offset)
         if not row.samples or row.samples[-1].offset < span.base_offset:
             row.samples.add(offset=span.base_offset, record_count=span.record_count, size=span.size)
 

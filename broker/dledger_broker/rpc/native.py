@@ -133,7 +133,7 @@ class NativeService(broker_pb2_grpc.BrokerServicer):
                 sources = await fetch_sources(messaging, request)
                 view = messaging.view
                 session = FetchSession(
-                    view.machine,
+                    view.machine.queries,
                     view.log,
                     view.pool,
                     view.long_poll,

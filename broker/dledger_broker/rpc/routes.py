@@ -101,7 +101,9 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
 
     def _table(self, names: frozenset[str]) -> list[pb.RoutesReply]:
         groups = [group_route(view) for view in self._groups.values()]
-        topics = [topic for view in self._groups.values() for topic in view.machine.topics()]
+        topics = [
+            topic for view in self._groups.values() for topic in view.machine.queries.topics()
+        ]
         return self._parts(groups, topics, names, full=True)
 
     def _parts(

@@ -25,17 +25,17 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     if queue is not None and not request.topic:
         raise DledgerError(Code.INVALID_ARGUMENT, f"queue {queue} of no topic")
     view = messaging.view
-    machine = view.machine
+    queries = view.machine.queries
     await view.confirm()
     topic_id = (await messaging.topic_named(request.topic)).topic_id if request.topic else None
     if topic_id is not None and queue is not None:
-        machine.queue_bounds(topic_id, queue)  # raises unless this group holds it
+        queries.queue_bounds(topic_id, queue)  # raises unless this group holds it
     limit = min(request.limit or HOLDS_PER_PAGE_MAX, HOLDS_PER_PAGE_MAX)
-    found, following = machine.holds(topic_id, queue, request.after, limit)
-    now_ms = max(view.host.time_ms or 0, machine.applied_time_ms)
+    found, following = queries.holds(topic_id, queue, request.after, limit)
+    now_ms = max(view.host.time_ms or 0, view.machine.applied_time_ms)
     reply = pb.ListHoldsReply(next=following, now_ms=now_ms)
     for each in found:
-        topic = machine.topic_by_id(each.topic_id)
+        topic = queries.topic_by_id(each.topic_id)
         # The rows of an ended hold, and of a deleted topic, go some time later.
         if each.until_ms > now_ms and topic is not None and not topic.deleted:
             reply.holds.add(

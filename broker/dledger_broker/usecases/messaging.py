@@ -58,7 +58,7 @@ class WriteGate:
 
         None when it may. Apply does not look at the rule: a topic's type never changes.
         """
-        topic = self._view.machine.topic_by_id(header.topic_id)
+        topic = self._view.machine.queries.topic_by_id(header.topic_id)
         if topic is None or topic.deleted:
             return DledgerError(
                 Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}"
@@ -117,7 +117,7 @@ class Messaging:
     async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
         """Return a topic as it is at the time of the call (D10); TOPIC_NOT_FOUND."""
         await self.view.confirm(seconds)
-        topic = self.view.machine.topic_by_name(name)
+        topic = self.view.machine.queries.topic_by_name(name)
         if topic is None:
             raise DledgerError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
         return topic
@@ -125,13 +125,13 @@ class Messaging:
     async def topic_named(self, name: str) -> Topic:
         """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""
         return await self.confirmed(
-            lambda: self.view.machine.topic_by_name(name),
+            lambda: self.view.machine.queries.topic_by_name(name),
             Code.TOPIC_NOT_FOUND,
             f"topic {name!r} does not exist",
         )
 
     def _live_topic(self, topic_id: bytes) -> Topic | None:
-        topic = self.view.machine.topic_by_id(topic_id)
+        topic = self.view.machine.queries.topic_by_id(topic_id)
         return None if topic is None or topic.deleted else topic
 
     async def confirmed(
@@ -176,13 +176,13 @@ class Messaging:
     async def bounds(self, queue: Queue) -> tuple[int, int]:
         """Return minimum and maximum of a queue."""
         return await self.confirmed(
-            lambda: self.view.machine.queue_bounds(queue.topic_id, queue.number)
+            lambda: self.view.machine.queries.queue_bounds(queue.topic_id, queue.number)
         )
 
     async def offset_by_time(self, queue: Queue, time_ms: int) -> int:
         """Return the offset of the first record stored at or after `time_ms`."""
         await self.view.confirm()
-        return self.view.machine.offset_by_time(queue.topic_id, queue.number, time_ms)
+        return self.view.machine.queries.offset_by_time(queue.topic_id, queue.number, time_ms)
 
     async def commit_offsets(
         self,
@@ -226,7 +226,7 @@ class Messaging:
         await self.view.confirm()
         found: list[tuple[int, str]] = []
         for queue in queues:
-            stored = self.view.machine.read_group_offset(
+            stored = self.view.machine.queries.read_group_offset(
                 consumer_group, queue.topic_id, queue.number
             )
             found.append((-1, "") if stored is None else (stored.offset, stored.metadata))
@@ -235,7 +235,7 @@ class Messaging:
     async def lookup_offset(self, queue: Queue, offset: int) -> Found:
         """Return the record at an offset; OFFSET_OUT_OF_RANGE when confirmed."""
         span = await self.confirmed(
-            lambda: self.view.machine.lookup_offset(queue.topic_id, queue.number, offset)
+            lambda: self.view.machine.queries.lookup_offset(queue.topic_id, queue.number, offset)
         )
         return await self.lookups.at(queue.topic_id, queue.number, offset, span)
 

@@ -8,12 +8,9 @@ permits by now, and an answer "not stored" would make its sender store it a seco
 
 from typing import Final
 
-from dledger.state.lookup.key_index import KeyIndex
-from dledger.state.lookup.message_ids import MessageIdIndex
-from dledger.state.producers.table import ProducerQueue, ProducerTable
-from dledger.state.queues.table import QueueTable
+from dledger.state.producers.table import ProducerQueue
 from dledger.state.results import Appended, Refused
-from dledger.state.topics import TopicTable
+from dledger.state.state import State
 from dledger.state.values import PERMISSION_WRITE, Topic
 from dledger.types import Entry
 from dledger_proto.batch.codec import BatchHeader, parse_header
@@ -25,21 +22,13 @@ CACHED_TOPICS_MAX: Final = 4_096
 class Appender:
     """Applies the batches of an entry."""
 
-    def __init__(
-        self,
-        group: str,
-        topics: TopicTable,
-        queues: QueueTable,
-        producers: ProducerTable,
-        message_ids: MessageIdIndex,
-        keys: KeyIndex,
-    ) -> None:
-        self._group = group
-        self._topics = topics
-        self._queues = queues
-        self._producers = producers
-        self._message_ids = message_ids
-        self._keys = keys
+    def __init__(self, state: State) -> None:
+        self._group = state.group
+        self._topics = state.topics
+        self._queues = state.queues
+        self._producers = state.producers
+        self._message_ids = state.message_ids
+        self._keys = state.keys
         self._open: dict[bytes, tuple[Topic, frozenset[int]]] = {}
         """Topics that take messages, with the queues that this group holds; a cache."""
 

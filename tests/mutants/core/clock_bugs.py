@@ -137,9 +137,9 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.machine:StateMachine._execute",
-                "self._producers.expire(command)",
-                "(setattr(self._producers._time, '_ms', time_ms)"
-                " or self._producers.expire(command))",
+                "self._state.producers.expire(command)",
+                "(setattr(self._state.time, '_ms', time_ms)"
+                " or self._state.producers.expire(command))",
             ),
         ],
         [f"{PRODUCERS}.test_no_clock_of_a_wall_lets_a_producer_expire"],

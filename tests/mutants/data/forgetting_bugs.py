@@ -53,8 +53,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "the deletion of a topic leaves what producers hold of it",
         [
             Edit(
-                "dledger.state.machine:StateMachine._import_or_delete",
-                "self._sweep.start()",
+                "dledger.state.state:State.free_topics",
+                "self.sweep.start()",
                 "pass",
             )
         ],
@@ -102,7 +102,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.machine:StateMachine._forget_topics",
-                "if not self._garbage.is_empty:",
+                "if not self._state.garbage.is_empty:",
                 "if False:",
             )
         ],
@@ -147,7 +147,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "head-counts-as-whole-again",
         "when all deleted topics are forgotten a restart takes the log's head for needed",
-        [Edit("dledger.state.machine:StateMachine.__init__", "topics.floor or any(", "any(")],
+        [Edit("dledger.state.topics:TopicTable.was_deleted", "bool(self._floor) or", "")],
         [f"{FORGETTING}.test_a_member_that_starts_again_knows_that_its_head_was_trimmed"],
     ),
     Mutant(

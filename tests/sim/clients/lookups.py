@@ -92,7 +92,7 @@ def look_up(process: "Process", request: Lookup) -> Looked:
     """Answer as the broker's use cases do. DledgerError, DamagedBatch: as they."""
     machine = process.machine.real
     queues = process.member.world.plan.queues
-    minimums = {queue: machine.queue_bounds(*queue)[0] for queue in queues}
+    minimums = {queue: machine.queries.queue_bounds(*queue)[0] for queue in queues}
     applied = int(machine.applied_index)
     topic_id = queues[0][0]
     found: list[tuple[QueueKey, QueueSpan]] = []
@@ -102,14 +102,14 @@ def look_up(process: "Process", request: Lookup) -> Looked:
             records = _records(process, topic_id, request)
             return Looked(applied, minimums, records=records)
         case LookupId(producer_id, number):
-            hit = machine.lookup_message_id(producer_id, number)
+            hit = machine.queries.lookup_message_id(producer_id, number)
             if hit is not None:
                 found = [((hit.topic_id, hit.queue), hit.span)]
                 offset = hit.offset
         case LookupTime(queue, time_ms):
-            offset = machine.offset_by_time(*queue, time_ms)
+            offset = machine.queries.offset_by_time(*queue, time_ms)
         case LookupOffset(queue, wanted):
-            found = [(queue, machine.lookup_offset(*queue, wanted))]
+            found = [(queue, machine.queries.lookup_offset(*queue, wanted))]
     data = bytes(read_batches(process.log, [found[0][1]])[0]) if found else b""
     batches = tuple((queue, span.base_offset) for queue, span in found)
     return Looked(applied, minimums, batches, offset, data=data)
@@ -124,7 +124,7 @@ def _records(
     )
     records: list[tuple[QueueKey, int, Record]] = []
     while True:
-        places, following = places_of(process.machine.real, question)
+        places, following = places_of(process.machine.real.queries, question)
         found, stopped = find_by_key(process.log, question, places)
         for each in found:
             check_batch(each.batch)

@@ -99,7 +99,7 @@ class Service:
             case Fetch():
                 self._fetch(request, respond, fresh=False)
             case ReadBounds(queue):
-                self._confirmed(respond, lambda: self._machine.queue_bounds(*queue))
+                self._confirmed(respond, lambda: self._machine.queries.queue_bounds(*queue))
             case ReadOffset(group, queue):
                 self._confirmed(respond, lambda: self._group_offset(group, queue))
             case _:
@@ -220,13 +220,13 @@ class Service:
             )
 
     def _group_offset(self, group: str, queue: tuple[bytes, int]) -> int:
-        stored = self._machine.read_group_offset(group, queue[0], queue[1])
+        stored = self._machine.queries.read_group_offset(group, queue[0], queue[1])
         return -1 if stored is None else int(stored.offset)
 
     def _fetch(self, request: Fetch, respond: Respond, *, fresh: bool) -> None:
         queue, offset = request.queue, request.offset
         try:
-            minimum, maximum = self._machine.queue_bounds(*queue)
+            minimum, maximum = self._machine.queries.queue_bounds(*queue)
         except DledgerError as error:
             self._look_again(request, respond, error.code, None, fresh=fresh)
             return
@@ -237,7 +237,7 @@ class Service:
         if offset > maximum:
             self._look_again(request, respond, Code.OFFSET_OUT_OF_RANGE, bounds, fresh=fresh)
             return
-        spans = self._machine.spans(queue[0], queue[1], offset, request.max_bytes)
+        spans = self._machine.queries.spans(queue[0], queue[1], offset, request.max_bytes)
         try:
             found = read_batches(self._process.log, spans)
         except DamagedBatch as error:  # as the broker: the member ends, `dledger repair` follows
@@ -267,7 +267,7 @@ class Service:
             self._polls.cancel(ticket)
             if self._process.ended:
                 return
-            _, maximum = self._machine.queue_bounds(*request.queue)
+            _, maximum = self._machine.queries.queue_bounds(*request.queue)
             if maximum != request.offset:
                 raise Violation(
                     Property.LONG_POLL,

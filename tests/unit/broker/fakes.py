@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.state.machine import StateMachine
+from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.group.group_view import GroupNames
@@ -177,3 +179,12 @@ def refusal(code: Code, index: int = 0) -> Settled:
     from dledger.types import LogIndex
 
     return Settled(Outcome.NOT_STORED, code, "refused", index=LogIndex(index))
+
+
+class FakeMachine(StateMachine):
+    """A state machine that only answers questions: `queries` does."""
+
+    def __init__(self, queries: Queries, applied_index: int = 0, time_ms: int = 0) -> None:
+        self.queries = queries
+        self._index = applied_index
+        self._time_ms = time_ms

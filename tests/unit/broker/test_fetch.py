@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dledger.log.errors import DamagedLog
-from dledger.state.machine import QueueSpan, StateMachine
+from dledger.state.queries import Queries
+from dledger.state.values import QueueSpan
 from dledger.types import Position, Span
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.read.fetch import (
@@ -25,7 +26,7 @@ from tests.unit.broker.fakes import TOPIC, admission, batch
 from tests.waiting import until
 
 
-class FakeMachine(StateMachine):
+class FakeQueries(Queries):
     """Queues whose batches lie one after the other in a log, a header apart."""
 
     def __init__(self, log: "FakeLog") -> None:
@@ -97,7 +98,7 @@ class Fresh:
 class Stage:
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.machine = FakeMachine(self.log)
+        self.queries = FakeQueries(self.log)
         self.poll = LongPoll()
         self.fresh = Fresh()
         self.damage: list[Exception] = []
@@ -114,7 +115,7 @@ class Stage:
 
     def session(self) -> FetchSession:
         return FetchSession(
-            self.machine,
+            self.queries,
             self.log,
             self.pool,
             self.poll,
@@ -156,7 +157,7 @@ def test_memory_and_disk_give_the_same_frame(cold: bool) -> None:
     async def run() -> None:
         stage = Stage()
         for body in (b"a", b"b", b"c"):
-            stage.machine.add(body)
+            stage.queries.add(body)
         stage.log.tail_from = len(stage.log.data) if cold else 0
         (frame,) = await stage.once(source(1))
         assert bodies(frame) == [b"b", b"c"]
@@ -172,8 +173,8 @@ def test_memory_and_disk_give_the_same_frame(cold: bool) -> None:
 def test_at_least_one_batch_however_small_the_frame() -> None:
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"a")
-        stage.machine.add(b"b")
+        stage.queries.add(b"a")
+        stage.queries.add(b"b")
         (frame,) = await stage.once(source(), max_bytes=1)
         assert bodies(frame) == [b"a"]
 
@@ -183,7 +184,7 @@ def test_at_least_one_batch_however_small_the_frame() -> None:
 def test_nothing_new_is_an_empty_frame_per_assignment() -> None:
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"a")
+        stage.queries.add(b"a")
         frames = await stage.once(source(1), source(0, queue=1, number=1), wait_ms=1)
         assert [(each.assignment, each.next_offset, list(each.rows)) for each in frames] == [
             (0, 1, []),
@@ -199,7 +200,7 @@ def test_what_is_new_in_many_queues_shares_messages_up_to_their_size() -> None:
     async def run() -> None:
         stage = Stage()
         for number in range(5):
-            stage.machine.add(b"x", queue=number)
+            stage.queries.add(b"x", queue=number)
         sources = [source(0, queue=number, number=number) for number in range(5)]
         frames = await stage.once(*sources)
         assert [each.assignment for each in frames] == [0, 1, 2, 3, 4]
@@ -222,7 +223,7 @@ def test_readers_that_stop_reading_shrink_messages_of_many_frames_too() -> None:
     async def run() -> None:
         stage = Stage()
         for number in range(8):
-            stage.machine.add(b"x" * (FETCH_FRAME_MIN // 2), queue=number)
+            stage.queries.add(b"x" * (FETCH_FRAME_MIN // 2), queue=number)
         sources = [source(0, queue=number, number=number) for number in range(8)]
         held: list[int] = []
 
@@ -248,11 +249,11 @@ def test_frames_that_wait_for_others_are_counted_and_given_back(*, cold: bool) -
 
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"x" * 1_000, queue=0)
-        stage.machine.add(b"x" * 1_000, queue=1)
+        stage.queries.add(b"x" * 1_000, queue=0)
+        stage.queries.add(b"x" * 1_000, queue=1)
         stage.log.tail_from = len(stage.log.data) if cold else 0
         counted: list[int] = []
-        bounds = stage.machine.queue_bounds
+        bounds = stage.queries.queue_bounds
 
         def look(topic_id: bytes, queue: int) -> tuple[int, int]:
             counted.append(stage.admission.fetch_bytes.used)
@@ -260,7 +261,7 @@ def test_frames_that_wait_for_others_are_counted_and_given_back(*, cold: bool) -
                 raise ZeroDivisionError
             return bounds(topic_id, queue)
 
-        stage.machine.queue_bounds = look  # type: ignore[method-assign]
+        stage.queries.queue_bounds = look  # type: ignore[method-assign]
         with pytest.raises(ZeroDivisionError):
             await stage.once(source(0, queue=0), source(0, queue=1, number=1))
         assert counted[0] == 0
@@ -294,7 +295,7 @@ def test_a_waiting_reader_is_woken_by_the_arrival() -> None:
         stage = Stage()
         reading = stage.follow(source(), source(0, queue=1, number=1))
         await until(lambda: len(stage.poll) == 1, "a waiting reader")
-        stage.machine.add(b"x", queue=1)
+        stage.queries.add(b"x", queue=1)
         stage.poll.arrived(TOPIC, 1)
         await stage.until(1)
         assert (stage.frames[0].assignment, bodies(stage.frames[0])) == (1, [b"x"])
@@ -307,7 +308,7 @@ def test_a_backlog_is_read_ahead_and_in_order() -> None:
     async def run() -> None:
         stage = Stage()
         for number in range(20):
-            stage.machine.add(b"%c" % (65 + number))
+            stage.queries.add(b"%c" % (65 + number))
         stage.log.tail_from = len(stage.log.data)
         reading = stage.follow(source())
         await stage.until(20)
@@ -322,7 +323,7 @@ def test_a_backlog_is_read_ahead_and_in_order() -> None:
 def test_past_the_end_is_refused_only_when_confirmed() -> None:
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"a")
+        stage.queries.add(b"a")
         (frame,) = await stage.once(source(5))
         assert frame.code is Code.OFFSET_OUT_OF_RANGE
         assert "0 to 1" in frame.detail
@@ -339,7 +340,7 @@ def test_past_an_old_end_waits_for_the_confirmed_one() -> None:
 
         def catch_up() -> None:
             for number in range(6):
-                stage.machine.add(b"%d" % number)
+                stage.queries.add(b"%d" % number)
 
         stage.fresh.meanwhile = catch_up
         (frame,) = await stage.once(source(5))
@@ -362,8 +363,8 @@ def test_below_the_minimum_and_unknown_topics_end_one_assignment() -> None:
     async def run() -> None:
         stage = Stage()
         for body in (b"a", b"b", b"c"):
-            stage.machine.add(body)
-        stage.machine.minimum = 2
+            stage.queries.add(body)
+        stage.queries.minimum = 2
         frames = await stage.once(
             source(1), source(0, number=1, topic=b"z" * 16), source(2, number=2)
         )
@@ -379,7 +380,7 @@ def test_below_the_minimum_and_unknown_topics_end_one_assignment() -> None:
 def test_a_refused_assignment_is_told_and_the_others_are_served_on() -> None:
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"a")
+        stage.queries.add(b"a")
         refused = source(0, queue=7, number=1)
         refused.refusal = DledgerError(Code.NO_PERMISSION, "topic t may not be read")
         reading = stage.follow(source(), refused)
@@ -388,7 +389,7 @@ def test_a_refused_assignment_is_told_and_the_others_are_served_on() -> None:
             (0, Code.OK, ""),
             (1, Code.NO_PERMISSION, "topic t may not be read"),
         ]
-        stage.machine.add(b"b")
+        stage.queries.add(b"b")
         stage.poll.arrived(TOPIC, 0)
         await stage.until(3)
         assert (stage.frames[2].assignment, bodies(stage.frames[2])) == (0, [b"b"])
@@ -401,7 +402,7 @@ def test_a_refused_assignment_is_told_and_the_others_are_served_on() -> None:
 def test_damage_is_never_served(cold: bool) -> None:
     async def run() -> None:
         stage = Stage()
-        stage.machine.add(b"a")
+        stage.queries.add(b"a")
         stage.log.data[-1] ^= 1
         stage.log.tail_from = len(stage.log.data) if cold else 0
         (frame,) = await stage.once(source())
@@ -428,8 +429,8 @@ def test_a_log_that_cannot_be_read_ends_the_member(error: Exception) -> None:
 
     async def run() -> None:
         stage = Stage()
-        stage.log = stage.machine.log = Failing()
-        stage.machine.add(b"a")
+        stage.log = stage.queries.log = Failing()
+        stage.queries.add(b"a")
         stage.log.tail_from = len(stage.log.data)
         (frame,) = await stage.once(source())
         assert frame.code is Code.STORAGE_FAILED
@@ -440,8 +441,8 @@ def test_a_log_that_cannot_be_read_ends_the_member(error: Exception) -> None:
 
 def test_damage_that_a_second_read_does_not_show_is_served() -> None:
     log = FakeLog()
-    machine = FakeMachine(log)
-    machine.add(b"a")
+    queries = FakeQueries(log)
+    queries.add(b"a")
     sound = bytes(log.data)
     log.data[-1] ^= 1
 
@@ -453,7 +454,7 @@ def test_damage_that_a_second_read_does_not_show_is_served() -> None:
 
     flaky = Flaky()
     flaky.data = log.data
-    assert bytes(read_batches(flaky, machine.rows[0])[0]) == batch(b"a")
+    assert bytes(read_batches(flaky, queries.rows[0])[0]) == batch(b"a")
     assert len(flaky.reads) == 2
 
 

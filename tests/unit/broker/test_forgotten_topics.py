@@ -117,7 +117,7 @@ class Group:
 
     def live(self) -> list[str]:
         """The names of its topics that are not deleted."""
-        return sorted(topic.name for topic in self.machine.topics())
+        return sorted(topic.name for topic in self.machine.queries.topics())
 
 
 @asynccontextmanager
@@ -138,7 +138,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def caught_up(control: Control, group: Group) -> bool:
-    newest = max(control.machine.newest_control_index, control.machine.forgotten_index)
+    newest = max(
+        control.machine.queries.newest_control_index, control.machine.queries.forgotten_index
+    )
     return group.follower.complete_up_to() >= newest
 
 
@@ -155,14 +157,16 @@ def test_a_group_that_missed_a_deletion_learns_of_it_though_it_is_forgotten(
                 group.follower._complete_up_to = 2  # it goes on where it was
             control.delete(gone, forget=True)
             control.create("later")
-            assert control.machine.topic_by_id(gone) is None
+            assert control.machine.queries.topic_by_id(gone) is None
             group.host.become(Role.LEADER, ME)
             await until(lambda: group.live() == ["kept", "later"], "it is deleted here, too")
             await until(lambda: caught_up(control, group), "it knows all")
-            known = group.machine.topic_by_id(gone)
+            known = group.machine.queries.topic_by_id(gone)
             assert known is not None
             assert known.deleted
-            assert group.machine.topic_by_id(kept) == control.machine.topic_by_id(kept)
+            assert group.machine.queries.topic_by_id(kept) == control.machine.queries.topic_by_id(
+                kept
+            )
 
     asyncio.run(scenario())
 
@@ -171,7 +175,7 @@ def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
     async def scenario() -> None:
         async with cluster() as (control, group):
             gone = control.create("gone")
-            old = control.machine.topic_by_id(gone)
+            old = control.machine.queries.topic_by_id(gone)
             assert old is not None
             await until(lambda: group.live() == ["gone"], "it is taken over")
             control.delete(gone, forget=False)
@@ -179,10 +183,10 @@ def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
             await until(lambda: caught_up(control, group), "it knows all")
             group.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
             known_index = group.follower.complete_up_to()
-            due = TopicForgetting(group.machine).due(known_index, 0.0)
+            due = TopicForgetting(group.machine.queries).due(known_index, 0.0)
             assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
             group.state.one(due)
-            assert group.machine.topics(with_deleted=True) == []
+            assert group.machine.queries.topics(with_deleted=True) == []
             late = group.state.one(ImportTopic(old, control.log.group_id))
             assert isinstance(late, Refused)
             assert late.code is Code.STALE_LAYOUT
@@ -216,19 +220,19 @@ def test_a_control_group_with_another_past_deletes_no_topic(way: str, name: str)
         group.follower.start()
         async with control_group(port, [first.page]):
             await until(lambda: group.live() == ["orders"], "it is taken over")
-            assert group.machine.control_id == b"1" * 16
-            before = group.machine.topics()
+            assert group.machine.queries.control_id == b"1" * 16
+            before = group.machine.queries.topics()
         async with control_group(port, [control.page]) as asked:
             await until(lambda: len(asked) > 3, "it asks again and again")
             group.host.become(Role.FOLLOWER, OTHER)
             group.host.become(Role.LEADER, ME)
             told = "another control group" if way == "formed anew" else "restored from an old copy"
             await until(lambda: told in group.follower.problem, "it says why it does not follow")
-            assert group.machine.topics() == before
+            assert group.machine.queries.topics() == before
         async with control_group(port, [first.page]):
             await until(lambda: not group.follower.problem, "it follows again")
             later = first.create("later")
-            await group.follower.pull(later, first.machine.newest_control_index, 20)
+            await group.follower.pull(later, first.machine.queries.newest_control_index, 20)
             assert not group.follower.problem
         await group.follower.stop()
         await group.channels.close()
@@ -265,7 +269,7 @@ def test_what_is_forgotten_while_pages_are_read_is_noticed() -> None:
 
 def test_the_duty_asks_when_something_is_due_and_only_while_it_leads() -> None:
     control = Control()
-    duty = TopicForgetting(control.machine)
+    duty = TopicForgetting(control.machine.queries)
     assert duty.due(EVERYTHING, 0.0) is None, "nothing is deleted"
     control.delete(control.create("gone"), forget=False)
     control.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
@@ -273,12 +277,14 @@ def test_the_duty_asks_when_something_is_due_and_only_while_it_leads() -> None:
     assert duty.due(None, LOOK_SECONDS) is None
     due = duty.due(EVERYTHING, LOOK_SECONDS)
     assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, EVERYTHING)
-    assert TopicForgetting(control.machine).due(0, 0.0) is None, "it may not know of all before"
+    assert TopicForgetting(control.machine.queries).due(0, 0.0) is None, (
+        "it may not know of all before"
+    )
 
 
 def test_a_page_tells_what_is_forgotten() -> None:
     control = Control()
     control.delete(control.create("gone"), forget=True)
     reply = pb.ListTopicsReply.FromString(control.page(pb.ListTopicsRequest()))
-    assert reply.forgotten_index == control.machine.forgotten_index > 0
+    assert reply.forgotten_index == control.machine.queries.forgotten_index > 0
     assert reply.control_index >= reply.forgotten_index, "else it would be asked for ever"

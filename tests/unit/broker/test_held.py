@@ -9,22 +9,21 @@ from dledger.state.values import KeptFrom, LayoutPart, Topic, TopicType
 from dledger_broker.usecases.holds import AFTER_SIZE_MAX, HOLDS_PER_PAGE_MAX, list_holds
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
-from tests.unit.broker.fakes import TOPIC
-from tests.unit.broker.test_messaging import Host, TypedMachine, messaging
+from tests.unit.broker.fakes import TOPIC, FakeMachine
+from tests.unit.broker.test_messaging import Host, TypedQueries, messaging
 
 GONE, UNKNOWN = b"g" * 16, b"u" * 16
 NOW_MS = 500_000
 """The host's time; what was applied is older."""
 
 
-class HeldMachine(TypedMachine):
+class HeldQueries(TypedQueries):
     """Holds of three topics, one of them deleted, one not known."""
 
     def __init__(self, holds: list[KeptFrom]) -> None:
         super().__init__(TopicType.NORMAL)
         self.kept = holds
         self.asked: list[tuple[Any, ...]] = []
-        self._time_ms = NOW_MS - 9
 
     def topic_by_name(self, name: str) -> Topic | None:
         return self.topic_by_id(TOPIC) if name == "t" else None
@@ -49,18 +48,19 @@ class HeldMachine(TypedMachine):
         return self.kept, b"next"
 
 
-def ask(machine: HeldMachine, **fields: Any) -> pb.ListHoldsReply:
+def ask(queries: HeldQueries, **fields: Any) -> pb.ListHoldsReply:
     """A page of them."""
-    core = messaging(Host(), b"", 1, machine)
+    core = messaging(Host(), b"", 1, queries)
+    core.view.machine = FakeMachine(queries, time_ms=NOW_MS - 9)
     return asyncio.run(list_holds(core, pb.ListHoldsRequest(**fields)))
 
 
 def test_holds_that_last_of_topics_that_live_are_listed() -> None:
-    machine = HeldMachine([
+    queries = HeldQueries([
         KeptFrom(TOPIC, 1, "a", 4, NOW_MS + 1), KeptFrom(TOPIC, 2, "over", 4, NOW_MS),
         KeptFrom(GONE, 1, "a", 4, 2 * NOW_MS), KeptFrom(UNKNOWN, 1, "a", 4, 2 * NOW_MS),
     ])  # fmt: skip
-    reply = ask(machine)
+    reply = ask(queries)
     assert (reply.next, reply.now_ms) == (b"next", NOW_MS)
     (row,) = reply.holds
     assert (row.topic, row.topic_id, row.queue, row.owner, row.offset, row.until_ms) == (
@@ -69,12 +69,12 @@ def test_holds_that_last_of_topics_that_live_are_listed() -> None:
 
 
 def test_what_is_asked_is_bounded_and_checked() -> None:
-    machine = HeldMachine([])
-    ask(machine)
-    ask(machine, limit=7, after=b"x")
-    ask(machine, limit=1_000_000, topic="t")
-    ask(machine, topic="t", queue=0)
-    assert machine.asked == [
+    queries = HeldQueries([])
+    ask(queries)
+    ask(queries, limit=7, after=b"x")
+    ask(queries, limit=1_000_000, topic="t")
+    ask(queries, topic="t", queue=0)
+    assert queries.asked == [
         (None, None, b"", HOLDS_PER_PAGE_MAX), (None, None, b"x", 7),
         (TOPIC, None, b"", HOLDS_PER_PAGE_MAX), (TOPIC, 0, b"", HOLDS_PER_PAGE_MAX),
     ]  # fmt: skip
@@ -85,5 +85,5 @@ def test_what_is_asked_is_bounded_and_checked() -> None:
         ({"topic": "t", "queue": 9}, Code.QUEUE_NOT_FOUND),
     ):
         with pytest.raises(DledgerError) as raised:
-            ask(machine, **fields)
+            ask(queries, **fields)
         assert raised.value.code is code

@@ -17,7 +17,7 @@ from dledger.types import EntryRef, LogIndex, Position, Span, Term
 from dledger_broker.read.log_entries import ENTRIES_PER_REPLY, READ_BYTES, log_entries, read_headers
 from dledger_proto.entry import ENTRY_HEADER_SIZE, KIND_COMMANDS, frame_entry
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.broker.test_messaging import Host, Machine, messaging
+from tests.unit.broker.test_messaging import Host, messaging
 
 START = 1_000
 """Position of the first entry."""
@@ -112,15 +112,6 @@ def test_a_damaged_header_is_said_also_at_the_edge() -> None:
     assert caught.value.code is Code.STORAGE_FAILED
 
 
-class Applied(Machine):
-    def __init__(self) -> None:
-        pass
-
-    @property
-    def applied_index(self) -> LogIndex:
-        return LogIndex(1)
-
-
 @pytest.mark.parametrize("error", [None, OSError(5, "EIO")])
 def test_damage_ends_the_member_and_not_the_call_alone(error: OSError | None) -> None:
     """I15, I16: as a fetch and a lookup do."""
@@ -128,7 +119,7 @@ def test_damage_ends_the_member_and_not_the_call_alone(error: OSError | None) ->
     log.error = error
     log.data[20] ^= 1
     host = Host()
-    view = messaging(host, b"", 0, Applied()).view
+    view = messaging(host, b"", 0, applied_index=1).view
     view.log = cast("CommitLog", log)
 
     async def run() -> None:

@@ -34,7 +34,7 @@ from dledger_proto.limits import (
     MIB,
 )
 from tests.unit.broker.fakes import TOPIC
-from tests.unit.broker.test_messaging import Host, Machine, messaging
+from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
 
 
 def batch_of(
@@ -56,7 +56,7 @@ def unreadable(records: Sequence[Record]) -> bytes:
     return bytes(broken)
 
 
-class Stored(Machine):
+class Stored(FakeQueries):
     """Batches one behind the other, in one queue; each is found by each key's hash."""
 
     def __init__(self, batches: Sequence[bytes], minimum: int = 0) -> None:

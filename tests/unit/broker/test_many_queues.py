@@ -5,29 +5,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from dledger.state.machine import QueueSpan, StateMachine
-from dledger.types import LogIndex
+from dledger.state.queries import Queries
+from dledger.state.values import QueueSpan
 from dledger_broker.read.plan_reads import hold_all, plan_reads, sample_offsets
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
-from tests.unit.broker.fakes import TOPIC
+from tests.unit.broker.fakes import TOPIC, FakeMachine
 from tests.unit.broker.test_messaging import Host, messaging
 
 UNKNOWN_OFFSET = 666
 
 
-class Machine(StateMachine):
+class FakeQueries(Queries):
     """Queue n has batches of 10 records and 100 * (n + 1) bytes, from offset 5 to `ends[n]`."""
 
     def __init__(self, ends: Sequence[int]) -> None:
         self.ends = list(ends)
         self.looks = 0
-
-    @property
-    def applied_index(self) -> LogIndex:
-        return LogIndex(77)
 
     def queue_bounds(self, topic_id: bytes, queue: int) -> tuple[int, int]:
         if queue >= len(self.ends):
@@ -46,9 +42,9 @@ class Machine(StateMachine):
 class Core(Messaging):
     """Resolves everything but topic "gone"; holds what is not below 5."""
 
-    def __init__(self, machine: StateMachine) -> None:
+    def __init__(self, queries: Queries) -> None:
         super().__init__(messaging(Host(), b"", 0).view)
-        self.view.machine = machine
+        self.view.machine = FakeMachine(queries, 77)
         self.holds: list[tuple[str, int, int, int]] = []
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
@@ -70,17 +66,17 @@ class Core(Messaging):
 
 
 def planned(
-    machine: Machine, queues: Sequence[int], samples: int = 4, times: Sequence[int] = ()
+    queries: FakeQueries, queues: Sequence[int], samples: int = 4, times: Sequence[int] = ()
 ) -> pb.PlanReadsReply:
     request = pb.PlanReadsRequest(samples=samples)
     for queue in queues:
         request.queues.add(queue=pb.QueueRef(topic="t", queue=queue), times_ms=times)
-    return asyncio.run(plan_reads(Core(machine), request))
+    return asyncio.run(plan_reads(Core(queries), request))
 
 
 def test_bounds_and_samples_are_of_one_moment() -> None:
     """Whatever is written meanwhile: bounds are those before, offsets and samples lie within."""
-    reply = planned(Machine([25, 105]), [0, 1], times=[7, 500])
+    reply = planned(FakeQueries([25, 105]), [0, 1], times=[7, 500])
     assert reply.applied_index == 77
     assert [(row.minimum, row.maximum) for row in reply.queues] == [(5, 25), (5, 105)]
     assert [list(row.offsets) for row in reply.queues] == [[7, 25], [7, 105]]
@@ -93,19 +89,19 @@ def test_a_queue_that_is_not_here_is_refused_alone() -> None:
     request = pb.PlanReadsRequest(samples=1)
     for topic, queue in (("t", 0), ("gone", 0), ("t", 9)):
         request.queues.add(queue=pb.QueueRef(topic=topic, queue=queue))
-    reply = asyncio.run(plan_reads(Core(Machine([6])), request))
+    reply = asyncio.run(plan_reads(Core(FakeQueries([6])), request))
     codes = [row.code for row in reply.queues]
     assert codes == [Code.OK, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND]
     request.queues.add(queue=pb.QueueRef(topic="away"))
     with pytest.raises(DledgerError, match="NO_LEADER"):
-        asyncio.run(plan_reads(Core(Machine([6])), request))
+        asyncio.run(plan_reads(Core(FakeQueries([6])), request))
 
 
 def test_the_work_of_a_call_is_bounded() -> None:
     """Many queues get fewer samples each; too many queues or times are refused."""
-    machine = Machine([1_000_000] * QUEUES_PER_CALL_MAX)
-    reply = planned(machine, range(QUEUES_PER_CALL_MAX), samples=1_000, times=[1])
-    assert machine.looks <= LOOKS_PER_CALL_MAX
+    queries = FakeQueries([1_000_000] * QUEUES_PER_CALL_MAX)
+    reply = planned(queries, range(QUEUES_PER_CALL_MAX), samples=1_000, times=[1])
+    assert queries.looks <= LOOKS_PER_CALL_MAX
     assert all(len(row.samples) == 1 for row in reply.queues)
     for queues, times in (
         ([], []),
@@ -113,7 +109,7 @@ def test_the_work_of_a_call_is_bounded() -> None:
         ([0, 1], range(LOOKS_PER_CALL_MAX)),
     ):
         with pytest.raises(DledgerError, match="INVALID_ARGUMENT"):
-            planned(Machine([9]), list(queues), times=list(times))
+            planned(FakeQueries([9]), list(queues), times=list(times))
 
 
 def test_samples_are_spread() -> None:
@@ -126,7 +122,7 @@ def test_samples_are_spread() -> None:
 
 def test_holds_are_refused_one_by_one() -> None:
     """The others are held; what says nothing about a queue fails the call, to be repeated."""
-    core = Core(Machine([]))
+    core = Core(FakeQueries([]))
     request = pb.HoldAllRequest(ttl_ms=60_000)
     for topic, queue, offset in (("t", 0, 7), ("t", 1, 3), ("t", 2, 9), ("elsewhere", 0, 9)):
         ref = pb.QueueRef(topic=topic, queue=queue)
@@ -144,7 +140,7 @@ def held(places: Sequence[tuple[str, int]]) -> None:
     request = pb.HoldAllRequest(ttl_ms=60_000)
     for topic, offset in places:
         request.queues.add(queue=pb.QueueRef(topic=topic), offset=offset, owner="job")
-    asyncio.run(hold_all(Core(Machine([])), request))
+    asyncio.run(hold_all(Core(FakeQueries([])), request))
 
 
 @pytest.mark.parametrize("offset", [7, UNKNOWN_OFFSET])

@@ -9,9 +9,9 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.state.commands.codec import Command, Hold
-from dledger.state.machine import QueueSpan, StateMachine
+from dledger.state.queries import Queries
 from dledger.state.results import Held, Trimmed
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
 from dledger.types import LogIndex, Span
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupView
@@ -20,7 +20,7 @@ from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, ManualClock, batch
+from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, FakeMachine, ManualClock, batch
 
 
 class Host(FakeHost):
@@ -38,7 +38,7 @@ class Host(FakeHost):
         return
 
 
-class Machine(StateMachine):
+class FakeQueries(Queries):
     def __init__(self, span: QueueSpan) -> None:
         self.span = span
 
@@ -65,14 +65,15 @@ def messaging(
     host: Host,
     found: bytes | OSError,
     size: int,
-    machine: Machine | None = None,
+    queries: Queries | None = None,
     proposals: Commands | None = None,
+    applied_index: int = 0,
 ) -> Messaging:
     return Messaging(
         GroupView(
             NAMES,
             host,
-            machine or Machine(QueueSpan(0, 0, 0, 1, size, 1)),
+            FakeMachine(queries or FakeQueries(QueueSpan(0, 0, 0, 1, size, 1)), applied_index),
             cast("TopicWatch", None),
             cast("CommitLog", Log(found)),
             ThreadPoolExecutor(1),
@@ -83,7 +84,7 @@ def messaging(
     )
 
 
-class TypedMachine(Machine):
+class TypedQueries(FakeQueries):
     """Knows one topic, of a type."""
 
     def __init__(self, kind: TopicType) -> None:
@@ -105,7 +106,7 @@ def test_a_fifo_topic_takes_only_batches_whose_producer_used_ordering_keys(
             topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1, keyed=keyed,
         )
     )  # fmt: skip
-    gate = messaging(Host(), b"", 1, TypedMachine(kind)).gate
+    gate = messaging(Host(), b"", 1, TypedQueries(kind)).gate
     if keyed or kind is TopicType.NORMAL:
         assert gate.admits(header)
         asyncio.run(gate.check(header))
@@ -140,7 +141,7 @@ def test_a_lookup_returns_the_checked_record() -> None:
     asyncio.run(run())
 
 
-class Late(Machine):
+class Late(FakeQueries):
     """Has not applied yet that the topic is deleted."""
 
     applied = False
@@ -150,18 +151,18 @@ class Late(Machine):
 
 
 class LateHost(Host):
-    def __init__(self, machine: Late) -> None:
+    def __init__(self, queries: Late) -> None:
         super().__init__()
-        self.machine = machine
+        self.queries = queries
 
     async def wait_applied(self, index: LogIndex) -> None:
-        self.machine.applied = True
+        self.queries.applied = True
 
 
 def test_a_topic_is_told_as_it_is_now_not_as_a_late_member_has_it() -> None:
     async def run() -> None:
-        machine = Late(QueueSpan(0, 0, 0, 1, 1, 1))
-        core = messaging(LateHost(machine), b"", 0, machine)
+        queries = Late(QueueSpan(0, 0, 0, 1, 1, 1))
+        core = messaging(LateHost(queries), b"", 0, queries)
         assert await core.topic_named("gone"), "the member is late"
         with pytest.raises(DledgerError) as raised:
             await core.topic_now("gone")
@@ -207,7 +208,7 @@ def test_a_hold_counts_from_the_time_by_which_it_ends() -> None:
 
     async def run() -> None:
         host = Host()
-        core = messaging(host, b"", 0, Machine(QueueSpan(0, 0, 0, 1, 1, 1)), Echo())
+        core = messaging(host, b"", 0, FakeQueries(QueueSpan(0, 0, 0, 1, 1, 1)), Echo())
         assert await core.hold("spark", Queue(TOPIC, 0), 0, 1_000) == 501_000
         host.now_ms = None
         with pytest.raises(DledgerError) as refused:

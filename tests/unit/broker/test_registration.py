@@ -14,7 +14,7 @@ import pytest
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
 from dledger.raft.group import RaftGroup
-from dledger.state.machine import StateMachine
+from dledger.state.queries import Queries
 from dledger.state.results import Result, TopicChanged
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
@@ -35,16 +35,15 @@ from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
 from dledger_proto.rpc.status import abort
-from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock, admission
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, FakeMachine, ManualClock, admission
 from tests.waiting import until
 
 
-class Machine(StateMachine):
-    """Topics alone; a test decides what an entry changes."""
+class FakeQueries(Queries):
+    """Topics that a test changes."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, Topic] = {}
-        self.results: list[Result] = []
         self.is_broken = False
         self.asked: list[int] = []
 
@@ -52,14 +51,6 @@ class Machine(StateMachine):
         """Raise whenever all topics are asked for; the list grows with each time."""
         self.is_broken = True
         return self.asked
-
-    @property
-    def applied_index(self) -> LogIndex:
-        return LogIndex(len(self.known))
-
-    def apply(self, entry: Entry) -> Sequence[Result]:
-        results, self.results = self.results, []
-        return results
 
     def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
         if self.is_broken:
@@ -70,6 +61,24 @@ class Machine(StateMachine):
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self.known.get(topic_id)
+
+
+class Machine(FakeMachine):
+    """Topics alone; a test decides what an entry changes."""
+
+    queries: FakeQueries
+
+    def __init__(self) -> None:
+        super().__init__(FakeQueries())
+        self.results: list[Result] = []
+
+    @property
+    def applied_index(self) -> LogIndex:
+        return LogIndex(len(self.queries.known))
+
+    def apply(self, entry: Entry) -> Sequence[Result]:
+        results, self.results = self.results, []
+        return results
 
 
 def topic(number: int, control_index: int = 0) -> Topic:
@@ -122,7 +131,7 @@ class Group:
 
     def change(self, *topics: Topic) -> None:
         """Apply an entry that changed these topics."""
-        self.machine.known.update({each.topic_id: each for each in topics})
+        self.machine.queries.known.update({each.topic_id: each for each in topics})
         self.machine.results = [TopicChanged(each) for each in topics]
         ref = EntryRef(LogIndex(1), Term(1), Position(0), 0, 0)
         self.watch.apply(Entry(ref, EntryKind.COMMANDS, 0, (), (Position(0),)))
@@ -279,10 +288,10 @@ def test_a_garbled_answer_or_a_bug_does_not_end_the_registration() -> None:
         async with group.registered(f"127.0.0.1:{port}"):
             await until(lambda: streams >= 3, "it tries again")
             await server.stop(None)
-            asked = group.machine.break_topics()
+            asked = group.machine.queries.break_topics()
             async with name_server(port) as real:
                 await until(lambda: len(asked) >= 2, "the bug strikes, twice")
-                group.machine.is_broken = False
+                group.machine.queries.is_broken = False
                 group.change(topic(1))
                 await until(lambda: topics_at(real) == ["t1"], "registered")
 

@@ -27,7 +27,7 @@ from dledger_proto.rpc.raw import RawContext
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.unit.broker.fakes import ManualClock, admission
-from tests.unit.broker.test_log_entries import Applied, Log
+from tests.unit.broker.test_log_entries import Log
 from tests.unit.broker.test_messaging import Host, messaging
 from tests.unit.broker.test_registration import Group
 from tests.unit.namesrv.helpers import FakeMember
@@ -107,7 +107,7 @@ def calls_of(bounds: AdmissionControl, messagings: dict[str, Messaging]) -> Call
 def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration() -> None:
     async def scenario() -> None:
         log = Log([(1, 10)])
-        core = messaging(Host(), b"", 0, Applied())
+        core = messaging(Host(), b"", 0, applied_index=1)
         core.view.log = cast("CommitLog", log)
         bounds = admission()
         service = AdminService(

@@ -48,7 +48,7 @@ class Commands:
         return TopicChanged(command.topic)
 
 
-class Machine:
+class FakeQueries:
     """Knows topics as of a control index."""
 
     def __init__(self) -> None:
@@ -69,8 +69,9 @@ class Follower:
     def __init__(self, port: int) -> None:
         self.host = FakeHost()
         self.commands = Commands()
-        self.machine = Machine()
-        self.commands.known = self.machine.known
+        self.queries = FakeQueries()
+        self.machine = self
+        self.commands.known = self.queries.known
         self.names = NAMES
         self.clock = ManualClock()
         self.view = cast("GroupView", self)
@@ -187,7 +188,7 @@ def test_what_is_known_is_not_stored_again() -> None:
     async def scenario() -> None:
         port = free_port()
         group = Follower(port)
-        group.machine.known = {bytes([1]) * 16: 1, bytes([2]) * 16: 1}
+        group.queries.known = {bytes([1]) * 16: 1, bytes([2]) * 16: 1}
         group.follower.start()
         async with control_group(port, [all_topics]) as asked:
             await until(lambda: 2 in asked, "everything is known")
@@ -302,7 +303,7 @@ def test_who_says_that_something_was_decided_makes_the_group_ask_and_no_more() -
             assert raised.value.code is Code.INVALID_ARGUMENT
             assert "control has not decided so" in raised.value.detail
             assert group.commands.taken == ["t7"]
-            assert group.machine.known[topic.id] == 7
+            assert group.queries.known[topic.id] == 7
         with pytest.raises(DledgerError) as raised:
             await group.follower.pull(topic.id, 8, 20)
         assert raised.value.code is Code.UNAVAILABLE

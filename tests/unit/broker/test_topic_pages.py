@@ -3,14 +3,12 @@
 import struct
 from dataclasses import replace
 from random import Random
-from typing import cast
 
 import pytest
 
-from dledger.state.machine import StateMachine
+from dledger.state.queries import Queries
 from dledger.state.topics import TopicTable
 from dledger.state.values import LayoutPart, Topic, TopicType
-from dledger.types import LogIndex
 from dledger_broker.cluster.topic_pages import (
     CURSOR,
     BadPage,
@@ -24,7 +22,6 @@ from dledger_proto.limits import FRAME_SIZE_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_PA
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES
 from tests.unit.broker.test_messaging import Host, messaging
-from tests.unit.broker.test_messaging import Machine as FakeMachine
 
 CONTROL_ID = b"C" * 16
 
@@ -41,15 +38,11 @@ class Table(TopicTable):
         self._by_id.update({topic.topic_id: topic for topic in topics})
 
 
-class Machine(StateMachine):
+class FakeQueries(Queries):
     """Answers from a table alone."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-
-    @property
-    def applied_index(self) -> LogIndex:
-        return LogIndex(1 << 30)
 
     @property
     def newest_control_index(self) -> int:
@@ -74,7 +67,7 @@ def topic(number: int, index: int, *, parts: int = 1, deleted: bool = False) -> 
 
 
 def view(table: Table) -> GroupView:
-    return messaging(Host(), b"", 0, cast("FakeMachine", Machine(table))).view
+    return messaging(Host(), b"", 0, FakeQueries(table), applied_index=1 << 30).view
 
 
 def pages(table: Table, request: pb.ListTopicsRequest) -> list[pb.ListTopicsReply]:

@@ -11,7 +11,6 @@ from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
 from dledger.state.topics import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
-from dledger.types import LogIndex
 from dledger_broker.cluster import topic_authority
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority
@@ -23,22 +22,18 @@ from dledger_broker.usecases.messaging import ID_SIZE
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES
-from tests.unit.broker.test_messaging import Host, Machine, messaging
+from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
 
 GIVEN = b"n" * ID_SIZE
 OTHER_GROUP = "h"
 
 
-class Knowing(Machine):
+class Knowing(FakeQueries):
     """Knows one topic, or none."""
 
     def __init__(self, topic: Topic | None = None) -> None:
         super().__init__(QueueSpan(0, 0, 0, 1, 1, 1))
         self.topic = topic
-
-    @property
-    def applied_index(self) -> LogIndex:
-        return LogIndex(9)
 
     @property
     def forgotten_index(self) -> int:
@@ -104,8 +99,8 @@ class View:
 def authority_of(
     making: Making, known: Topic | None, commands_of_the_other: Commands
 ) -> TopicAuthority:
-    machine = Knowing(known)
-    mine = messaging(Host(), b"", 0, machine, making)
+    queries = Knowing(known)
+    mine = messaging(Host(), b"", 0, queries, making, applied_index=9)
     ANSWER_BY.set(mine.view.clock.monotonic() + 0.05)
     return TopicAuthority(
         mine,

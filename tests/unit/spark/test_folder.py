@@ -108,7 +108,7 @@ def test_a_deleted_topic_is_not_there(written: WrittenFolder) -> None:
     written.batch(topic_id("other"), 0, [b"stays"])
     written.command(DeleteTopic(ORDERS))
     written.save()
-    assert written.machine.topic_by_name("orders") is None
+    assert written.machine.queries.topic_by_name("orders") is None
     written.close()
     assert "DLEDGER_TOPIC_NOT_FOUND" in refused(written.path)
     assert bodies(read(written.path, topicspattern=".*")) == {0: [b"stays"]}

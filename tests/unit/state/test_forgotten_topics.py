@@ -61,17 +61,17 @@ def test_a_deleted_topic_is_kept_for_its_time_and_then_forgotten() -> None:
     late = ForgetTopics(KEPT_MS, EVERYTHING)
     driven.count_time(KEPT_MS)
     assert driven.one(late) == TopicsForgotten((), more=False), "it may have come a command later"
-    assert not driven.machine.is_forgetting_due(late)
+    assert not driven.machine.queries.is_forgetting_due(late)
     driven.count_time(COUNTED_AT_ONCE_MAX_MS)
-    assert not driven.machine.is_forgetting_due(late)
+    assert not driven.machine.queries.is_forgetting_due(late)
     driven.count_time(1)
-    assert driven.machine.topic_by_id(TOPIC) == deletion
-    assert driven.machine.is_forgetting_due(late)
+    assert driven.machine.queries.topic_by_id(TOPIC) == deletion
+    assert driven.machine.queries.is_forgetting_due(late)
     assert driven.one(late) == TopicsForgotten((TOPIC,), more=False)
-    assert driven.machine.topic_by_id(TOPIC) is None
-    assert driven.machine.topics(with_deleted=True) == []
-    assert driven.machine.forgotten_index == deletion.control_index
-    assert not driven.machine.is_forgetting_due(late)
+    assert driven.machine.queries.topic_by_id(TOPIC) is None
+    assert driven.machine.queries.topics(with_deleted=True) == []
+    assert driven.machine.queries.forgotten_index == deletion.control_index
+    assert not driven.machine.queries.is_forgetting_due(late)
 
 
 def test_nothing_of_it_is_left() -> None:
@@ -125,7 +125,7 @@ def test_a_late_creation_of_a_forgotten_topic_creates_nothing() -> None:
     for _ in range(2):
         assert code_of(driven.one(late)) is Code.STALE_CREATION
         forget(driven)
-    assert driven.machine.topics(with_deleted=True) == []
+    assert driven.machine.queries.topics(with_deleted=True) == []
     now = replace(create(OTHER_TOPIC), known_index=driven.machine.applied_index)
     assert topic_of(driven.one(now)).topic_id == OTHER_TOPIC, "the name is free"
     assert topic_of(driven.one(late)).topic_id == OTHER_TOPIC, "it finds the one that is there"
@@ -173,7 +173,7 @@ def test_all_else_about_a_forgotten_topic_is_about_none() -> None:
         assert {code_of(result) for result in driven.run(*asked)} == {Code.TOPIC_NOT_FOUND}
         assert code_of(driven.append(batch(sequence=0))[0]) is Code.TOPIC_NOT_FOUND
         forget(driven)
-    assert driven.machine.topic_by_id(TOPIC) is None
+    assert driven.machine.queries.topic_by_id(TOPIC) is None
 
 
 def test_the_limits_say_what_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_copies_of_creations_and_imports_at_any_time(seed: int) -> None:
             else:
                 stale += code_of(result) is Code.STALE_CREATION
         elif drawn < 0.8:
-            live = driven.machine.topics()
+            live = driven.machine.queries.topics()
             if live:
                 gone = random.choice(live)
                 topic_of(driven.one(DeleteTopic(gone.topic_id)))
@@ -261,10 +261,10 @@ def test_copies_of_creations_and_imports_at_any_time(seed: int) -> None:
         else:
             driven.count_time(random.choice((1, KEPT_MS)))
             driven.one(ForgetTopics(random.choice((0, KEPT_MS)), EVERYTHING))
-        assert not deleted & {topic.topic_id for topic in driven.machine.topics()}
+        assert not deleted & {topic.topic_id for topic in driven.machine.queries.topics()}
     assert made > 20
     assert stale > 20
-    assert driven.machine.forgotten_index
+    assert driven.machine.queries.forgotten_index
 
 
 def test_a_producer_goes_on_beside_forgotten_topics() -> None:

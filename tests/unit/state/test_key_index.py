@@ -49,7 +49,7 @@ class World:
         results = self.driven.append(*payloads, time_ms=time_ms)
         entry = self.driven.log.entries[-1]
         for (keys, queue), result in zip(batches, results, strict=True):
-            span = self.driven.machine.lookup_offset(TOPIC, queue, offset_of(result))
+            span = self.driven.machine.queries.lookup_offset(TOPIC, queue, offset_of(result))
             assert span.store_time_ms == entry.time_ms
             self.stored.append(({key for each in keys for key in each}, KeyHit(queue, span)))
 
@@ -58,7 +58,7 @@ class World:
         self.driven = Driven(self.driven.store, self.driven.log)
 
     def check(self, key: str, begin_ms: int = 0, end_ms: int = 0, limit: int = 1000) -> None:
-        minimums = [self.driven.machine.queue_bounds(TOPIC, queue)[0] for queue in range(4)]
+        minimums = [self.driven.machine.queries.queue_bounds(TOPIC, queue)[0] for queue in range(4)]
         every = [
             hit
             for keys, hit in reversed(self.stored)
@@ -67,12 +67,14 @@ class World:
             and begin_ms <= hit.span.store_time_ms <= (end_ms or 10**15)
         ]
         hashed = key_hash(key.encode())
-        found = self.driven.machine.lookup_key(TOPIC, hashed, begin_ms, end_ms, limit)
+        found = self.driven.machine.queries.lookup_key(TOPIC, hashed, begin_ms, end_ms, limit)
         assert found.hits == every[:limit], key
         # And so on from there, in pages, to the end.
         hits, up_to = found.hits, found.next_position
         while up_to is not None:
-            page = self.driven.machine.lookup_key(TOPIC, hashed, begin_ms, end_ms, limit, up_to)
+            page = self.driven.machine.queries.lookup_key(
+                TOPIC, hashed, begin_ms, end_ms, limit, up_to
+            )
             assert page.next_position is None or page.next_position < up_to
             hits, up_to = hits + page.hits, page.next_position
         assert hits == every, key
@@ -104,7 +106,7 @@ def test_lookups_equal_brute_force(seed: int) -> None:
                 world.driven.save()
             case 2:
                 queue = random.randrange(4)
-                low, high = world.driven.machine.queue_bounds(TOPIC, queue)
+                low, high = world.driven.machine.queries.queue_bounds(TOPIC, queue)
                 world.driven.one(Trim(TOPIC, queue, (2 * low + high) // 3))
             case _:
                 pass
@@ -186,7 +188,7 @@ def test_topics_are_apart_and_deleted_ones_refused() -> None:
     world.driven.one(DeleteTopic(OTHER_TOPIC))
     world.driven.idle(10)
     with pytest.raises(DledgerError) as caught:
-        world.driven.machine.lookup_key(OTHER_TOPIC, key_hash(b"k7"), 0, 0, 10)
+        world.driven.machine.queries.lookup_key(OTHER_TOPIC, key_hash(b"k7"), 0, 0, 10)
     assert caught.value.code is Code.TOPIC_NOT_FOUND
     world.check("k7")
 
@@ -226,7 +228,9 @@ def test_batches_of_one_entry_are_indexed_together_and_topics_apart() -> None:
         assert offsets == [step] * 4
     for topic in (TOPIC, OTHER_TOPIC):
         for at in range(4):
-            hits = world.driven.machine.lookup_key(topic, key_hash(b"k%d" % at), 0, 0, 100).hits
+            hits = world.driven.machine.queries.lookup_key(
+                topic, key_hash(b"k%d" % at), 0, 0, 100
+            ).hits
             found = [(hit.span.base_offset, hit.queue) for hit in hits]
             assert found == [(step, queue) for step in range(36 + at, -1, -4) for queue in (1, 0)]
 

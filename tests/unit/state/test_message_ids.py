@@ -39,14 +39,14 @@ def test_lookups_equal_brute_force(seed: int) -> None:
             driven.save()
             driven = Driven(driven.store, driven.log)
     for probe in [*truth, *range(number + 70)]:
-        hit = driven.machine.lookup_message_id(PRODUCER, probe)
+        hit = driven.machine.queries.lookup_message_id(PRODUCER, probe)
         if probe not in truth:
             assert hit is None, probe
             continue
         queue, offset, record = truth[probe]
-        span = driven.machine.lookup_offset(TOPIC, queue, offset)
+        span = driven.machine.queries.lookup_offset(TOPIC, queue, offset)
         assert hit == IdHit(TOPIC, queue, offset, record, span)
-    assert driven.machine.lookup_message_id(b"X" * 16, 5) is None
+    assert driven.machine.queries.lookup_message_id(b"X" * 16, 5) is None
 
 
 def test_the_largest_batch_and_the_largest_numbers() -> None:
@@ -55,10 +55,10 @@ def test_the_largest_batch_and_the_largest_numbers() -> None:
     top = (1 << 64) - BATCH_RECORDS_MAX
     driven.append(batch(BATCH_RECORDS_MAX, sequence=0, number=top, body=b""))
     for number, record in ((top, 0), ((1 << 64) - 1, BATCH_RECORDS_MAX - 1)):
-        hit = driven.machine.lookup_message_id(PRODUCER, number)
+        hit = driven.machine.queries.lookup_message_id(PRODUCER, number)
         assert hit is not None
         assert (hit.offset, hit.record) == (record, record)
-    assert driven.machine.lookup_message_id(PRODUCER, top - 1) is None
+    assert driven.machine.queries.lookup_message_id(PRODUCER, top - 1) is None
 
 
 def test_one_way_batches_have_no_ids() -> None:
@@ -88,8 +88,8 @@ def test_trimmed_ids_are_not_found_and_swept_out() -> None:
         driven.append(batch(sequence=at, number=at * 10))
         if at % 50 == 49:
             driven.one(Trim(TOPIC, 0, at - 20))
-    assert driven.machine.lookup_message_id(PRODUCER, 10) is None
-    assert driven.machine.lookup_message_id(PRODUCER, 19_990) is not None
+    assert driven.machine.queries.lookup_message_id(PRODUCER, 10) is None
+    assert driven.machine.queries.lookup_message_id(PRODUCER, 19_990) is not None
     buckets = [key for key in driven.rows() if key[0] == Table.MESSAGE_IDS]
     live = 70 * 10 // message_ids.BUCKET_NUMBERS
     assert len(buckets) <= 4 * live + 5, "of 312"
@@ -106,11 +106,11 @@ def test_a_producer_comes_back_to_a_bucket_that_was_swept_out() -> None:
         driven.append(batch(queue=1, producer=other, sequence=at, number=at * 64))
     assert not [key for key in driven.rows() if key[0] == Table.MESSAGE_IDS and PRODUCER in key]
     driven.append(batch(2, sequence=20, number=20))
-    hit = driven.machine.lookup_message_id(PRODUCER, 21)
+    hit = driven.machine.queries.lookup_message_id(PRODUCER, 21)
     assert hit is not None
     assert hit.offset == 21
     again = Driven(driven.store, driven.log)
-    assert again.machine.lookup_message_id(PRODUCER, 21) == hit
+    assert again.machine.queries.lookup_message_id(PRODUCER, 21) == hit
 
 
 def test_producers_that_left_are_swept_out() -> None:
@@ -119,10 +119,10 @@ def test_producers_that_left_are_swept_out() -> None:
         producer = b"%016d" % (at + 1)
         driven.register(producer)
         driven.append(batch(producer=producer, sequence=0))
-        driven.one(Trim(TOPIC, 0, driven.machine.queue_bounds(TOPIC, 0)[1]))
+        driven.one(Trim(TOPIC, 0, driven.machine.queries.queue_bounds(TOPIC, 0)[1]))
     keys = [key for key in driven.rows() if key[0] == Table.MESSAGE_IDS]
     assert len(keys) < 150, "of 400"
-    assert driven.machine.lookup_message_id(b"%016d" % 200, 0) is None
+    assert driven.machine.queries.lookup_message_id(b"%016d" % 200, 0) is None
 
 
 def test_a_deleted_topic_has_no_messages() -> None:
@@ -130,4 +130,4 @@ def test_a_deleted_topic_has_no_messages() -> None:
     driven.register()
     driven.append(batch(sequence=0, number=3))
     driven.one(DeleteTopic(TOPIC))
-    assert driven.machine.lookup_message_id(PRODUCER, 3) is None
+    assert driven.machine.queries.lookup_message_id(PRODUCER, 3) is None

@@ -19,9 +19,11 @@ def commit(
 def test_commits_go_forward_unless_reset() -> None:
     driven = started()
     driven.append(batch(10))
-    assert driven.machine.read_group_offset("cg", TOPIC, 0) is None
+    assert driven.machine.queries.read_group_offset("cg", TOPIC, 0) is None
     assert commit(driven, 5, metadata="five") == (Code.OK, 5)
-    assert driven.machine.read_group_offset("cg", TOPIC, 0) == StoredOffset(5, "five", 1_000)
+    assert driven.machine.queries.read_group_offset("cg", TOPIC, 0) == StoredOffset(
+        5, "five", 1_000
+    )
     assert commit(driven, 4) == (Code.OFFSET_BEHIND, 5)
     assert commit(driven, 5) == (Code.OK, 5)
     assert commit(driven, 10) == (Code.OK, 10)
@@ -62,7 +64,7 @@ def test_groups_are_apart() -> None:
     for group, offset in (("cg", 1), ("c", 2), ("cgg", 3)):
         driven.one(CommitOffsets(group, (CommitOffset(TOPIC, 0, offset),)))
     for group, offset in (("cg", 1), ("c", 2), ("cgg", 3)):
-        stored = driven.machine.read_group_offset(group, TOPIC, 0)
+        stored = driven.machine.queries.read_group_offset(group, TOPIC, 0)
         assert stored is not None
         assert stored.offset == offset
     for group in ("", "x" * 121):

@@ -162,7 +162,7 @@ def test_a_large_producer_is_forgotten_in_bounded_steps(written: Counter[int]) -
         written.clear()
         result = driven.one(FORGET)
         assert sum(written.values()) <= EXPIRED_ROWS_MAX
-        assert driven.machine.producer(PRODUCER) is None, "from the first step on"
+        assert driven.machine.queries.producer(PRODUCER) is None, "from the first step on"
         steps += 1
         if result == ProducersExpired(1, more=False):
             break

@@ -198,7 +198,7 @@ def test_verdicts() -> None:
     for count, sequence in ((2, 0), (4, 0), (1, 1), (1, 4), (3, 3)):
         result = driven.append(batch(count, sequence=sequence, epoch=5))[0]
         assert code_of(result) is Code.SEQUENCE_GAP, (count, sequence)
-    assert driven.machine.queue_bounds(TOPIC, 0) == (0, 5)
+    assert driven.machine.queries.queue_bounds(TOPIC, 0) == (0, 5)
 
 
 def test_void_batches_leave_no_trace() -> None:
@@ -267,11 +267,11 @@ def test_expiry() -> None:
     driven.append(batch(producer=old, sequence=0), batch(producer=young, sequence=0))
     driven.count_time(4 * ACTIVITY_STEP_MS + 6)
     driven.append(batch(producer=young, sequence=1))
-    assert driven.machine.producer(young) == ProducerInfo(1, 5 * ACTIVITY_STEP_MS)
+    assert driven.machine.queries.producer(young) == ProducerInfo(1, 5 * ACTIVITY_STEP_MS)
     # The last write of `old` came when one to two steps were counted, or during the next command.
     assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 8) == ProducersExpired(0, False)
     assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 7) == ProducersExpired(1, False)
-    assert driven.machine.producer(old) is None
+    assert driven.machine.queries.producer(old) is None
     result = driven.append(batch(producer=old, sequence=0))[0]
     assert code_of(result) is Code.UNKNOWN_PRODUCER
     assert offset_of(driven.append(batch(producer=young, sequence=2))[0]) == 3
@@ -312,7 +312,7 @@ def test_counted_time_is_read_back() -> None:
     driven.save()
     again = Driven(driven.store, driven.log)
     again.register()
-    info = again.machine.producer(PRODUCER)
+    info = again.machine.queries.producer(PRODUCER)
     assert info is not None
     assert info.active_ms == 3 * ACTIVITY_STEP_MS
 
@@ -345,7 +345,7 @@ def test_expiry_is_bounded() -> None:
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(3, False)
-    assert driven.machine.producer(b"%016d" % 1) is None
+    assert driven.machine.queries.producer(b"%016d" % 1) is None
 
 
 @dataclass
@@ -422,7 +422,7 @@ def test_histories_equal_the_model(actions: list[bool | str | tuple[int, int, in
             result = driven.append(batch(count, queue=queue, sequence=sequence, epoch=epoch))[0]
             assert shape(result) == model.verdict(queue, epoch, sequence, count)
     for queue in (0, 1):
-        assert driven.machine.queue_bounds(TOPIC, queue) == (0, model.ends.get(queue, 0))
+        assert driven.machine.queries.queue_bounds(TOPIC, queue) == (0, model.ends.get(queue, 0))
 
 
 def shape(result: Result) -> Appended | Code:

@@ -58,7 +58,7 @@ def test_spans_equal_brute_force(saved: bool) -> None:
         first = next(
             at for at, row in enumerate(rows) if offset < row.base_offset + row.record_count
         )
-        assert driven.machine.lookup_offset(TOPIC, 0, offset) == rows[first]
+        assert driven.machine.queries.lookup_offset(TOPIC, 0, offset) == rows[first]
         if offset % 7 == 0:
             for max_bytes in (0, 1000, 100_000):
                 expected = [rows[first]]
@@ -68,18 +68,18 @@ def test_spans_equal_brute_force(saved: bool) -> None:
                     if size > max_bytes:
                         break
                     expected.append(row)
-                assert driven.machine.spans(TOPIC, 0, offset, max_bytes) == expected
-    assert driven.machine.spans(TOPIC, 0, end, 1000) == []
+                assert driven.machine.queries.spans(TOPIC, 0, offset, max_bytes) == expected
+    assert driven.machine.queries.spans(TOPIC, 0, end, 1000) == []
     for offset in (-1, end + 1):
         with pytest.raises(DledgerError) as caught:
-            driven.machine.spans(TOPIC, 0, offset, 1000)
+            driven.machine.queries.spans(TOPIC, 0, offset, 1000)
         assert caught.value.code is Code.OFFSET_OUT_OF_RANGE
 
 
 def test_spans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dledger.state.queues.table.SPANS_MAX", 150)
     driven, rows = filled(400)
-    assert driven.machine.spans(TOPIC, 0, 0, 1 << 40) == rows[:150]
+    assert driven.machine.queries.spans(TOPIC, 0, 0, 1 << 40) == rows[:150]
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -91,8 +91,8 @@ def test_offset_by_time_equals_brute_force(seed: int, saved: bool) -> None:
     end = rows[-1].base_offset + rows[-1].record_count
     for time_ms in range(rows[0].store_time_ms - 2, rows[-1].store_time_ms + 3):
         expected = next((row.base_offset for row in rows if row.store_time_ms >= time_ms), end)
-        assert driven.machine.offset_by_time(TOPIC, 0, time_ms) == expected, time_ms
-    assert driven.machine.offset_by_time(TOPIC, 1, 0) == 0
+        assert driven.machine.queries.offset_by_time(TOPIC, 0, time_ms) == expected, time_ms
+    assert driven.machine.queries.offset_by_time(TOPIC, 1, 0) == 0
 
 
 @pytest.mark.parametrize("offset", [1, 150, 299, 300, 750])
@@ -105,15 +105,17 @@ def test_offset_by_time_stays_above_the_minimum(offset: int) -> None:
     driven.idle(3)
     for time_ms in range(rows[0].store_time_ms - 2, rows[-1].store_time_ms + 3):
         first = next((row.base_offset for row in rows if row.store_time_ms >= time_ms), end)
-        assert driven.machine.offset_by_time(TOPIC, 0, time_ms) == max(first, offset), time_ms
+        assert driven.machine.queries.offset_by_time(TOPIC, 0, time_ms) == max(first, offset), (
+            time_ms
+        )
 
 
 def test_an_unwritten_queue_is_empty() -> None:
     driven = started()
-    assert driven.machine.queue_bounds(TOPIC, 3) == (0, 0)
-    assert driven.machine.spans(TOPIC, 3, 0, 10) == []
+    assert driven.machine.queries.queue_bounds(TOPIC, 3) == (0, 0)
+    assert driven.machine.queries.spans(TOPIC, 3, 0, 10) == []
     with pytest.raises(DledgerError) as caught:
-        driven.machine.queue_bounds(OTHER_TOPIC, 0)
+        driven.machine.queries.queue_bounds(OTHER_TOPIC, 0)
     assert caught.value.code is Code.TOPIC_NOT_FOUND
 
 
@@ -125,7 +127,7 @@ def test_batches_of_one_entry_go_to_their_queues_in_order() -> None:
     assert [offset_of(results[at]) for at in (0, 1, 3)] == [0, 0, 2]
     assert code_of(results[2]) is Code.TOPIC_NOT_FOUND
     entry = driven.log.entries[-1]
-    spans = driven.machine.spans(TOPIC, 1, 0, 10_000)
+    spans = driven.machine.queries.spans(TOPIC, 1, 0, 10_000)
     assert [span.position for span in spans] == [entry.starts[0], entry.starts[3]]
 
 

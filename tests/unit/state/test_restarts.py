@@ -113,7 +113,7 @@ class Load:
         )
         keys = [random.choice(KEYS)] if random.random() < 0.5 else []
         producer = random.choice(PRODUCERS)
-        known = self._machine.producer(producer)
+        known = self._machine.queries.producer(producer)
         epoch = 0 if known is None else known.epoch
         sender = producer, epoch, topic, queue
         self._sent.append((sender, count))
@@ -132,7 +132,7 @@ class Load:
         if self._gone and random.random() < 0.05:
             self._give_anew(random.choice(self._gone).topic_id)
         topic, queue = random.choice(self._topics), random.randint(1, 3)
-        known = self._machine.topic_by_id(topic)
+        known = self._machine.queries.topic_by_id(topic)
         if known is not None and known.deleted:
             # Nobody decides anything about it any more; what was sent before may come all the same.
             self._gone.append(known)
@@ -142,7 +142,7 @@ class Load:
         if self._gone and random.random() < 0.1:
             return self._late(random.choice(self._gone))
         try:
-            low, high = self._machine.queue_bounds(topic, queue)
+            low, high = self._machine.queries.queue_bounds(topic, queue)
         except DledgerError:
             low, high = 0, 5
         offset, owner = random.randint(low, high), f"owner {random.randint(0, 3)}"
@@ -170,7 +170,7 @@ class Load:
 
     def _give_anew(self, topic_id: bytes) -> None:
         """Let the id of a topic that is forgotten be another one's: callers draw ids."""
-        if self._machine.topic_by_id(topic_id) is None and topic_id not in self._topics:
+        if self._machine.queries.topic_by_id(topic_id) is None and topic_id not in self._topics:
             self._topics[self._random.randrange(len(self._topics))] = topic_id
             self.given_anew += 1
 
@@ -191,7 +191,7 @@ class Load:
         """Return a registration: a first one, or one that asks for what is next."""
         random = self._random
         producer_id, life_id = random.choice(PRODUCERS), random.choice(LIVES)
-        known = self._machine.producer(producer_id)
+        known = self._machine.queries.producer(producer_id)
         wanted = 0 if known is None or random.random() < 0.5 else known.epoch + 1
         return codec.RegisterProducer(producer_id, life_id, wanted)
 

@@ -51,10 +51,10 @@ def test_create_is_stamped_with_its_entry_and_found() -> None:
     topic = changed(driven, create())
     assert topic.control_index == 5
     assert topic.layout_version == 1
-    assert driven.machine.topic_by_name("orders") == topic
-    assert driven.machine.topic_by_id(TOPIC) == topic
-    assert driven.machine.topics() == [topic]
-    assert driven.machine.topics(5) == []
+    assert driven.machine.queries.topic_by_name("orders") == topic
+    assert driven.machine.queries.topic_by_id(TOPIC) == topic
+    assert driven.machine.queries.topics() == [topic]
+    assert driven.machine.queries.topics(5) == []
 
 
 def test_create_twice_has_the_same_answer() -> None:
@@ -63,7 +63,7 @@ def test_create_twice_has_the_same_answer() -> None:
     topic = changed(driven, create())
     assert changed(driven, create()) == topic
     assert changed(driven, create(OTHER_TOPIC)) == topic
-    assert driven.machine.topic_by_id(OTHER_TOPIC) is None
+    assert driven.machine.queries.topic_by_id(OTHER_TOPIC) is None
 
 
 def test_create_with_another_configuration_is_refused() -> None:
@@ -110,16 +110,16 @@ def test_delete_frees_the_name_and_keeps_the_id_dead() -> None:
     driven = started()
     driven.append(batch())
     assert changed(driven, DeleteTopic(TOPIC)).deleted
-    assert driven.machine.topic_by_name("orders") is None
-    assert driven.machine.topics() == []
-    assert [topic.topic_id for topic in driven.machine.topics(with_deleted=True)] == [TOPIC]
+    assert driven.machine.queries.topic_by_name("orders") is None
+    assert driven.machine.queries.topics() == []
+    assert [topic.topic_id for topic in driven.machine.queries.topics(with_deleted=True)] == [TOPIC]
     assert code_of(driven.append(batch())[0]) is Code.TOPIC_NOT_FOUND
     assert code_of(driven.one(DeleteTopic(TOPIC))) is Code.TOPIC_NOT_FOUND
     assert code_of(driven.one(UpdateTopic(TOPIC, permission=4))) is Code.TOPIC_NOT_FOUND
     assert code_of(driven.one(create(TOPIC))) is Code.TOPIC_EXISTS
     again = changed(driven, create(OTHER_TOPIC))
-    assert driven.machine.topic_by_name("orders") == again
-    assert driven.machine.queue_bounds(OTHER_TOPIC, 0) == (0, 0)
+    assert driven.machine.queries.topic_by_name("orders") == again
+    assert driven.machine.queries.queue_bounds(OTHER_TOPIC, 0) == (0, 0)
 
 
 def test_delete_removes_all_rows_a_few_at_a_time() -> None:
@@ -139,7 +139,7 @@ def test_delete_removes_all_rows_a_few_at_a_time() -> None:
     assert not [key for key in driven.rows() if key[0] == Table.GARBAGE]
     driven.save()
     assert kept < driven.machine.head_needed() < driven.log.position
-    assert driven.machine.queue_bounds(OTHER_TOPIC, 0) == (0, 1)
+    assert driven.machine.queries.queue_bounds(OTHER_TOPIC, 0) == (0, 1)
 
 
 def test_update_changes_only_what_is_given() -> None:
@@ -169,8 +169,8 @@ def test_layouts_grow_and_end_sooner_but_move_no_queue() -> None:
     assert offset_of(driven.append(batch(queue=3))[0]) == 0
     assert changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 2),), 4)).layout_version == 3
     assert code_of(driven.append(batch(queue=3))[0]) is Code.QUEUE_NOT_FOUND
-    assert driven.machine.queue_bounds(TOPIC, 3) == (0, 1), "a closed queue stays readable"
-    assert driven.machine.queue_bounds(TOPIC, 2) == (0, 0)
+    assert driven.machine.queries.queue_bounds(TOPIC, 3) == (0, 1), "a closed queue stays readable"
+    assert driven.machine.queries.queue_bounds(TOPIC, 2) == (0, 0)
 
 
 def test_a_closed_queue_is_read_until_fewer_are_asked_for() -> None:
@@ -205,11 +205,11 @@ def test_a_closed_queue_stays_with_its_group_and_goes_on_where_it_was() -> None:
 def test_more_queues_to_read_than_to_write_are_made_with_the_topic_of_one_group() -> None:
     """Later they would be a slip that nobody can take back: a number stays with its group."""
     driven = started(create(read_queues=6))
-    topic = driven.machine.topic_by_id(TOPIC)
+    topic = driven.machine.queries.topic_by_id(TOPIC)
     assert topic is not None
     assert (topic.layout, topic.write_queues) == ((LayoutPart("g1", 6),), 4)
     assert changed(driven, create(read_queues=6)) == topic
-    assert driven.machine.queue_bounds(TOPIC, 5) == (0, 0)
+    assert driven.machine.queries.queue_bounds(TOPIC, 5) == (0, 0)
     assert changed(driven, UpdateTopic(TOPIC, (LayoutPart("g1", 6),))).write_queues == 6
     for refused in (
         driven.one(UpdateTopic(TOPIC, read_queues=7)),
@@ -231,7 +231,7 @@ def test_queues_of_another_group() -> None:
     assert code_of(driven.append(batch(queue=4))[0]) is Code.QUEUE_NOT_FOUND
     for queue, code in ((2, Code.WRONG_GROUP), (4, Code.QUEUE_NOT_FOUND)):
         with pytest.raises(DledgerError) as caught:
-            driven.machine.queue_bounds(TOPIC, queue)
+            driven.machine.queries.queue_bounds(TOPIC, queue)
         assert caught.value.code is code
     other = Driven(group="g2")
     other.one(ImportTopic(imported(1)))
@@ -244,7 +244,7 @@ def test_import_older_is_refused_and_repeated_is_the_same() -> None:
     topic = changed(driven, ImportTopic(imported(10)))
     assert changed(driven, ImportTopic(imported(10))) == topic
     assert code_of(driven.one(ImportTopic(imported(9, permission=4)))) is Code.STALE_LAYOUT
-    assert driven.machine.topic_by_id(TOPIC) == topic
+    assert driven.machine.queries.topic_by_id(TOPIC) == topic
     assert changed(driven, ImportTopic(imported(11, permission=4))).permission == 4
     assert changed(driven, ImportTopic(imported(12, deleted=True))).deleted
     assert code_of(driven.one(ImportTopic(imported(11)))) is Code.STALE_LAYOUT
@@ -257,8 +257,8 @@ def test_import_cannot_bring_a_deleted_topic_back() -> None:
     driven.append(batch(queue=2))
     gone = changed(driven, ImportTopic(imported(12, deleted=True)))
     assert code_of(driven.one(ImportTopic(imported(13)))) is Code.TOPIC_NOT_FOUND
-    assert driven.machine.topic_by_id(TOPIC) == gone
-    assert driven.machine.topic_by_name("orders") is None
+    assert driven.machine.queries.topic_by_id(TOPIC) == gone
+    assert driven.machine.queries.topic_by_name("orders") is None
     assert code_of(driven.append(batch(queue=2))[0]) is Code.TOPIC_NOT_FOUND
     assert changed(driven, ImportTopic(imported(14, deleted=True))).control_index == 14
 
@@ -272,8 +272,8 @@ def test_import_cannot_rename_a_topic() -> None:
         for deleted in (False, True):
             other = replace(imported(11, deleted=deleted), name="renamed")
             assert code_of(driven.one(ImportTopic(other))) is Code.INVALID_ARGUMENT
-        assert driven.machine.topic_by_name("orders") == first
-        assert driven.machine.topic_by_name("renamed") is None
+        assert driven.machine.queries.topic_by_name("orders") == first
+        assert driven.machine.queries.topic_by_name("renamed") is None
         if restarts:
             driven.save()
             driven = Driven(driven.store, driven.log, group="g2")
@@ -288,12 +288,12 @@ def test_import_of_a_name_given_away() -> None:
     driven.one(ImportTopic(imported(10)))
     driven.append(batch(queue=2))
     changed(driven, ImportTopic(imported(20, topic_id=OTHER_TOPIC)))
-    old = driven.machine.topic_by_id(TOPIC)
+    old = driven.machine.queries.topic_by_id(TOPIC)
     assert old is not None
     assert old.deleted
     assert code_of(driven.append(batch(queue=2))[0]) is Code.TOPIC_NOT_FOUND
     assert code_of(driven.one(ImportTopic(imported(15, permission=4)))) is Code.STALE_LAYOUT
-    named = driven.machine.topic_by_name("orders")
+    named = driven.machine.queries.topic_by_name("orders")
     assert named is not None
     assert named.topic_id == OTHER_TOPIC
     assert code_of(driven.one(ImportTopic(imported(12, topic_id=b"V" * 16)))) is Code.STALE_LAYOUT
@@ -302,7 +302,7 @@ def test_import_of_a_name_given_away() -> None:
 def test_import_of_a_tombstone_of_an_unknown_topic() -> None:
     driven = Driven(group="g2")
     assert changed(driven, ImportTopic(imported(10, deleted=True))).deleted
-    assert driven.machine.topic_by_name("orders") is None
+    assert driven.machine.queries.topic_by_name("orders") is None
     assert code_of(driven.one(ImportTopic(imported(9)))) is Code.STALE_LAYOUT
 
 
@@ -311,9 +311,9 @@ def test_topics_since() -> None:
     driven.one(create())
     driven.one(create(OTHER_TOPIC, "second"))
     driven.one(UpdateTopic(TOPIC, permission=4))
-    names = [topic.name for topic in driven.machine.topics()]
+    names = [topic.name for topic in driven.machine.queries.topics()]
     assert names == ["second", "orders"]
-    assert [topic.name for topic in driven.machine.topics(2)] == ["orders"]
+    assert [topic.name for topic in driven.machine.queries.topics(2)] == ["orders"]
 
 
 def test_topics_survive_a_restart() -> None:
@@ -322,7 +322,7 @@ def test_topics_survive_a_restart() -> None:
     driven.one(DeleteTopic(OTHER_TOPIC))
     again = Driven(driven.store, driven.log)
     for with_deleted in (False, True):
-        assert again.machine.topics(with_deleted=with_deleted) == driven.machine.topics(
+        assert again.machine.queries.topics(
             with_deleted=with_deleted
-        )
-    assert again.machine.topic_by_name("second") is None
+        ) == driven.machine.queries.topics(with_deleted=with_deleted)
+    assert again.machine.queries.topic_by_name("second") is None

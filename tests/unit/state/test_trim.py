@@ -29,11 +29,11 @@ def test_trim_moves_the_minimum_up_only() -> None:
     driven = started()
     driven.append(batch(5), batch(5))
     assert driven.one(Trim(TOPIC, 0, 3)) == Trimmed(3)
-    assert driven.machine.queue_bounds(TOPIC, 0) == (3, 10)
+    assert driven.machine.queries.queue_bounds(TOPIC, 0) == (3, 10)
     assert driven.one(Trim(TOPIC, 0, 1)) == Trimmed(3)
     assert driven.one(Trim(TOPIC, 0, 10)) == Trimmed(10)
-    assert driven.machine.queue_bounds(TOPIC, 0) == (10, 10)
-    assert driven.machine.spans(TOPIC, 0, 10, 100) == []
+    assert driven.machine.queries.queue_bounds(TOPIC, 0) == (10, 10)
+    assert driven.machine.queries.spans(TOPIC, 0, 10, 100) == []
     assert offset_of(driven.append(batch())[0]) == 10
     for offset in (-1, 12):
         assert code_of(driven.one(Trim(TOPIC, 0, offset))) is Code.OFFSET_OUT_OF_RANGE
@@ -46,11 +46,11 @@ def test_reads_below_the_minimum_are_refused() -> None:
     driven.append(batch(5), batch(5))
     driven.one(Trim(TOPIC, 0, 7))
     with pytest.raises(DledgerError) as caught:
-        driven.machine.spans(TOPIC, 0, 6, 100)
+        driven.machine.queries.spans(TOPIC, 0, 6, 100)
     assert caught.value.code is Code.OFFSET_OUT_OF_RANGE
-    (span,) = driven.machine.spans(TOPIC, 0, 7, 100)
+    (span,) = driven.machine.queries.spans(TOPIC, 0, 7, 100)
     assert span.base_offset == 5, "batches are whole"
-    assert driven.machine.offset_by_time(TOPIC, 0, 0) == 7
+    assert driven.machine.queries.offset_by_time(TOPIC, 0, 0) == 7
 
 
 def test_holds_stop_a_trim_until_they_end() -> None:
@@ -103,19 +103,19 @@ def test_holds_are_listed_in_pages() -> None:
         found: list[KeptFrom] = []
         place = b""
         while True:
-            page, place = driven.machine.holds(None, None, place, limit)
+            page, place = driven.machine.queries.holds(None, None, place, limit)
             assert len(page) <= limit
             found += page
             if not place:
                 break
         assert found == wanted
     machine = driven.machine
-    assert machine.holds(TOPIC, None, b"", 100)[0] == wanted
-    assert machine.holds(TOPIC, 1, b"", 100)[0] == wanted[3:6]
-    assert machine.holds(TOPIC, 2, b"", 100) == ([], b"")
-    assert machine.holds(OTHER_TOPIC, None, b"", 100) == ([], b"")
+    assert machine.queries.holds(TOPIC, None, b"", 100)[0] == wanted
+    assert machine.queries.holds(TOPIC, 1, b"", 100)[0] == wanted[3:6]
+    assert machine.queries.holds(TOPIC, 2, b"", 100) == ([], b"")
+    assert machine.queries.holds(OTHER_TOPIC, None, b"", 100) == ([], b"")
     for nonsense in (b"\xff", b"\xff" * 40, b"\0"):
-        assert len(machine.holds(TOPIC, 1, nonsense, 100)[0]) in {0, 3}
+        assert len(machine.queries.holds(TOPIC, 1, nonsense, 100)[0]) in {0, 3}
 
 
 def test_holds_that_are_refused() -> None:
@@ -161,7 +161,7 @@ def test_rows_go_a_few_with_each_entry() -> None:
     driven.idle(2)
     assert rows() == 1
     assert not [key for key in driven.rows() if key[0] == Table.GARBAGE]
-    assert driven.machine.lookup_offset(TOPIC, 0, end - 1).base_offset == end - 1
+    assert driven.machine.queries.lookup_offset(TOPIC, 0, end - 1).base_offset == end - 1
 
 
 def _count(driven: Driven, table: Table) -> int:
@@ -177,11 +177,11 @@ def test_a_queue_that_is_trimmed_to_its_end_again_and_again_leaves_nothing(more:
         driven.append(*[batch()] * (ROWS_PER_BLOCK + more))
         end += ROWS_PER_BLOCK + more
         driven.one(Trim(TOPIC, 0, end))
-        assert driven.machine.queue_bounds(TOPIC, 0) == (end, end)
+        assert driven.machine.queries.queue_bounds(TOPIC, 0) == (end, end)
     driven.save()
     driven = Driven(driven.store, driven.log)
     driven.append(batch())
-    assert driven.machine.lookup_offset(TOPIC, 0, end).base_offset == end
+    assert driven.machine.queries.lookup_offset(TOPIC, 0, end).base_offset == end
     driven.one(Trim(TOPIC, 0, end + 1))
     driven.idle(2)
     assert _count(driven, Table.QUEUE_ROWS) <= 1
@@ -200,7 +200,7 @@ def test_many_trims_in_each_entry_do_not_pile_up() -> None:
     for offset in range(1, 6):
         for _ in range(ROWS_PER_BLOCK if offset == 3 else 1):  # one that frees blocks
             driven.append(*(batch(queue=queue) for queue in range(queues)))
-        ends = [driven.machine.queue_bounds(TOPIC, queue)[1] for queue in range(queues)]
+        ends = [driven.machine.queries.queue_bounds(TOPIC, queue)[1] for queue in range(queues)]
         driven.run(*(Trim(TOPIC, queue, end) for queue, end in enumerate(ends)))
         waiting.append(_count(driven, Table.GARBAGE))
     assert max(waiting) <= queues
@@ -260,14 +260,16 @@ def test_the_whole_log_stays_until_something_is_trimmed() -> None:
 
 def needed(driven: Driven) -> int:
     """What the saved state refers to, by walking over every visible row."""
-    if not any(driven.machine.queue_bounds(TOPIC, queue)[0] for queue in range(4)):
+    if not any(driven.machine.queries.queue_bounds(TOPIC, queue)[0] for queue in range(4)):
         return 0
     positions = [driven.log.position]
-    for topic in driven.machine.topics():
+    for topic in driven.machine.queries.topics():
         for queue in range(4):
-            low, high = driven.machine.queue_bounds(topic.topic_id, queue)
+            low, high = driven.machine.queries.queue_bounds(topic.topic_id, queue)
             if low < high:
-                positions.append(driven.machine.lookup_offset(topic.topic_id, queue, low).position)
+                positions.append(
+                    driven.machine.queries.lookup_offset(topic.topic_id, queue, low).position
+                )
     return min(positions)
 
 
@@ -279,7 +281,7 @@ def test_head_needed_equals_brute_force(seed: int) -> None:
     saved = 0
     for _ in range(300):
         queue = random.randrange(4)
-        low, high = driven.machine.queue_bounds(TOPIC, queue)
+        low, high = driven.machine.queries.queue_bounds(TOPIC, queue)
         match random.randrange(8):
             case 0 | 1:
                 driven.one(Trim(TOPIC, queue, random.randint(low, high)))
@@ -295,6 +297,6 @@ def test_head_needed_equals_brute_force(seed: int) -> None:
                 driven.append(*(batch(random.randint(1, 9), queue=queue) for _ in range(3)))
         assert driven.machine.head_needed() == saved
     for queue in range(4):
-        driven.one(Trim(TOPIC, queue, driven.machine.queue_bounds(TOPIC, queue)[1]))
+        driven.one(Trim(TOPIC, queue, driven.machine.queries.queue_bounds(TOPIC, queue)[1]))
     driven.save()
     assert driven.machine.head_needed() == driven.log.position

@@ -1,0 +1,83 @@
+"""All tables of one group's state, opened over one store.
+
+Owns: how the tables are wired to each other, what every entry ends with, what a deleted topic takes
+along. Not: rows and rules, which are the tables' own; nor the applied index (`machine.py`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dledger.state.counted_time import CountedTime
+from dledger.state.lookup.key_index import KeyIndex
+from dledger.state.lookup.message_ids import MessageIdIndex
+from dledger.state.offsets import OffsetTable
+from dledger.state.producers.sweep import ProducerSweep
+from dledger.state.producers.table import ProducerTable
+from dledger.state.queues.table import Queue, QueueTable
+from dledger.state.queues.trim import Garbage, HoldTable
+from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.topics import TopicTable
+from dledger.store.store import StateStore
+from dledger_proto.errors import Code, DledgerError
+
+TOPIC_FIRST_TABLES = (Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.HOLD)
+"""Tables whose keys begin with the topic's id."""
+
+
+class State:
+    """The tables of one group."""
+
+    def __init__(self, store: StateStore, group: str) -> None:
+        self.group = group
+        self.store = store
+        self.writer = writer = Writer(store)
+        self.time = CountedTime(writer)
+        self.topics = TopicTable(writer, self.time)
+        self.queues = QueueTable(writer, self.topics.live_ids())
+        if self.topics.was_deleted:
+            self.queues.was_trimmed = True
+        self.garbage = Garbage(writer)
+        self.offsets = OffsetTable(writer)
+        self.holds = HoldTable(writer)
+        self.producers = ProducerTable(writer, self.time)
+        self.sweep = ProducerSweep(writer, self.topics, self.producers.delete_queue)
+        self.message_ids = MessageIdIndex(writer, self.topics, self.queues)
+        self.keys = KeyIndex(writer, self.queues, self.garbage)
+
+    def queue(self, topic_id: bytes, number: int) -> Queue:
+        """Return a queue of this group.
+
+        Raises TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, or WRONG_GROUP when another group holds it. A
+        closed queue stays readable (S24).
+        """
+        topic = self.topics.live(topic_id)
+        owner = topic.owner_of(number)
+        if not owner:
+            raise DledgerError(
+                Code.QUEUE_NOT_FOUND,
+                f"topic {topic.name}: queue {number}, it has {topic.write_queues} to write and "
+                f"{topic.read_queues} to read",
+            )
+        if owner != self.group:
+            raise DledgerError(
+                Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
+            )
+        return self.queues.find((topic_id, number))
+
+    def free_topics(self, topic_ids: Iterable[bytes]) -> None:
+        """Begin to delete what the tables hold of deleted topics."""
+        for topic_id in topic_ids:
+            self.queues.forget_topic(topic_id)
+            self.keys.forget_topic(topic_id)
+            self.sweep.start()
+            self.message_ids.start_sweeping()
+            for table in TOPIC_FIRST_TABLES:
+                prefix = PREFIX[table] + topic_id
+                self.garbage.add(prefix, after(prefix))
+
+    def end_entry(self, payloads: int) -> Sequence[Queue]:
+        """Write what an entry left in memory, and delete some garbage; return changed queues."""
+        self.keys.write_changed()
+        self.garbage.collect(payloads)
+        self.producers.write_changed()
+        self.sweep.step(payloads)
+        return self.queues.write_changed()
