@@ -7,6 +7,7 @@ fail_stop     Around whatever may raise: an error ends the group before anybody 
 gate          The gate between the core and the wire: durable before visible
 group         One Raft group of one member, without I/O: what goes in, what comes out
 log_port      What a group needs from the log
+status        What people, metrics and tests see of a group
 wiring        The parts of one group, wired together
 commit/       From proposals to entries, and from committed entries to the state
 driver/       What drives a group: the event loop, threads, links. The only part that does I/O

@@ -1,8 +1,9 @@
 """One Raft group of one member, without I/O: what goes in, what comes out, who is told.
 
-Owns: the boundary that `raft/api.py` describes, admission of proposals, when entries are cut and
-messages leave, fail-stop. What is decided, and where, stands in `wiring.py`; Raft itself is in
-`_pysyncobj.Engine`. All calls are made from one thread; a callback may call back into the group.
+Owns: the boundary that `raft/api.py` describes, and fail-stop. `wiring.py` makes the parts of a
+group and tells them of inputs. A part decides: `commit/refusals.py` whether a proposal is taken,
+`commit/cutting.py` when entries are made. Raft itself is in `engine/_pysyncobj.py`. All calls are
+made from one thread. A callback may call back into the group.
 """
 
 from collections.abc import Sequence
@@ -29,12 +30,12 @@ from dledger.raft.context import Context
 from dledger.raft.durability import Durability
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.log_port import RaftLog
+from dledger.raft.status import status_of
 from dledger.raft.wire.messages import Hello, Message
-from dledger.raft.wiring import Parts
+from dledger.raft.wiring import Wiring
 from dledger.trace import Trace
-from dledger.types import Buffer, DiskRoom, EntryKind, LogIndex, MemberId, OnSettled, Term
+from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Term
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import ENTRY_SIZE_TARGET
 
 IDLE_SECONDS_MAX: Final = 60.0
 """A group without anything to do is ticked so often nevertheless."""
@@ -69,14 +70,20 @@ class RaftGroup:
             now=now,
         )
         self._context = Context(settings, log, durability, machine, clock, random, trace, now)
-        self._parts = Parts(self._context, identity)
+        self._wiring = wiring = Wiring(self._context, identity)
+        self._membership = wiring.membership
+        self._elections = wiring.elections
+        self._replication = wiring.replication
+        self._barriers = wiring.barriers
+        self._transfer = wiring.transfer
+        self._proposals = wiring.proposals
+        self._refusals = wiring.refusals
+        self._cutting = wiring.cutting
+        self._applying = wiring.applying
         self._guard = FailStop(self._fail_by)
-        self._admits = True
         self._stopped = ""
         self._told: object = None
         """What `_signature` was at the last `outputs`."""
-        self._tail_seen = (0, 0)
-        self._tail_bytes = 0
         self._strangers: set[MemberId] = set()
 
     # Inputs: life.
@@ -89,8 +96,8 @@ class RaftGroup:
         with self._guard:
             self._context.now = now
             if not self._context.log.is_empty:
-                self._parts.begin_core()
-            self._parts.membership.advance()
+                self._wiring.begin_core()
+            self._membership.advance()
             self._advance()
 
     def stop(self, now: float) -> None:
@@ -103,14 +110,14 @@ class RaftGroup:
         if self._stopped:
             return
         self._stopped = reason
-        context, parts = self._context, self._parts
+        context = self._context
         context.trace.event("stopped", reason=reason)
         context.outbox.close()
         context.gate.clear()
-        parts.transfer.fail(reason)
-        parts.barriers.fail(reason)
-        parts.proposals.refuse_waiting(code, reason)
-        parts.proposals.give_up(reason)
+        self._transfer.fail(reason)
+        self._barriers.fail(reason)
+        self._proposals.refuse_waiting(code, reason)
+        self._proposals.give_up(reason)
 
     def _fail_by(self, error: BaseException) -> bool:
         """Stop by what an input raised: a failed log, a broken invariant.
@@ -129,10 +136,10 @@ class RaftGroup:
             return
         with self._guard:
             self._context.now = now
-            paused = self._parts.elections.guard_pause()
-            self._parts.membership.tick()
+            paused = self._elections.guard_pause()
+            self._membership.tick()
             if self._context.formed:
-                self._parts.tick(paused=paused)
+                self._wiring.tick(paused=paused)
             self._advance()
 
     def next_deadline(self) -> float:
@@ -141,8 +148,8 @@ class RaftGroup:
         if self._stopped:
             return deadline
         deadline = min(deadline, self._context.durability.next_deadline)
-        deadline = min(deadline, self._parts.membership.next_deadline())
-        return min(deadline, self._parts.next_deadline()) if self._context.formed else deadline
+        deadline = min(deadline, self._membership.next_deadline())
+        return min(deadline, self._wiring.next_deadline()) if self._context.formed else deadline
 
     def link_up(self, peer: MemberId, now: float) -> None:
         """Messages to `peer` can leave from now on."""
@@ -150,8 +157,8 @@ class RaftGroup:
             return
         with self._guard:
             self._context.now = now
-            self._parts.elections.guard_pause()
-            self._parts.link_up(peer)
+            self._elections.guard_pause()
+            self._wiring.link_up(peer)
             self._advance()
 
     def link_down(self, peer: MemberId, now: float) -> None:
@@ -160,7 +167,7 @@ class RaftGroup:
             return
         with self._guard:
             self._context.now = now
-            self._parts.link_down(peer)
+            self._wiring.link_down(peer)
             self._advance()
 
     def dial_failed(self, peer: MemberId, now: float) -> None:
@@ -169,12 +176,12 @@ class RaftGroup:
             return
         with self._guard:
             self._context.now = now
-            self._parts.elections.dial_failed(peer)
+            self._elections.dial_failed(peer)
             self._advance()
 
     def receive(self, sender: MemberId, message: PeerMessage, now: float) -> None:
         """Take one message of a peer, as `message.decode` returned it."""
-        context, membership = self._context, self._parts.membership
+        context, membership = self._context, self._membership
         if self._stopped:
             return
         if sender not in context.peers or not isinstance(message, Message):
@@ -182,11 +189,11 @@ class RaftGroup:
             return
         with self._guard:
             context.now = now
-            self._parts.elections.guard_pause()
+            self._elections.guard_pause()
             if isinstance(message, Hello):
                 membership.on_hello(sender, message)
             elif membership.admit(sender, message) and context.formed:
-                self._parts.dispatch(sender, message)
+                self._wiring.dispatch(sender, message)
             self._advance()
 
     def _note_stranger(self, sender: MemberId) -> None:
@@ -204,10 +211,10 @@ class RaftGroup:
             context = self._context
             context.now = now
             context.durability.finish_round(finished, now)
-            self._parts.membership.storage_moved()
+            self._membership.storage_moved()
             if context.formed:
-                self._parts.elections.storage_moved()
-                if self._parts.replication.commit_may_move():
+                self._elections.storage_moved()
+                if self._replication.commit_may_move():
                     context.engine.tick(now)
             self._advance()
 
@@ -235,68 +242,36 @@ class RaftGroup:
         Refusals are definite and come through `settled`, too. Of NOT_LEADER the detail is the id of
         the member to ask; an index other than 0 says that an entry held it and was replaced.
         """
-        context, proposals = self._context, self._parts.proposals
-        limits = context.settings
         if self._stopped:
             refuse(settled, Code.STORAGE_FAILED, self._stopped)
-        elif not context.formed:
-            refuse(settled, Code.NOT_FORMED, self._parts.membership.reason)
-        elif not context.engine.is_leader:
-            leader = context.engine.leader
-            refuse(settled, Code.NO_LEADER if leader is None else Code.NOT_LEADER, leader or "")
-        elif not self._admits:
-            refuse(settled, Code.SHUTTING_DOWN, "the member is draining")
-        elif no_room := self._no_room(frees_space=frees_space):
-            refuse(settled, Code.DISK_FULL, no_room)
-        elif proposals.waiting_bytes >= limits.waiting_bytes_max:
-            refuse(settled, Code.BUSY, f"{limits.waiting_bytes_max} bytes wait for an entry")
-        elif self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max:
-            refuse(settled, Code.BUSY, f"{limits.uncommitted_bytes_max} bytes are not committed")
+        elif refusal := self._refusals.refusal(frees_space=frees_space):
+            refuse(settled, *refusal)
         else:
-            proposals.add(kind, payloads, settled, frees_space=frees_space, rows=rows)
-
-    def _no_room(self, *, frees_space: bool) -> str:
-        """Return why a proposal finds no room on the disks; empty when it does (I16)."""
-        lacking = DiskRoom.FULL if frees_space else DiskRoom.LOW
-        room, others = self._context.log.disk_room, self._parts.replication.room
-        if max(room, others) < lacking:
-            return ""
-        where = "" if room >= lacking else " on too many members"
-        mark = "half of the" if lacking is DiskRoom.FULL else "the"
-        return f"free space is below {mark} low-water mark{where}"
-
-    def _own_tail_bytes(self) -> int:
-        """Return the size of what is in the log and not committed (L10)."""
-        context = self._context
-        tail = (context.engine.commit_index, context.log.last_index)
-        if tail != self._tail_seen:
-            self._tail_seen = tail
-            self._tail_bytes = context.log.size_between(LogIndex(tail[0] + 1), LogIndex(tail[1]))
-        return self._tail_bytes
+            self._proposals.add(kind, payloads, settled, frees_space=frees_space, rows=rows)
 
     def read_barrier(self, done: OnBarrier, now: float) -> None:
         """Ask for an index that covers everything acknowledged before; on any member (D9)."""
         self._context.now = now
         if self._stopped or not self._context.formed:
-            done(None, self._stopped or self._parts.membership.reason)
+            done(None, self._stopped or self._membership.reason)
         else:
-            self._parts.barriers.add(done)
+            self._barriers.add(done)
 
     def transfer(self, target: MemberId | None, done: OnTransferred, now: float) -> None:
         """Hand leadership to `target`, or to the most complete healthy member."""
         self._context.now = now
         if self._stopped or not self._context.formed:
-            done(False, self._stopped or self._parts.membership.reason)
+            done(False, self._stopped or self._membership.reason)
             return
         with self._guard:
-            self._cut(everything=True)
-            self._parts.replication.pump()
-            self._parts.transfer.begin(target, done)
+            self._cutting.cut(everything=True)
+            self._replication.pump()
+            self._transfer.begin(target, done)
             self._advance()
 
     def stop_admission(self) -> None:
         """Refuse proposals from now on as SHUTTING_DOWN; what was admitted goes on."""
-        self._admits = False
+        self._refusals.is_draining = True
 
     def lift_quarantine(self, member: MemberId, sentence: str) -> None:
         """End this member's quarantine at an operator's word, who must name the risk (D18).
@@ -310,7 +285,7 @@ class RaftGroup:
             raise DledgerError(Code.INVALID_ARGUMENT, f"sentence: must be {RISK_SENTENCE!r}")
         if self._stopped or not (context.formed and context.quarantined):
             raise DledgerError(Code.INVALID_ARGUMENT, f"member {member!r} is not in quarantine")
-        self._parts.quarantine.lift(self._parts.hooks)
+        self._wiring.lift_quarantine()
         self._advance()
 
     def apply_slice(self, now: float) -> bool:
@@ -324,11 +299,11 @@ class RaftGroup:
             return False
         context.now = now
         try:
-            more = self._parts.applying.slice()
+            more = self._applying.slice()
         except Exception as error:
             self.fail(f"apply failed: {error}")
             raise
-        if self._parts.transfer.active:
+        if self._transfer.active:
             self._advance()
         return more
 
@@ -342,11 +317,11 @@ class RaftGroup:
         with self._guard:
             if not self._stopped:
                 if context.formed:
-                    self._cut(everything=self._may_cut())
-                    self._parts.replication.pump()
+                    self._cutting.cut(everything=self._cutting.may_cut())
+                    self._replication.pump()
                 write = context.durability.take_round(context.now)
                 self._release()
-        ready = not self._stopped and context.formed and self._parts.applying.ready
+        ready = not self._stopped and context.formed and self._applying.ready
         return Outputs(list(context.outbox.take()), write, ready)
 
     @property
@@ -364,7 +339,7 @@ class RaftGroup:
             return True
         if self._stopped or not context.formed:
             return False
-        return self._parts.applying.ready or self.cuts_now
+        return self._applying.ready or self._cutting.cuts_now
 
     def is_due(self, timer_at: float) -> bool:
         """Tell whether a driver whose timer is set to `timer_at` has something to do before."""
@@ -373,36 +348,7 @@ class RaftGroup:
     @property
     def cuts_now(self) -> bool:
         """Tell whether `outputs` would make an entry of what waits."""
-        if self._parts.transfer.active or not self._parts.clocks.is_known:
-            return False
-        waiting_bytes = self._parts.proposals.waiting_bytes
-        return waiting_bytes >= ENTRY_SIZE_TARGET or (waiting_bytes > 0 and self._may_cut())
-
-    def _may_cut(self) -> bool:
-        """Tell whether what waits becomes an entry now, full or not (`commit/gathering.py`)."""
-        context = self._context
-        if context.durability.round_in_flight:
-            return False
-        proposals = self._parts.proposals
-        if proposals.waiting_bytes >= context.settings.gather_bytes:
-            return True
-        is_all_committed = context.engine.commit_index >= context.log.last_index
-        return is_all_committed and proposals.are_gathered
-
-    def _cut(self, *, everything: bool) -> None:
-        """Make entries of waiting proposals (group commit)."""
-        parts = self._parts
-        waits = parts.proposals.are_waiting and not parts.transfer.active
-        if waits and self._context.engine.is_leader and parts.clocks.is_known:
-            parts.proposals.cut(self._append, self._context.now, everything=everything)
-
-    def _append(
-        self, kind: EntryKind, payloads: Sequence[Buffer], frees_space: bool
-    ) -> tuple[LogIndex, Term]:
-        ref = self._context.journal.append_new(kind, payloads, self._context.engine.term)
-        if frees_space:
-            self._parts.replication.freeing_index = ref.index
-        return ref.index, ref.term
+        return self._cutting.cuts_now
 
     def _release(self) -> None:
         context = self._context
@@ -416,7 +362,7 @@ class RaftGroup:
 
     def _advance(self) -> None:
         if not self._stopped and self._context.formed:
-            self._parts.advance()
+            self._wiring.advance()
 
     # What people and tests look at.
 
@@ -438,7 +384,7 @@ class RaftGroup:
     @property
     def time_ms(self) -> int | None:
         """What an entry would be stamped with now; None while this member does not know (D8)."""
-        clocks = self._parts.clocks
+        clocks = self._wiring.clocks
         return clocks.stamp_ms(self._context.log.last_time_ms) if clocks.is_known else None
 
     @property
@@ -459,38 +405,8 @@ class RaftGroup:
     @property
     def counts_unsynced(self) -> bool:
         """Tell whether what this leader acknowledges may not be synced by a majority (D4)."""
-        return self._parts.replication.counts_unsynced
+        return self._replication.counts_unsynced
 
     def status(self) -> GroupStatus:
         """Return a frozen picture."""
-        context, parts = self._context, self._parts
-        log = context.log
-        return GroupStatus(
-            role=self.role,
-            term=self.term,
-            leader=self.leader,
-            first_index=LogIndex(log.first_index),
-            last_index=LogIndex(log.last_index),
-            durable_index=LogIndex(log.durable_index),
-            commit_index=self.commit_index,
-            applied_index=context.machine.applied_index,
-            group_id=parts.membership.group_id,
-            incarnation=parts.membership.incarnation.hex(),
-            reason=self._reason(),
-            peers=parts.replication.status(parts.membership.recorded, parts.membership.refusals),
-            clock_offset_ms=parts.clocks.offset_ms() or 0,
-            clock_is_off=parts.clocks.is_off,
-        )
-
-    def _reason(self) -> str:
-        context, membership = self._context, self._parts.membership
-        refusals = [f"{peer} refused: {why}" for peer, why in membership.refusals.items()]
-        reasons = [self._stopped or membership.reason, *refusals]
-        if context.formed:
-            reasons += self._parts.clock_reasons()
-        if context.durability.hangs(context.now):
-            reasons.append("the disk hangs")
-        if room := context.log.disk_room:
-            share = "half of " if room is DiskRoom.FULL else ""
-            reasons.append(f"free disk space is below {share}the low-water mark")
-        return "; ".join(reason for reason in reasons if reason)
+        return status_of(self._context, self._wiring, role=self.role, stopped=self._stopped)

@@ -11,7 +11,9 @@ from dledger.log.errors import DamagedFile
 from dledger.log.identity import Identity
 from dledger.raft.api import Role
 from dledger.raft.commit.applying import Applying, check_state
+from dledger.raft.commit.cutting import Cutting
 from dledger.raft.commit.proposals import Proposals
+from dledger.raft.commit.refusals import Refusals
 from dledger.raft.context import Context
 from dledger.raft.engine._pysyncobj import Engine
 from dledger.raft.engine.journal import CommittedConflict, Journal
@@ -42,7 +44,7 @@ from dledger_proto.entry import CorruptEntry
 GENESIS_INDEX: Final = LogIndex(1)
 
 
-class Parts:
+class Wiring:
     """Everything a group is made of. The parts that need a core are idle until there is one."""
 
     def __init__(self, context: Context, identity: Identity) -> None:
@@ -51,22 +53,26 @@ class Parts:
         genesis = b""
         if not log.is_empty and log.first_index == GENESIS_INDEX:
             genesis = bytes(log.entries(GENESIS_INDEX, GENESIS_INDEX, 1)[0].payloads[0])
-        self.hooks = Hooks(
+        self._hooks = Hooks(
             self.begin_core, self._new_life, self._life_renewed, self._quarantine_ended
         )
         self.membership = Membership(
-            context, identity.incarnation, identity.group_id, genesis, self.hooks
+            context, identity.incarnation, identity.group_id, genesis, self._hooks
         )
         self.clocks = GroupClock(context.clock, len(context.settings.members), context.trace)
         self.elections = Elections(context)
         self.replication = Replication(context, self.clocks)
-        self.following = Following(context, self.elections, self.clocks)
+        self._following = Following(context, self.elections, self.clocks)
         self.barriers = Barriers(context, self.replication)
         self.replication.on_answer = self.barriers.on_answer
         self.replication.on_forgotten = self.membership.forget_life
-        self.quarantine = Quarantine(context, self.membership, self.barriers)
+        self._quarantine = Quarantine(context, self.membership, self.barriers)
         self.transfer = Transfer(context, self.replication, self.clocks)
         self.proposals = Proposals()
+        self.refusals = Refusals(context, self.membership, self.proposals, self.replication)
+        self.cutting = Cutting(
+            context, self.proposals, self.replication, self.transfer, self.clocks
+        )
         self.applying = Applying(context, self.proposals)
         self._seen: tuple[Role, int, MemberId | None] = (Role.UNFORMED, 0, None)
         self._signature: tuple[int, int, object] | None = None
@@ -176,7 +182,7 @@ class Parts:
 
     def _on_append(self, sender: MemberId, message: AppendRequest) -> None:
         try:
-            self.following.on_append(sender, message)
+            self._following.on_append(sender, message)
         except CorruptEntry as damaged:
             # As if it had been lost on the way: nothing of it was kept, the leader sends it again.
             what = message.describe()
@@ -212,13 +218,9 @@ class Parts:
             self.proposals.next_deadline(),
         )
 
-    def clock_reasons(self) -> list[str]:
-        """Return what is wrong with clocks, in sentences; a leader also tells of the group's."""
-        leads = self._context.engine.is_leader
-        said = self.clocks.describe(self._context.log.last_time_ms if leads else None)
-        if self.transfer.nobody_is_right:
-            said.append("no member that is caught up has a right clock to lead with")
-        return said
+    def lift_quarantine(self) -> None:
+        """End this member's quarantine at an operator's word."""
+        self._quarantine.lift(self._hooks)
 
     # What follows from an input.
 
@@ -227,12 +229,12 @@ class Parts:
         self._observe()
         quarantined = self._context.quarantined
         if quarantined or self.transfer.active:
-            self.quarantine.advance(self.hooks)
+            self._quarantine.advance(self._hooks)
             self.transfer.advance()
             self._observe()
         if self.applying.trim_is_due:
             leads = self._context.engine.is_leader
-            following = self.following.trim_floor
+            following = self._following.trim_floor
             self.applying.trim(self.replication.trim_floor() if leads else following)
 
     def _observe(self) -> None:

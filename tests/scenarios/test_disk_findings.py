@@ -97,7 +97,7 @@ def test_a_member_of_an_old_copy_counts_no_more_and_says_why() -> None:
     assert status.refused.startswith(f"an old copy of its data: it acknowledged entry {matched},")
     process = stage.members["a"].process
     assert process is not None
-    assert process.group._parts.replication.trim_floor() == 0
+    assert process.group._wiring.replication.trim_floor() == 0
     stage.isolate("c")
     put = stage.put("a", "x")
     stage.run_for(5.0)

@@ -321,7 +321,7 @@ def test_a_caller_who_stays_away_keeps_nobody_waiting() -> None:
     stage = Stage("abc", gather_bytes=64 * KIB).formed()
     process = stage.members["a"].process
     assert process is not None
-    process.group._parts.proposals._gathering._trial = Convinced()
+    process.group._wiring.proposals._gathering._trial = Convinced()
     puts = [stage.put("a", f"v{number}") for number in range(8)]
     stage.run_until(lambda: all(put.stored for put in puts), 1.0, "eight are stored")
     before = process.log.last_index

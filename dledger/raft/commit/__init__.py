@@ -1,6 +1,8 @@
 """From proposals to entries, and from committed entries to the state.
 
-applying   Committed entries to the state machine, in slices
-gathering  When what waits becomes an entry: group commit that waits for those who come back
-proposals  Group commit and the fate of every proposal
+applying   committed entries to the state machine in slices, and trimming of the head
+cutting    when waiting proposals become entries of the leader's log (group commit)
+gathering  how long small proposals wait for callers that are about to come back
+proposals  how payloads become proposals and proposals entries, and the fate of each proposal
+refusals   whether a proposal is taken now, and why not
 """

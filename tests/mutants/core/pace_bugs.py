@@ -12,7 +12,7 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         "small proposals wait for more to come, also when nothing is on its way",
         [
             Edit(
-                "dledger.raft.group:RaftGroup._may_cut",
+                "dledger.raft.commit.cutting:Cutting.may_cut",
                 "return is_all_committed and proposals.are_gathered",
                 "return False",
             )
@@ -71,8 +71,8 @@ PACE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.raft.group:RaftGroup.has_outputs",
-                "return self._parts.applying.ready or self.cuts_now",
-                "return self._parts.applying.ready",
+                "return self._applying.ready or self._cutting.cuts_now",
+                "return self._applying.ready",
             )
         ],
     ),

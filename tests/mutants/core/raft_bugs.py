@@ -263,8 +263,8 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a leader without a quorum takes everything (L10)",
         [
             Edit(
-                "dledger.raft.group:RaftGroup.propose",
-                "self._own_tail_bytes() + proposals.waiting_bytes >= limits.uncommitted_bytes_max",
+                "dledger.raft.commit.refusals:Refusals.refusal",
+                "self._own_tail_bytes() + waiting_bytes >= limits.uncommitted_bytes_max",
                 "False",
             )
         ],
@@ -415,13 +415,13 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "transfer-under-way-takes-writes",
         "entries are still made while leadership is handed over (L15)",
-        [Edit("dledger.raft.group:RaftGroup._cut", "and not parts.transfer.active", "")],
+        [Edit("dledger.raft.commit.cutting:Cutting.cut", "and not self._transfer.active", "")],
         [f"{LIVENESS}.test_a_transfer_succeeds_under_load_and_fails_no_write"],
     ),
     Mutant(
         "latency-clocked-by-heartbeat",
         "entries wait for the next heartbeat (L8)",
-        [Edit("dledger.raft.group:RaftGroup.outputs", "self._parts.replication.pump()", "pass")],
+        [Edit("dledger.raft.group:RaftGroup.outputs", "self._replication.pump()", "pass")],
         [f"{LIVENESS}.test_l8_latency_is_not_clocked_by_the_heartbeat"],
     ),
     # Outcomes.

@@ -48,7 +48,7 @@ class Process:
             self,
         )
         if world.plan.waits_for_callers:
-            self.group._parts.proposals._gathering._trial = Convinced()
+            self.group._wiring.proposals._gathering._trial = Convinced()
         self.service = Service(self)
         self.ended = False
         self.timer: Timer | None = None

@@ -69,7 +69,7 @@ def test_a_new_leader_waits_for_its_own_first_entry() -> None:
     world["b"].disk_stalls = world["c"].disk_stalls = False
     world.hold_all()
     b = world["b"]
-    b.group._parts.elections.campaign("test")
+    b.group._wiring.elections.campaign("test")
     b.drain()
     world.deliver("b", "c")
     world.deliver("c", "b")
@@ -113,7 +113,7 @@ def test_answers_to_an_earlier_process_match_nothing() -> None:
     world.run(0.3)
     answers = ask(world["b"])
     world.pump()
-    number = world["b"].group._parts.barriers._number
+    number = world["b"].group._wiring.barriers._number
     world["b"].restart()
     world.run(0.3)
     later = ask(world["b"])
@@ -147,7 +147,7 @@ def test_waiting_barriers_are_bounded() -> None:
     world.run(0.3)
     world.partition("a", "b", "c")
     ask(leader)
-    barriers = leader.group._parts.barriers
+    barriers = leader.group._wiring.barriers
     ignored: Answers = []
     for _ in range(BARRIERS_MAX):
         barriers.add(lambda index, why: ignored.append((index, why)))
@@ -161,8 +161,8 @@ def test_a_member_in_quarantine_is_not_counted_for_its_own_barrier() -> None:
     world = World()
     leader = world.elect("a")
     world.run(0.3)
-    barriers = leader.group._parts.barriers
-    peers = leader.group._parts.replication.peers
+    barriers = leader.group._wiring.barriers
+    peers = leader.group._wiring.replication.peers
     answers: Answers = []
     far = 1 << 60
     barriers.on_request(MemberId("b"), BarrierRequest(7, quarantined=False))
@@ -197,7 +197,7 @@ def test_a_refusal_confirms_nothing() -> None:
     world.hold_all()
     follower = world["b"]
     answers = ask(follower)
-    barriers = follower.group._parts.barriers
+    barriers = follower.group._wiring.barriers
     barriers.on_barrier_answer(BarrierAnswer(barriers._number, 1, 0, confirmed=False))
     assert answers == []
     barriers.on_barrier_answer(BarrierAnswer(barriers._number, 1, 2, confirmed=True))
@@ -210,7 +210,7 @@ def test_a_round_ends_exactly_in_time() -> None:
     leader = world.elect("a")
     world.run(0.3)
     world.hold_all()
-    barriers = leader.group._parts.barriers
+    barriers = leader.group._wiring.barriers
     early = ask(leader)
     world.now += 0.01
     late = ask(leader)
@@ -243,7 +243,7 @@ def test_a_follower_asks_once_a_heartbeat() -> None:
     world.run(0.3)
     world.hold_all()
     follower = world["b"]
-    context, barriers = follower.group._context, follower.group._parts.barriers
+    context, barriers = follower.group._context, follower.group._wiring.barriers
     answers = ask(follower)
     barriers.tick()
     assert requests_by(follower) == 0, "not before the next heartbeat"

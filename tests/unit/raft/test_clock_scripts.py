@@ -114,7 +114,7 @@ def test_d8_a_leader_that_never_heard_a_clock_makes_no_entries_before_it_has() -
     world.run(0.1)
     world.hold_all()
     before = world["a"].log.last_time_ms
-    world["a"].group._parts.elections.campaign("test")
+    world["a"].group._wiring.elections.campaign("test")
     world["a"].drain()
     while world["a"].role is not Role.LEADER:
         assert world.deliver("a", "b") + world.deliver("b", "a")

@@ -239,7 +239,7 @@ def test_async_acknowledges_before_the_sync_and_votes_after_it() -> None:
         member.disk_stalls = True
     candidate = world["c"]
     world.sent.clear()
-    candidate.group._parts.elections.campaign("test")
+    candidate.group._wiring.elections.campaign("test")
     candidate.drain()
     world.run(0.1)
     assert not [message for _, _, message in world.sent if isinstance(message, VoteAnswer)]

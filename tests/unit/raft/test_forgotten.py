@@ -149,7 +149,7 @@ def test_nor_to_a_member_that_met_that_life_before_it_had_formed_itself() -> Non
     other.wipe()
     other.start()
     world.hold_all()
-    membership = other.group._parts.membership
+    membership = other.group._wiring.membership
     for _ in range(40):  # until a has told of its term; its first entry is lost on the way
         world.deliver("b", "a", 1)
         world.run(0.05)

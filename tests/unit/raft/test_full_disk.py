@@ -154,7 +154,7 @@ def test_who_can_not_store_does_not_stand_in_for_who_is_low(how: str) -> None:
     """With a silent third member writes were taken, and undecided for as long as it was silent."""
     world = World(disk_hang_limit=0.5)
     leader = world.elect("a")
-    progress = leader.group._parts.replication.peers
+    progress = leader.group._wiring.replication.peers
     if how == "late":
         world["c"].kill()
         world.until(lambda: len(world.leaders) == 1)
@@ -205,7 +205,7 @@ def test_a_low_group_hands_leadership_over() -> None:
     world.until(lambda: bool(world.leaders))
     world.run(0.3)
     if world.leader is not world["b"]:
-        candidates = world.leader.group._parts.replication.transfer_candidates()
+        candidates = world.leader.group._wiring.replication.transfer_candidates()
         assert candidates[0] == "b", "who has room comes first"
 
 
@@ -238,7 +238,7 @@ def test_a_new_leader_sends_what_another_proposed_to_free_space() -> None:
     world["a"].kill()
     world.cut.clear()
     world.until(lambda: b"trim" in world["b"].machine.values)
-    assert world.leader.group._parts.replication.room is DiskRoom.ENOUGH
+    assert world.leader.group._wiring.replication.room is DiskRoom.ENOUGH
     world.leader.put(b"two")
     world.run(0.3)
     assert b"two" not in world["b"].machine.values
@@ -255,7 +255,7 @@ def test_what_freed_space_in_an_earlier_reign_counts_no_more() -> None:
     world.until(lambda: len(world.leaders) == 1)
     world.run(0.5)
     leader = world.elect("a")
-    assert leader.group._parts.replication.freeing_index <= leader.log.last_index
+    assert leader.group._wiring.replication.freeing_index <= leader.log.last_index
     leave(world, "b", DiskRoom.LOW)
     world.run(0.3)
     leader.propose(*(b"%d" % number for number in range(10)))

@@ -22,9 +22,9 @@ class Met:
         self.world.elect("a")
         self.world.run(0.3)
         self.b = self.world["b"]
-        self.membership = self.b.group._parts.membership
+        self.membership = self.b.group._wiring.membership
         self.world.hold_all()
-        self.world["a"].group._parts.membership.announce()
+        self.world["a"].group._wiring.membership.announce()
         self.world["a"].drain()
         hellos = [m for m in self.world.waiting("a", "b") if isinstance(m, Hello)]
         self.hello = hellos[-1]
@@ -192,7 +192,7 @@ def test_nobody_takes_part_before_the_first_entry_is_on_its_disk() -> None:
     for member in world.members.values():
         member.start()
     world.run(0.5)
-    membership = late.group._parts.membership
+    membership = late.group._wiring.membership
     assert late.writing is not None, "whom it forms with"
     late.disk_stalls = False
     late.write()

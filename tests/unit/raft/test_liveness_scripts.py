@@ -131,7 +131,7 @@ def test_l7_a_deposed_leader_that_is_back_in_time_tells_the_truth() -> None:
     call = leader.put(b"one")
     world.deliver("a", "c")
     assert world["c"].log.last_index == leader.log.last_index
-    world["c"].group._parts.elections.campaign("test")
+    world["c"].group._wiring.elections.campaign("test")
     world["c"].drain()
     world.held.clear()
     world.run(0.9)
@@ -199,7 +199,7 @@ def test_l11_a_follower_below_a_trimmed_head_is_not_flooded() -> None:
     for member in world.alive:
         member.machine.saved = int(member.machine.applied_index)
         member.machine.needed = member.log.last_position
-        member.group._parts.applying._trim_at = 0.0
+        member.group._wiring.applying._trim_at = 0.0
         member.log.trim_head(member.log.last_position, LogIndex(member.log.last_index - 1))
         member.drain()
     leader.put(b"more")
@@ -232,7 +232,7 @@ def test_l12_a_lost_vote_is_given_again() -> None:
     world.run(0.3)
     world.hold_all()
     candidate = world["c"]
-    candidate.group._parts.elections.campaign("test")
+    candidate.group._wiring.elections.campaign("test")
     candidate.drain()
     term = candidate.group.term
     for _ in range(3):

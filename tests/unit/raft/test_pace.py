@@ -88,7 +88,7 @@ def gathering_pair() -> tuple[World, Member]:
     """A leader that has just answered two callers and expects both again."""
     world = World(gather_bytes=1_000)
     leader = world.elect("a")
-    leader.group._parts.proposals._gathering = Gathering(Convinced())
+    leader.group._wiring.proposals._gathering = Gathering(Convinced())
     world.run(0.3)
     leader.disk_stalls = True
     leader.propose(b"alone")
@@ -150,7 +150,7 @@ def test_who_has_no_link_does_not_keep_the_others_from_being_told() -> None:
 def test_the_notice_is_not_put_off_again_and_again() -> None:
     """To a follower whose window is closed no entries go that could carry it."""
     world, leader = gathering_pair()
-    progress = leader.group._parts.replication.peers[MemberId("b")]
+    progress = leader.group._wiring.replication.peers[MemberId("b")]
     progress.inflight_bytes = leader.group._context.settings.inflight_bytes_max
     committed = leader.log.last_index
     began = world.now

@@ -180,7 +180,7 @@ def test_a_late_member_that_never_promised_anything_adopts_without_quarantine() 
         world.deliver("a", "c", 1)
         world.deliver("b", "c", 1)
         for pair in (("a", "c"), ("b", "c")):
-            if world["c"].group._parts.membership.views:
+            if world["c"].group._wiring.membership.views:
                 break
             del pair
     world.held.clear()
@@ -227,7 +227,7 @@ def test_messages_of_an_earlier_life_are_refused() -> None:
     assert "earlier life" in world["a"].group.status().reason
     assert world["a"].group.status().peers[1].match_index < world["a"].log.last_index or True
     term = world["a"].group.term
-    world["a"].group._parts.membership.refusals.clear()
+    world["a"].group._wiring.membership.refusals.clear()
     world.inject("c", "a", VoteRequest(1, term + 5, 10**6, 10**6))
     assert world["a"].group.term == term
 
@@ -261,7 +261,7 @@ def test_a_lifted_life_is_no_exception_once_everybody_has_recorded_it() -> None:
     world.run(2.0)
     assert member.group.status().incarnation == lifted_life
     for other in "ac":
-        assert world[other].group._parts.membership.recorded(MemberId("b")).hex() == new_life
+        assert world[other].group._wiring.membership.recorded(MemberId("b")).hex() == new_life
         assert "earlier life" in world[other].group.status().reason
 
 
@@ -276,7 +276,7 @@ def test_counter_example_1_a_forgotten_vote() -> None:
     term = leader.group.term
     world.hold_all()
     a, m = world["a"], world["m"]
-    a.group._parts.elections.campaign("test")
+    a.group._wiring.elections.campaign("test")
     a.drain()
     assert a.group.term == term + 1
     world.deliver("a", "m")
@@ -292,7 +292,7 @@ def test_counter_example_1_a_forgotten_vote() -> None:
     assert m.role is Role.QUARANTINED
     assert m.group.term == term
     c = world["c"]
-    c.group._parts.elections.campaign("test")
+    c.group._wiring.elections.campaign("test")
     c.drain()
     assert c.group.term == term + 1
     world.run(0.05)

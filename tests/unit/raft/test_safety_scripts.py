@@ -32,7 +32,7 @@ def request(
     leader: Member, target: str, prev: int, *, last: int | None = None, commit: int
 ) -> AppendRequest:
     """Return an append message as `leader` would have sent it at some time."""
-    number = leader.group._parts.replication.peers[MemberId(target)].sent(None, 0)
+    number = leader.group._wiring.replication.peers[MemberId(target)].sent(None, 0)
     prev_term = leader.log.term_at(LogIndex(prev))
     assert prev_term is not None
     payload = None if last is None else frames_of(leader, prev + 1, last)
@@ -110,7 +110,7 @@ def test_f3_an_acknowledgement_of_an_older_reign_is_not_counted() -> None:
     leader = world.elect("a")
     world.hold_all()
     call = leader.put(b"new")
-    number = leader.group._parts.replication.peers[MemberId("b")].number
+    number = leader.group._wiring.replication.peers[MemberId("b")].number
     stale = AppendAnswer(number, leader.group.term - 1, leader.group.term, True, 0, 0, 0, 0)
     stale.match_index = leader.log.last_index
     world.inject("b", "a", stale)
@@ -137,7 +137,7 @@ def test_f8_a_repeated_vote_counts_once() -> None:
     world.run(0.3)
     world.hold_all()
     candidate = world["c"]
-    candidate.group._parts.elections.campaign("test")
+    candidate.group._wiring.elections.campaign("test")
     candidate.drain()
     world.deliver("c", "b")
     answers = [each for each in world.waiting("b", "c") if isinstance(each, VoteAnswer)]
@@ -280,7 +280,7 @@ def test_a_vote_is_remembered_by_a_restarted_member(power_cut: bool) -> None:
     world.run(0.3)
     world.hold_all()
     candidate = world["c"]
-    candidate.group._parts.elections.campaign("test")
+    candidate.group._wiring.elections.campaign("test")
     candidate.drain()
     term = candidate.group.term
     world.deliver("c", "b")
@@ -299,7 +299,7 @@ def test_i5_a_vote_does_not_leave_before_it_is_on_disk() -> None:
     world.hold_all()
     candidate, voter = world["c"], world["b"]
     candidate.disk_stalls = voter.disk_stalls = True
-    candidate.group._parts.elections.campaign("test")
+    candidate.group._wiring.elections.campaign("test")
     candidate.drain()
     assert world.waiting("c", "b") == [], "its own vote is not on disk"
     candidate.disk_stalls = False

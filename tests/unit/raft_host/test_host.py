@@ -312,7 +312,7 @@ def test_an_old_copy_of_a_folder_is_noticed_and_renewed(tmp_path: Path) -> None:
         life = follower.host.group.status().incarnation
         settled = await leader.host.propose(EntryKind.COMMANDS, [register(1)])
         await follower.host.wait_applied(settled.index)
-        replication = leader.host.group._parts.replication
+        replication = leader.host.group._wiring.replication
         await until(lambda: replication.trim_floor() >= settled.index, "all have acknowledged it")
         await follower.stop()
         shutil.rmtree(follower.path)
@@ -338,7 +338,7 @@ def test_an_input_that_only_brings_a_deadline_forward_is_pumped(tmp_path: Path) 
         await until(lambda: not host._scheduled and not host.group.has_outputs, "it rests")
 
         def receive(_peer: MemberId, _message: object, now: float) -> None:
-            host.group._parts.elections._deadline = now
+            host.group._wiring.elections._deadline = now
 
         host.group.receive = receive  # type: ignore[method-assign, assignment]
         host._timer_at += 10
@@ -365,10 +365,10 @@ def test_a_proposal_to_a_leader_at_rest_is_pumped_at_once(tmp_path: Path) -> Non
         assert host._scheduled
         await until(lambda: bool(settled), "it is stored")
         await until(at_rest, "it rests again")
-        host.group._parts.transfer._done = lambda _done, _reason: None
+        host.group._wiring.transfer._done = lambda _done, _reason: None
         host.propose_nowait(EntryKind.COMMANDS, [b"second"], settled.append)
         assert not host._scheduled, "while leadership is handed over no entry is made"
-        host.group._parts.transfer._done = None
+        host.group._wiring.transfer._done = None
         host._due()
         await until(lambda: len(settled) == 2, "it is stored")
 
