@@ -87,7 +87,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
                 "self._random.randbytes(ID_SIZE)",
             )
         ],
-        ["unit.broker.test_topics.test_a_topic_has_the_id_that_its_caller_drew"],
+        ["unit.broker.test_topic_authority.test_a_topic_has_the_id_that_its_caller_drew"],
     ),
     Mutant(
         "holds-in-part-are-refused",
@@ -100,7 +100,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [
-            "unit.broker.test_many_queues.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
+            "unit.broker.test_plan_reads.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
         ],
     ),
     Mutant(

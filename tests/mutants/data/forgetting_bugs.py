@@ -172,6 +172,6 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
                 "if False:",
             )
         ],
-        ["unit.broker.test_topics.test_who_draws_the_id_asks_for_an_index_first"],
+        ["unit.broker.test_topic_authority.test_who_draws_the_id_asks_for_an_index_first"],
     ),
 )

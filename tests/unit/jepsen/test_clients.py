@@ -20,7 +20,7 @@ from jepsen_tests.history.events import (
 from jepsen_tests.run.recorder import Process, Recorder
 from tests.unit.jepsen.client_anomalies import a_call_does_not_end, tried
 from tests.unit.jepsen.stories import Story, header, judged, texts_of
-from tests.unit.jepsen.test_shapes import why_bad
+from tests.unit.jepsen.test_row_schema import why_bad
 
 STORIES: list[Callable[[], Story]] = [
     # It had no time to end.

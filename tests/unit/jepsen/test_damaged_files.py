@@ -13,7 +13,7 @@ from jepsen_tests import cli
 from tests.unit.jepsen.damaged import RAW, damaged, signed, write_damaged
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import header
-from tests.unit.jepsen.test_shapes import written
+from tests.unit.jepsen.test_row_schema import written
 
 SEEDS = 400
 SAID_MAX = 3_000

@@ -11,7 +11,7 @@ from jepsen_tests.checkers.shared.judgement import Valid
 from jepsen_tests.history.events import BadHistory, Kind, read_history
 from jepsen_tests.workloads.clients import shown_sent
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
-from tests.unit.jepsen.test_shapes import written
+from tests.unit.jepsen.test_row_schema import written
 
 
 def told(offset: int, *, duplicate: bool) -> list[SendResult]:

@@ -10,7 +10,7 @@ from jepsen_tests.checkers.shared.judgement import Valid
 from jepsen_tests.suite.results import markdown_table, runs_below, summary
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import Story
-from tests.unit.jepsen.test_shapes import written
+from tests.unit.jepsen.test_row_schema import written
 
 
 def run_in(folder: Path, story: Story, said: str = "") -> Path:

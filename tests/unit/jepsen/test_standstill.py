@@ -9,7 +9,7 @@ from jepsen_tests.history.events import NEMESIS, HistoryWriter, Kind, Row, read_
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.run.standstill import STILL_SECONDS, Looks, Seen, Standstill
 from tests.unit.jepsen.stories import Story, header, judged, kinds_of
-from tests.unit.jepsen.test_shapes import why_bad
+from tests.unit.jepsen.test_row_schema import why_bad
 
 S = 1_000_000_000
 
