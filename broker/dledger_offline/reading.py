@@ -34,7 +34,7 @@ from dledger.state.values import PERMISSION_READ, QueueSpan, Topic
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import Position
 from dledger.types import Span as LogSpan
-from dledger_broker.read.fetch import DamagedBatch, read_batches
+from dledger_broker.read.batches import DamagedBatch, read_batches
 from dledger_broker.read.plan_reads import sample_offsets
 from dledger_client.arrow import Decoder, Source, Span
 from dledger_client.arrow.schema import unknown
@@ -187,11 +187,11 @@ class GroupFolder:
         self.close()
 
     def read_span(self, span: LogSpan) -> bytes:
-        """See `fetch.SpanReader`."""
+        """See `batches.SpanReader`."""
         return self._segments.read_span(span.position, span.size)
 
     def path_of(self, position: Position) -> str:
-        """See `fetch.SpanReader`."""
+        """See `batches.SpanReader`."""
         return self._segments.locate(position)[0]
 
 

@@ -21,8 +21,7 @@ from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, 
 from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_follower import import_topics
 from dledger_broker.cluster.view import ClusterView
-from dledger_broker.group.group_view import ANSWER_BY
-from dledger_broker.rpc.calls import DEADLINE_MAX_SECONDS
+from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.rpc.topic_proto import layout_from_proto, topic_to_proto, topic_type
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging, check_id
 from dledger_proto.errors import Code, DledgerError
@@ -84,7 +83,7 @@ class TopicAuthority:
         if request.topic_id:
             check_id("topic_id", request.topic_id)
         view = self._messaging.view
-        await view.confirm(DEADLINE_MAX_SECONDS)
+        await view.confirm(CALL_SECONDS_MAX)
         applied = view.machine.applied_index
         if request.known_index > applied:
             raise DledgerError(
@@ -133,7 +132,7 @@ class TopicAuthority:
     async def update(self, request: pb.UpdateTopicRequest) -> tuple[Topic, list[str]]:
         """Change permission, read queues or layout; returns the topic, and who has not taken it."""
         # Behind a barrier: a new leader may not have applied that its name has another topic now.
-        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
+        topic = await self._messaging.topic_now(request.name, CALL_SECONDS_MAX)
         layout = layout_from_proto(request.layout)
         known = {part.group for part in topic.layout}
         self._check_known("layout", [part.group for part in layout if part.group not in known])
@@ -148,7 +147,7 @@ class TopicAuthority:
 
     async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
         """Delete a topic; its name is free for another one. Returns as `update`."""
-        topic = await self._messaging.topic_now(request.name, DEADLINE_MAX_SECONDS)
+        topic = await self._messaging.topic_now(request.name, CALL_SECONDS_MAX)
         deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
         return deleted, await self.carry(deleted)
 

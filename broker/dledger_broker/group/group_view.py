@@ -28,6 +28,8 @@ BARRIER_RETRY_SECONDS: Final = 0.05
 ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
 """When the call that is being served must be answered at the latest, on the monotonic clock: a
 refusal that comes after its caller has gone is an unknown outcome to it."""
+CALL_SECONDS_MAX: Final = 300.0
+"""No call is served for longer, whatever its caller's deadline is."""
 CONFIRM_SECONDS: Final = 1.25
 """How long confirmed state is waited for where no deadline is passed on: as long as most elections,
 and shorter than a try of our client, which learns so that nothing was done."""

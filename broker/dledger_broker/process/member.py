@@ -32,19 +32,18 @@ from dledger_broker.group.forgetting import EVERYTHING
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
-from dledger_broker.read.fetch import DamagedBatch
-from dledger_broker.rpc.admin import AdminService
+from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
-from dledger_broker.rpc.calls import Calls
-from dledger_broker.rpc.native import NativeService
-from dledger_broker.rpc.routes import RoutesService
+from dledger_broker.rpc.calls import Calls, HostedGroup
+from dledger_broker.rpc.routes import RouteWatch
+from dledger_broker.rpc.streams import Streams
+from dledger_broker.rpc.table import services
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server
-from dledger_proto.v1 import broker_pb2_grpc, routes_pb2_grpc
 
 READ_THREADS: Final = 4
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
@@ -175,40 +174,45 @@ class Member:
     def _add_services(self) -> None:
         config = self._config
         messagings = {name: runtime.messaging for name, runtime in self._groups.items()}
-        calls = Calls(messagings, self._admission, self._channels, self._clock)
-        native = NativeService(
-            calls, {name: runtime.router for name, runtime in self._groups.items()}, self._failed
+        for name, runtime in self._groups.items():
+            if name != config.control_group:
+                self._followers[name] = TopicFollower(
+                    runtime.messaging, config.control_group, self._cluster_view, self._channels
+                )
+        authority = self._authority(messagings)
+        groups = {
+            name: HostedGroup(
+                messaging,
+                config.storage.flush.value,
+                authority if name == config.control_group else None,
+                self._followers.get(name),
+            )
+            for name, messaging in messagings.items()
+        }
+        calls = Calls(
+            groups,
+            self._admission,
+            self._channels,
+            self._clock,
+            control_group=config.control_group,
+            control_addresses=self._control_addresses,
         )
-        admin = AdminService(
-            calls,
-            config.control_group,
-            self._authority(messagings),
-            self._followers,
-            self._control_addresses,
-            _lift,
-            config.storage.flush.value,
-            __version__,
+        streams = Streams(calls, {name: runtime.router for name, runtime in self._groups.items()})
+        routes = RouteWatch(
+            {name: runtime.view for name, runtime in self._groups.items()},
+            self._admission.route_watchers,
         )
-        view = {name: runtime.view for name, runtime in self._groups.items()}
-        routes = RoutesService(calls, view)
-        # Asked in this order at each call, so what is called most comes first.
+        broker, *others = services(calls, streams, routes)
+        # gRPC asks the services in this order at each call.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
-            (native.raw_service(), self._listener.handlers())
+            (broker, self._listener.handlers(), *others)
         )
-        server = raw.generic_only(self._server)
-        broker_pb2_grpc.add_BrokerServicer_to_server(native, server)
-        broker_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        routes_pb2_grpc.add_RoutesServicer_to_server(routes, server)
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
             if name == config.control_group:
                 runtime.known_index = lambda: EVERYTHING
             else:
-                follower = TopicFollower(
-                    runtime.messaging, config.control_group, self._cluster_view, self._channels
-                )
-                self._followers[name] = follower
-                runtime.known_index = follower.complete_up_to
+                runtime.known_index = self._followers[name].complete_up_to
             for name_server in config.name_servers:
                 registrar = Registrar(
                     name_server,
@@ -275,17 +279,6 @@ class Member:
                 "stopped with unanswered appends", count=self._admission.append_batches.used
             )
         await asyncio.gather(*(runtime.hand_over() for runtime in self._groups.values()))
-
-
-def _lift(messaging: Messaging, member: str, sentence: str) -> None:
-    """End a quarantine by an operator's word (D18)."""
-    view = messaging.view
-    if member != view.names.member:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"member {member!r}: ask that member itself, this is {view.names.member!r}",
-        )
-    view.host.lift_quarantine(view.names.member, sentence)
 
 
 def run_member(config: MemberConfig) -> int:

@@ -1,6 +1,8 @@
 """Reading: fetch streams, lookups, plans, the log for comparison.
 
-fetch        One fetch stream
+assignments  What a reader asks of a fetch stream: its queues, and how frames are to be sent
+batches      Batches of the log, read and checked (I15)
+fetch        One fetch stream: frames of committed batches, long polling
 log_entries  The committed log as (index, term, crc) of every entry, for comparing members
 lookups      Single records by key, message id and offset
 plan_reads   What is asked of many queues in one call: bounds and samples to plan by, holds

@@ -11,7 +11,7 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedLog
 from dledger.types import LogIndex, Position, Span
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.read.fetch import STORAGE_ERRORS
+from dledger_broker.read.batches import STORAGE_ERRORS
 from dledger_proto.entry import (
     ENTRY_HEADER_SIZE,
     ENTRY_HEADER_SIZE_MAX,

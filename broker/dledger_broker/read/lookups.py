@@ -22,7 +22,7 @@ from dledger.log.errors import SpanGone
 from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.read.fetch import STORAGE_ERRORS, SpanReader, read_batches
+from dledger_broker.read.batches import STORAGE_ERRORS, SpanReader, read_batches
 from dledger_proto.batch.codec import BatchView, cut_record, parse_message_id
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash

@@ -14,7 +14,7 @@ from typing import Final
 from dledger.state.queries import Queries
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
+from dledger_proto.limits import LOOKS_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 LOOKS_AT_ONCE: Final = 128
@@ -26,7 +26,6 @@ OF_ONE_QUEUE: Final = frozenset(
 
 async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.PlanReadsReply:
     """Answer as of one applied index, behind a read barrier; INVALID_ARGUMENT beyond the bounds."""
-    _check_count(len(request.queues))
     times = sum(len(wanted.times_ms) for wanted in request.queues)
     if times > LOOKS_PER_CALL_MAX:
         raise DledgerError(
@@ -54,13 +53,6 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
             row.Clear()
             row.code, row.detail = int(error.code), error.detail
     return reply
-
-
-def _check_count(count: int) -> None:
-    if not 1 <= count <= QUEUES_PER_CALL_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT, f"{count} queues in one call, must be 1 to {QUEUES_PER_CALL_MAX}"
-        )
 
 
 async def _resolve_all(
@@ -123,7 +115,6 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
     What says something about the member, not a queue, is raised, for the whole call to be repeated
     elsewhere: UNKNOWN_OUTCOME as soon as anything was done, or may have been.
     """
-    _check_count(len(request.queues))
 
     async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
         ref = wanted.queue

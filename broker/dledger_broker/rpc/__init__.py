@@ -1,10 +1,12 @@
 """The gRPC services of a member.
 
-admin        `dledger.v1.Admin`
+admin        The unary calls of `dledger.v1.Admin`: topics, trims and holds, status, leadership
 admission    What may wait or run at once in a member, by class of call (S136, S141-S143)
-calls        What every unary call has in common
-native       `dledger.v1.Broker`: the native API for messages
+calls        What every unary call has in common: group, deadline, who executes it, errors
+native       The unary calls of `dledger.v1.Broker`: what clients ask about messages
 routes       `dledger.v1.Routes` of a member
 status       What a member says about itself in one group (D19)
+streams      The streams of a member: append, fetch, entries of the log
+table        Every unary call of a member, one row each, and the services
 topic_proto  Topics between their replicated form and protobuf
 """

@@ -13,9 +13,10 @@ cannot take what writers need. Whoever waits for room registers a callback (`Bou
     watch     watchers of routes
 """
 
+import enum
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,14 @@ reading get ever smaller frames and leave room for the others."""
 FETCH_FRAME_MIN: Final = 64 * KIB
 """What a frame may hold however little is free; times the streams' bound it bounds the memory."""
 WAITERS_MAX: Final = 100_000
+
+
+class Work(enum.Enum):
+    """The classes of unary calls, each with a bound of its own."""
+
+    QUERY = enum.auto()
+    LOOKUP = enum.auto()
+    ADMIN = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,11 @@ class AdmissionControl:
         self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
         self.log_streams = Bound("admission.log_streams_max", limits.log_streams_max)
         self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
+        self._of_work = {
+            Work.QUERY: self.queries,
+            Work.LOOKUP: self.lookups,
+            Work.ADMIN: self.admin_calls,
+        }
         self._draining = ""
 
     @property
@@ -146,6 +160,10 @@ class AdmissionControl:
         """DledgerError SHUTTING_DOWN when the process is draining."""
         if self._draining:
             raise DledgerError(Code.SHUTTING_DOWN, self._draining)
+
+    def counted(self, work: Work | None) -> AbstractContextManager[None]:
+        """Count a unary call for the length of a block; BUSY at its limit. None: count nothing."""
+        return nullcontext() if work is None else self._of_work[work].held()
 
     def try_append(self, size: int, batches: int) -> bool:
         """Let in a frame of `size` bytes with `batches` batches; False when full."""

@@ -1,39 +1,44 @@
 """What every unary call has in common: which group, admission, who executes it, how errors leave.
 
-Owns the rule of D10 for unary writes: the leader executes, another member forwards once, a second
-one that does not lead answers NOT_LEADER; a call that was not proposed yet waits out an election,
-up to its deadline; nothing is repeated here. Not owned: what a call does.
+Owns the rule of D10 for unary writes. The leader executes a write. A member that does not lead
+forwards the call once; the second member, if it does not lead either, answers NOT_LEADER. A call
+that was not proposed yet waits for the end of an election, up to its deadline. A member repeats no
+call. Not owned: which calls there are (`table`), what a call does (its handler).
 """
 
+import enum
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Generic, NoReturn, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from dledger.clock import Clock
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
-from dledger_broker.group.group_view import ANSWER_BY
-from dledger_broker.rpc.admission import AdmissionControl, Bound
+from dledger_broker.cluster.topic_authority import TopicAuthority
+from dledger_broker.cluster.topic_follower import TopicFollower
+from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
+from dledger_broker.rpc.admission import AdmissionControl, Work
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw, status
 
 DEADLINE_DEFAULT_SECONDS: Final = 10.0
-DEADLINE_MAX_SECONDS: Final = 300.0
 ANSWER_SHARE: Final = 0.9
-"""Of the time that a caller has: a refusal that comes after it is an unknown outcome."""
+"""The share of the caller's time in which a call is answered. A refusal that comes after the
+caller's deadline is an unknown outcome for the caller."""
 ELECTION_WAIT_SECONDS: Final = 0.1
-"""How often a call that waits for a leader looks again, besides at every change."""
+"""How often a call that waits for a leader looks again, besides at every change of leadership."""
 
 BUGS: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError, struct.error,
 )  # fmt: skip
-"""What our own code raises when it is wrong. What the storage raises is none of it."""
+"""What dledger's own code raises when it is wrong. The storage raises none of these."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -51,15 +56,34 @@ class AnyContext(Protocol):
         ...
 
 
-class Method(Generic[Request, Reply]):
-    """A unary method as a member calls it at another: its name and the type of its reply."""
+@dataclass(frozen=True, slots=True)
+class HostedGroup:
+    """One group of this process, as calls reach it."""
 
-    def __init__(self, service: str, name: str, reply: type[Reply]) -> None:
-        self.path = f"/dledger.v1.{service}/{name}"
-        self.reply = reply
+    messaging: Messaging
+    flush_mode: str = ""
+    authority: TopicAuthority | None = None
+    """Decides about topics; None unless the group is the control group."""
+    follower: TopicFollower | None = None
+    """Takes over the decisions about topics; None when the group is the control group."""
 
 
-def said_by(context: AnyContext) -> dict[str, str]:
+def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:
+    """Return a group, with an empty name the only one; DledgerError when it is not here."""
+    if not name and len(groups) == 1:
+        return next(iter(groups.values()))
+    found = groups.get(name)
+    if found is not None:
+        return found
+    hosted = ", ".join(groups)
+    if not name:
+        raise DledgerError(Code.INVALID_ARGUMENT, f"metadata {GROUP_KEY} must name one of {hosted}")
+    raise DledgerError(
+        Code.WRONG_GROUP, f"this member does not serve group {name!r}, it serves {hosted}"
+    )
+
+
+def metadata_of(context: AnyContext) -> dict[str, str]:
     """Return a call's metadata by name."""
     pairs = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
     return {
@@ -69,73 +93,141 @@ def said_by(context: AnyContext) -> dict[str, str]:
 
 
 class Call:
-    """One call: its metadata, and until when it may take."""
+    """One call: its metadata, its deadline, and the groups of the process."""
 
-    def __init__(self, context: AnyContext, clock: Clock) -> None:
-        self.said: Mapping[str, str] = said_by(context)
+    def __init__(
+        self, context: AnyContext, clock: Clock, groups: Mapping[str, HostedGroup]
+    ) -> None:
+        self.metadata: Mapping[str, str] = metadata_of(context)
+        self.groups = groups
+        self.group_name = self.metadata.get(GROUP_KEY, "")
+        """Of the group that the call is for; empty: the only one of the process."""
         remaining = context.time_remaining()
         if remaining is None:
             remaining = DEADLINE_DEFAULT_SECONDS
         self._clock = clock
-        self.deadline = clock.monotonic() + ANSWER_SHARE * min(remaining, DEADLINE_MAX_SECONDS)
+        self.deadline = clock.monotonic() + ANSWER_SHARE * min(remaining, CALL_SECONDS_MAX)
+
+    @property
+    def group(self) -> HostedGroup:
+        """The group that the call is for; DledgerError when it is not here."""
+        return group_named(self.groups, self.group_name)
+
+    @property
+    def messaging(self) -> Messaging:
+        """The use cases of `group`."""
+        return self.group.messaging
 
     @property
     def is_forwarded(self) -> bool:
-        """A member forwarded this call; it is not forwarded again."""
-        return FORWARDED_KEY in self.said
+        """True when another member forwarded this call; it is not forwarded again."""
+        return FORWARDED_KEY in self.metadata
 
     def seconds_left(self) -> float:
         """Return the seconds until it must be answered, never negative."""
         return max(0.0, self.deadline - self._clock.monotonic())
 
 
+class AnsweredBy(enum.Enum):
+    """Which member may execute a call. Another member that receives the call forwards it once."""
+
+    ANY_MEMBER = "any member"
+    LEADER = "the leader of the group that the call names"
+    CONTROL_LEADER = "the leader of the control group"
+
+
+Check = Callable[[Call, Any], None]
+"""Looks at a request before it is executed or forwarded; raises DledgerError to refuse it."""
+
+
+def no_check(_call: Call, _request: object) -> None:
+    """Refuse nothing."""
+
+
+def counted(field: str, least: int, most: int) -> Check:
+    """Return the check that bounds a call's work: how many items a repeated field may hold."""
+
+    def check(_call: Call, request: object) -> None:
+        count = len(getattr(request, field))
+        if not least <= count <= most:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"{count} {field} in one call, must be {least} to {most}"
+            )
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[Request, Reply]):
+    """One unary call of a member."""
+
+    service: str
+    name: str
+    request: type[Request]
+    reply: type[Reply]
+    work: Work | None
+    """Whose bound the call counts against; None: the call is cheap and is not counted."""
+    answered_by: AnsweredBy
+    handler: Callable[[Call, Request], Awaitable[Reply]]
+    check: Check = no_check
+    """Bounds the work of one call."""
+    while_draining: bool = False
+    """True: answered also while the process ends."""
+
+    @property
+    def path(self) -> str:
+        """The method as gRPC names it."""
+        return f"/dledger.v1.{self.service}/{self.name}"
+
+
+def parsed(kind: type[Request], data: bytes) -> Request:
+    """Return the message of these bytes; INVALID_ARGUMENT when they are not one."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise DledgerError(Code.INVALID_ARGUMENT, f"{kind.__name__}: {error}") from None
+
+
 class Calls:
-    """The groups of a process as its services see them."""
+    """Runs the calls of one process."""
 
     def __init__(
         self,
-        groups: Mapping[str, Messaging],
+        groups: Mapping[str, HostedGroup],
         admission: AdmissionControl,
         channels: Channels,
         clock: Clock,
+        *,
+        control_group: str = "",
+        control_addresses: Callable[[], list[str]] = list,
     ) -> None:
         self.groups = groups
         self.admission = admission
-        self.channels = channels
         self.clock = clock
+        self._channels = channels
+        self._control_group = control_group
+        self._control_addresses = control_addresses
         self._log = structlog.get_logger()
 
-    def group_of(self, call: Call) -> Messaging:
-        """Return the group that a call's metadata names, or the only one."""
-        return self.group_named(call.said.get(GROUP_KEY, ""))
+    def method(self, row: Row[Any, Any]) -> raw.UnaryMethod:
+        """Return what a gRPC server registers for a row."""
 
-    def group_named(self, name: str) -> Messaging:
-        """Return a group, with an empty name the only one; DledgerError when it is not here."""
-        if not name and len(self.groups) == 1:
-            return next(iter(self.groups.values()))
-        found = self.groups.get(name)
-        if found is not None:
-            return found
-        hosted = ", ".join(self.groups)
-        if not name:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT, f"metadata {GROUP_KEY} must name one of {hosted}"
-            )
-        raise DledgerError(Code.WRONG_GROUP, f"{name!r} is not served here, but {hosted}")
+        async def behaviour(data: bytes, context: raw.RawContext) -> bytes:
+            return await self.answer(row, data, context)
 
-    async def answer(
-        self,
-        context: "grpc.aio.ServicerContext[Request, Reply]",
-        bound: Bound,
-        run: Callable[[Call], Awaitable[Reply]],
-    ) -> Reply:
+        return raw.UnaryMethod(behaviour)
+
+    async def answer(self, row: Row[Any, Any], data: bytes, context: raw.RawContext) -> bytes:
         """Run one unary call under its bound; errors leave as statuses (S140)."""
         try:
-            self.admission.check_open()
-            with bound.held():
-                call = Call(context, self.clock)
+            if not row.while_draining:
+                self.admission.check_open()
+            with self.admission.counted(row.work):
+                call = Call(context, self.clock, self.groups)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
-                return await run(call)
+                request = parsed(row.request, data)
+                reply: Message = await self._execute(row, call, request)
+                return reply.SerializeToString()
         except DledgerError as error:
             await status.abort(context, error)
         except BUGS as error:
@@ -147,20 +239,23 @@ class Calls:
         sentence = f"{type(bug).__name__}: {bug}"
         await status.abort(context, DledgerError(Code.INTERNAL, sentence))
 
-    async def on_leader(
-        self,
-        call: Call,
-        messaging: Messaging,
-        method: Method[Request, Reply],
-        request: Request,
-        execute: Callable[[], Awaitable[Reply]],
-    ) -> Reply:
+    async def _execute(self, row: Row[Request, Reply], call: Call, request: Request) -> Reply:
+        if row.answered_by is AnsweredBy.CONTROL_LEADER:
+            if self._control_group not in self.groups:
+                return await self._forward_to_control_group(row, call, request)
+            call.group_name = self._control_group
+        row.check(call, request)
+        if row.answered_by is AnsweredBy.ANY_MEMBER:
+            return await row.handler(call, request)
+        return await self._on_leader(row, call, request)
+
+    async def _on_leader(self, row: Row[Request, Reply], call: Call, request: Request) -> Reply:
         """Execute a write where the group is led: here, or forwarded once."""
-        view = messaging.view
+        view = call.messaging.view
         while True:
             if view.leads:
                 try:
-                    return await execute()
+                    return await row.handler(call, request)
                 except DledgerError as error:
                     if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
                         raise
@@ -168,30 +263,38 @@ class Calls:
                 raise view.not_leader()
             address = view.leader_peer_address()
             if address and view.leader != view.names.member:
-                return await self.forward(
-                    call, address, view.names.group, method, request, forwarded=True
-                )
+                metadata = (GROUP_KEY, view.names.group), (FORWARDED_KEY, "1")
+                return await self._forward(row, call, address, metadata, request)
             left = call.seconds_left()
             if left <= 0:
                 raise view.no_leader()
             await view.leadership_change(min(left, ELECTION_WAIT_SECONDS))
 
-    async def forward(
+    async def _forward_to_control_group(
+        self, row: Row[Request, Reply], call: Call, request: Request
+    ) -> Reply:
+        """Pass a call on to a member of the control group, which may forward it to its leader."""
+        group = self._control_group
+        if call.is_forwarded:
+            raise DledgerError(
+                Code.WRONG_GROUP, f"this member does not serve the control group {group}"
+            )
+        for address in self._control_addresses()[:1]:
+            return await self._forward(row, call, address, ((GROUP_KEY, group),), request)
+        raise DledgerError(
+            Code.UNAVAILABLE, f"this member knows no member of the control group {group}"
+        )
+
+    async def _forward(
         self,
+        row: Row[Request, Reply],
         call: Call,
         address: str,
-        group: str,
-        method: Method[Request, Reply],
+        metadata: raw.Metadata,
         request: Request,
-        *,
-        forwarded: bool,
-        write: bool = True,
     ) -> Reply:
-        """Make the same call at another member, once; its error is ours."""
-        metadata = [(GROUP_KEY, group)]
-        if forwarded:
-            metadata.append((FORWARDED_KEY, "1"))
-        unary = raw.raw_unary(self.channels.to(address), method.path)
+        """Make the same call at another member, once; the other member's error is the answer."""
+        unary = raw.raw_unary(self._channels.to(address), row.path)
         try:
             answer = await unary(
                 request.SerializeToString(),
@@ -199,5 +302,5 @@ class Calls:
                 metadata=metadata,
             )
         except grpc.aio.AioRpcError as error:
-            raise status.from_rpc_error(error, write=write) from None
-        return method.reply.FromString(answer)
+            raise status.from_rpc_error(error, write=True) from None
+        return row.reply.FromString(answer)

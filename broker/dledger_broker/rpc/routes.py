@@ -8,28 +8,33 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-import grpc.aio
-
 from dledger.state.values import Topic
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.rpc.calls import Calls
+from dledger_broker.rpc.admission import Bound
+from dledger_broker.rpc.calls import Call, parsed
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_proto.errors import DledgerError
-from dledger_proto.rpc import status
+from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import routes_pb2 as pb
-from dledger_proto.v1 import routes_pb2_grpc
 
 
-class RoutesService(routes_pb2_grpc.RoutesServicer):
-    """Routes of the groups hosted here."""
+async def get_routes(call: Call, request: pb.RoutesRequest) -> pb.RoutesReply:
+    """Return the routes of all groups of this process, in one message."""
+    views = [group.messaging.view for group in call.groups.values()]
+    return routes_at_once(_table(views, frozenset(request.topics)))
 
-    def __init__(self, calls: Calls, groups: Mapping[str, GroupView]) -> None:
-        self._calls = calls
-        self._groups = groups
+
+class RouteWatch:
+    """The readers of `Routes.Watch`: a change of leader or topics is sent to each at once."""
+
+    def __init__(self, views: Mapping[str, GroupView], bound: Bound) -> None:
+        self._views = views
+        self._cluster = next(iter(views.values())).names.cluster
+        self._bound = bound
         self._watchers: set[asyncio.Event] = set()
-        for view in groups.values():
+        for view in views.values():
             view.host.watch_leadership(lambda _leadership: self.changed())
 
     def changed(self) -> None:
@@ -37,32 +42,16 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         for event in self._watchers:
             event.set()
 
-    async def Get(  # noqa: N802 - the wire's name
-        self,
-        request: pb.RoutesRequest,
-        context: "grpc.aio.ServicerContext[pb.RoutesRequest, pb.RoutesReply]",
-    ) -> pb.RoutesReply:
-        """See routes.proto."""
-        try:
-            with self._calls.admission.queries.held():
-                return routes_at_once(self._table(frozenset(request.topics)))
-        except DledgerError as error:
-            await status.abort(context, error)
-
-    # A coroutine that writes: the time of each message is limited.
-    async def Watch(  # type: ignore[override] # noqa: N802 # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        request: pb.RoutesRequest,
-        context: "grpc.aio.ServicerContext[pb.RoutesRequest, pb.RoutesReply]",
-    ) -> None:
-        """See routes.proto."""
+    async def watch(self, request_bytes: bytes, context: raw.RawContext) -> None:
+        """Send everything, then each change. The time of each message is limited."""
         write = within_stall_limit(context.write, "watch again")
         try:
-            with self._calls.admission.route_watchers.held():
+            request = parsed(pb.RoutesRequest, request_bytes)
+            with self._bound.held():
                 replies = self._follow(frozenset(request.topics))
                 async with aclosing(replies):
                     async for reply in replies:
-                        await write(reply)
+                        await write(reply.SerializeToString())
         except DledgerError as error:
             await status.abort(context, error)
 
@@ -70,16 +59,16 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
         event = asyncio.Event()
         self._watchers.add(event)
         try:
-            sent = {name: self._versions(view) for name, view in self._groups.items()}
-            for reply in self._table(names):
+            sent = {name: _versions(view) for name, view in self._views.items()}
+            for reply in _table(list(self._views.values()), names):
                 yield reply
             while True:
                 await event.wait()
                 event.clear()
                 groups: list[pb.GroupRoute] = []
                 topics: list[Topic] = []
-                for name, view in self._groups.items():
-                    before, now = sent[name], self._versions(view)
+                for name, view in self._views.items():
+                    before, now = sent[name], _versions(view)
                     if before == now:
                         continue
                     sent[name] = now
@@ -87,40 +76,38 @@ class RoutesService(routes_pb2_grpc.RoutesServicer):
                     if before[2] != now[2]:
                         topics += view.topic_watch.changed_since(before[2])
                 if groups:
-                    for reply in self._parts(groups, topics, names, full=False):
+                    for reply in _parts(self._cluster, groups, topics, names, full=False):
                         yield reply
         finally:
             self._watchers.discard(event)
 
-    def _versions(self, view: GroupView) -> tuple[int, str, int]:
-        leadership = view.host.leadership
-        return leadership.term, leadership.leader or "", view.topic_watch.version
 
-    def _cluster(self) -> str:
-        return next(iter(self._groups.values())).names.cluster
+def _versions(view: GroupView) -> tuple[int, str, int]:
+    leadership = view.host.leadership
+    return leadership.term, leadership.leader or "", view.topic_watch.version
 
-    def _table(self, names: frozenset[str]) -> list[pb.RoutesReply]:
-        groups = [group_route(view) for view in self._groups.values()]
-        topics = [
-            topic for view in self._groups.values() for topic in view.machine.queries.topics()
-        ]
-        return self._parts(groups, topics, names, full=True)
 
-    def _parts(
-        self,
-        groups: Sequence[pb.GroupRoute],
-        topics: Sequence[Topic],
-        names: frozenset[str],
-        *,
-        full: bool,
-    ) -> list[pb.RoutesReply]:
-        """Return messages with each topic once, of several groups the first one's."""
-        once: dict[bytes, Topic] = {}
-        for topic in topics:
-            if not names or topic.name in names:
-                once.setdefault(topic.topic_id, topic)
-        wanted = map(topic_to_proto, once.values())
-        return routes_in_parts(self._cluster(), groups, wanted, full=full)
+def _table(views: Sequence[GroupView], names: frozenset[str]) -> list[pb.RoutesReply]:
+    groups = [group_route(view) for view in views]
+    topics = [topic for view in views for topic in view.machine.queries.topics()]
+    return _parts(views[0].names.cluster, groups, topics, names, full=True)
+
+
+def _parts(
+    cluster: str,
+    groups: Sequence[pb.GroupRoute],
+    topics: Sequence[Topic],
+    names: frozenset[str],
+    *,
+    full: bool,
+) -> list[pb.RoutesReply]:
+    """Return messages with each topic once, of several groups the first one's."""
+    once: dict[bytes, Topic] = {}
+    for topic in topics:
+        if not names or topic.name in names:
+            once.setdefault(topic.topic_id, topic)
+    wanted = map(topic_to_proto, once.values())
+    return routes_in_parts(cluster, groups, wanted, full=full)
 
 
 def group_route(view: GroupView) -> pb.GroupRoute:

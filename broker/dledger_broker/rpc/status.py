@@ -3,13 +3,12 @@
 from dledger.raft.api import GroupStatus
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.group.group_view import GroupView
+from dledger_proto import __version__
 from dledger_proto.v1 import broker_pb2 as pb
 
 
-def status_reply(
-    view: GroupView, flush_mode: str, version: str, topics_problem: str = ""
-) -> pb.StatusReply:
-    """Return the picture of this moment."""
+def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> pb.StatusReply:
+    """Return what this member knows at this moment."""
     names, log, machine = view.names, view.log, view.machine
     status = view.host.group.status()
     return pb.StatusReply(
@@ -38,7 +37,7 @@ def status_reply(
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
         clock_offset_ms=status.clock_offset_ms,
         clock_off=status.clock_is_off,
-        version=version,
+        version=__version__,
         topics_problem=topics_problem,
     )
 

@@ -256,31 +256,12 @@ class StreamMethod:
 RawMethod = UnaryMethod | ReadMethod | StreamMethod
 
 
-class _GenericOnly:
-    def __init__(self, server: grpc.aio.Server) -> None:
-        self._server = server
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[RawService]) -> None:
-        self._server.add_generic_rpc_handlers(handlers)  # pyright: ignore[reportUnknownMemberType]
-
-    def add_registered_method_handlers(self, _service: str, _handlers: object) -> None:
-        """Leave out."""
-
-
-def generic_only(server: grpc.aio.Server) -> grpc.aio.Server:
-    """Return what to give to generated `add_..._to_server` functions instead of `server`.
-
-    They register every method twice. For each of the second kind `grpc.aio` keeps a future, and
-    puts all of them into one `asyncio.wait` at every call: with our forty methods a tenth of what
-    a unary call costs a member. Generic handlers do without.
-    """
-    return cast("grpc.aio.Server", _GenericOnly(server))
-
-
 def raw_handlers(service: str, methods: Mapping[str, RawMethod]) -> RawService:
-    """Return the handler of a service's raw methods, by short name, for a `grpc.aio` server.
+    """Return the handler of a service's methods, by short name, for a `grpc.aio` server.
 
-    Register it with `server.add_generic_rpc_handlers((handler,))`.
+    Register it with `server.add_generic_rpc_handlers((handler,))`. The generated functions register
+    every method twice. For each of the second kind `grpc.aio` keeps a future, and puts all of them
+    into one `asyncio.wait` at every call: with forty methods a tenth of what a unary call costs.
     """
     make = cast("_Handlers", grpc)
     handlers: dict[str, RawHandler] = {}

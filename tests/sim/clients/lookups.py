@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.state.values import QueueSpan
-from dledger_broker.read.fetch import read_batches
+from dledger_broker.read.batches import read_batches
 from dledger_broker.read.lookups import KeyQuestion, cursor_of, find_by_key, places_of
 from dledger_proto.batch.codec import BatchView, Record, check_batch
 from tests.sim.invariants.delivery.queue_contents import (

@@ -10,7 +10,7 @@ from dledger.raft.api import WriteRound
 from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import MemberId
-from dledger_broker.read.fetch import DamagedBatch
+from dledger_broker.read.batches import DamagedBatch
 from tests.sim.faults.damage import FOLDER, is_bad_sector
 from tests.sim.member.convinced import Convinced
 from tests.sim.member.machine import WatchedMachine

@@ -17,7 +17,7 @@ from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
 from dledger_broker.group.expiry import ProducerExpiry
 from dledger_broker.group.long_poll import LongPoll
-from dledger_broker.read.fetch import DamagedBatch, read_batches
+from dledger_broker.read.batches import DamagedBatch, read_batches
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.rpc.frames import AnswerRow, parse_append
 from tests.sim.clients.lookups import LookupId, LookupKey, LookupOffset, LookupTime, look_up

@@ -4,16 +4,16 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-import grpc.aio
 import pytest
 
 from dledger.raft.api import Role
 from dledger.raft.group import RaftGroup
 from dledger.types import LogIndex
 from dledger_broker.cluster.channels import Channels
-from dledger_broker.rpc.admission import Bound
-from dledger_broker.rpc.calls import DEADLINE_MAX_SECONDS, Call, Calls
+from dledger_broker.group.group_view import CALL_SECONDS_MAX
+from dledger_broker.rpc.calls import AnsweredBy, Call, Calls, HostedGroup, Row
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.raw import RawContext
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import ManualClock, admission
 from tests.unit.broker.test_messaging import Host, messaging
@@ -37,7 +37,7 @@ class Context:
 def test_a_refusal_is_given_before_the_caller_stops_waiting() -> None:
     """Else it would be an unknown outcome, of a call that has done nothing."""
     clock = ManualClock()
-    call = Call(Context(1.5), clock)
+    call = Call(Context(1.5), clock, {})
     assert 1.2 < call.seconds_left() < 1.5
     clock.now += 1.4
     assert call.seconds_left() == 0
@@ -45,8 +45,8 @@ def test_a_refusal_is_given_before_the_caller_stops_waiting() -> None:
 
 def test_no_caller_holds_a_call_for_ever() -> None:
     clock = ManualClock()
-    assert Call(Context(None), clock).seconds_left() <= DEADLINE_MAX_SECONDS
-    assert Call(Context(1e9), clock).seconds_left() <= DEADLINE_MAX_SECONDS
+    assert Call(Context(None), clock, {}).seconds_left() <= CALL_SECONDS_MAX
+    assert Call(Context(1e9), clock, {}).seconds_left() <= CALL_SECONDS_MAX
 
 
 class Electing(Host):
@@ -70,16 +70,18 @@ def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None
         clock = ManualClock()
         core = messaging(Electing(clock), b"", 0)
         core.view.clock = clock
-        calls = Calls({"g": core}, admission(), cast("Channels", None), clock)
+        calls = Calls({"g": HostedGroup(core)}, admission(), cast("Channels", None), clock)
         begun = clock.now
 
-        async def read(_: Call) -> pb.TopicReply:
+        async def read(_call: Call, _request: pb.StatusRequest) -> pb.TopicReply:
             with pytest.raises(DledgerError, match="NO_LEADER"):
                 await core.view.confirm(5.0)
             return pb.TopicReply()
 
-        context = cast("grpc.aio.ServicerContext[pb.TopicReply, pb.TopicReply]", Context(0.5))
-        await calls.answer(context, Bound("test", 1), read)
+        row = Row(
+            "Test", "Read", pb.StatusRequest, pb.TopicReply, None, AnsweredBy.ANY_MEMBER, read
+        )
+        await calls.answer(row, b"", cast("RawContext", Context(0.5)))
         assert clock.now - begun < 0.5
 
     asyncio.run(run())

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,15 +12,11 @@ from dledger.log.errors import DamagedLog
 from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
 from dledger.types import Position, Span
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.long_poll import LongPoll
-from dledger_broker.read.fetch import (
-    FRAME_COPIES,
-    Assignment,
-    FetchOptions,
-    FetchSession,
-    read_batches,
-    read_runs,
-)
+from dledger_broker.read.assignments import Assignment, FetchOptions
+from dledger_broker.read.batches import read_batches, read_runs
+from dledger_broker.read.fetch import FRAME_COPIES, FetchSession
 from dledger_broker.rpc.admission import FETCH_FRAME_MIN
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
@@ -114,15 +112,15 @@ class Stage:
         self.frames += found
 
     def session(self) -> FetchSession:
-        return FetchSession(
-            self.queries,
-            self.log,
-            self.pool,
-            self.poll,
-            self.admission,
-            self.fresh,
-            self.damage.append,
+        view = SimpleNamespace(
+            machine=SimpleNamespace(queries=self.queries),
+            log=self.log,
+            pool=self.pool,
+            long_poll=self.poll,
+            confirm=self.fresh.confirm,
+            host=SimpleNamespace(failed=self.damage.append),
         )
+        return FetchSession(cast("GroupView", view), self.admission)
 
     async def once(
         self, *sources: Assignment, wait_ms: int = 0, max_bytes: int = 0

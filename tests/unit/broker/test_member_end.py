@@ -11,7 +11,7 @@ from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger_broker.config.model import LogConfig
 from dledger_broker.process.logs import Quiet, set_up_logs
 from dledger_broker.process.member import exit_code_of
-from dledger_broker.read.fetch import DamagedBatch
+from dledger_broker.read.batches import DamagedBatch
 from tests.unit.broker.fakes import ManualClock
 
 

@@ -98,18 +98,13 @@ def test_a_queue_that_is_not_here_is_refused_alone() -> None:
 
 
 def test_the_work_of_a_call_is_bounded() -> None:
-    """Many queues get fewer samples each; too many queues or times are refused."""
+    """Many queues get fewer samples each; too many times are refused."""
     queries = FakeQueries([1_000_000] * QUEUES_PER_CALL_MAX)
     reply = planned(queries, range(QUEUES_PER_CALL_MAX), samples=1_000, times=[1])
     assert queries.looks <= LOOKS_PER_CALL_MAX
     assert all(len(row.samples) == 1 for row in reply.queues)
-    for queues, times in (
-        ([], []),
-        (range(QUEUES_PER_CALL_MAX + 1), []),
-        ([0, 1], range(LOOKS_PER_CALL_MAX)),
-    ):
-        with pytest.raises(DledgerError, match="INVALID_ARGUMENT"):
-            planned(FakeQueries([9]), list(queues), times=list(times))
+    with pytest.raises(DledgerError, match="INVALID_ARGUMENT"):
+        planned(FakeQueries([9]), [0, 1], times=list(range(LOOKS_PER_CALL_MAX)))
 
 
 def test_samples_are_spread() -> None:

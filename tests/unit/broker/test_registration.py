@@ -29,8 +29,7 @@ from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.local.cluster import free_port, free_ports
 from dledger_broker.process import tasks
 from dledger_broker.process.tasks import keep_running
-from dledger_broker.rpc.calls import Calls
-from dledger_broker.rpc.routes import RoutesService, group_route
+from dledger_broker.rpc.routes import RouteWatch, group_route
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
@@ -331,8 +330,7 @@ def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
 
     async def scenario() -> None:
         group, port = Group(), free_port()
-        calls = Calls({}, admission(), cast("Channels", None), ManualClock())
-        routes = RoutesService(calls, {"g": group.view})
+        routes = RouteWatch({"g": group.view}, admission().route_watchers)
         group.told.append(routes.changed)
         pushed = routes._follow(frozenset())  # pyright: ignore[reportPrivateUsage]
         assert (await anext(pushed)).full

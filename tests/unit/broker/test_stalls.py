@@ -13,18 +13,16 @@ from dledger.log.commit_log import CommitLog
 from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import Receive, Send
 from dledger_broker.cluster.channels import Channels
-from dledger_broker.rpc import native
-from dledger_broker.rpc.admin import AdminService
+from dledger_broker.rpc import streams
 from dledger_broker.rpc.admission import AdmissionControl
-from dledger_broker.rpc.calls import Calls
-from dledger_broker.rpc.native import NativeService
-from dledger_broker.rpc.routes import RoutesService
+from dledger_broker.rpc.calls import Calls, HostedGroup
+from dledger_broker.rpc.routes import RouteWatch
+from dledger_broker.rpc.streams import Streams
 from dledger_broker.usecases.messaging import Messaging
 from dledger_namesrv.registry import Registry
 from dledger_namesrv.service import NameServerService
 from dledger_proto import limits
 from dledger_proto.rpc.raw import RawContext
-from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.unit.broker.fakes import ManualClock, admission
 from tests.unit.broker.test_log_entries import Log
@@ -96,12 +94,9 @@ async def stall(serve: Handler, used: Callable[[], int]) -> Stalled:
     return context
 
 
-def no_lift(_core: Messaging, _member: str, _sentence: str) -> None:
-    raise AssertionError
-
-
 def calls_of(bounds: AdmissionControl, messagings: dict[str, Messaging]) -> Calls:
-    return Calls(messagings, bounds, Channels(), ManualClock())
+    groups = {name: HostedGroup(messaging) for name, messaging in messagings.items()}
+    return Calls(groups, bounds, Channels(), ManualClock())
 
 
 def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration() -> None:
@@ -110,15 +105,10 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
         core = messaging(Host(), b"", 0, applied_index=1)
         core.view.log = cast("CommitLog", log)
         bounds = admission()
-        service = AdminService(
-            calls_of(bounds, {"g": core}), "g", None, {}, list, no_lift, "sync", "1"
-        )
+        serving = Streams(calls_of(bounds, {"g": core}), {})
 
         async def serve(context: Stalled) -> None:
-            await service.LogEntries(
-                pb.LogEntriesRequest(),
-                cast("grpc.aio.ServicerContext[pb.LogEntriesRequest, pb.LogEntriesReply]", context),
-            )
+            await serving.log_entries(b"", cast("RawContext", context))
 
         def used() -> int:
             assert bounds.admin_calls.used == 0, "topics, holds, transfers go on"
@@ -133,16 +123,10 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
 def test_a_watcher_of_a_member_that_stalls_is_ended() -> None:
     async def scenario() -> None:
         bounds = admission()
-        service = RoutesService(calls_of(bounds, {}), {"g": Group().view})
+        routes = RouteWatch({"g": Group().view}, bounds.route_watchers)
 
         async def serve(context: Stalled) -> None:
-            await service.Watch(
-                routes_pb2.RoutesRequest(),
-                cast(
-                    "grpc.aio.ServicerContext[routes_pb2.RoutesRequest, routes_pb2.RoutesReply]",
-                    context,
-                ),
-            )
+            await routes.watch(b"", cast("RawContext", context))
 
         await stall(serve, lambda: bounds.route_watchers.used)
 
@@ -157,20 +141,16 @@ def test_an_append_stream_that_reads_no_answers_is_ended(monkeypatch: pytest.Mon
         async def run(self, _receive: Receive, send: Send) -> None:
             await send(b"answer")
 
-    monkeypatch.setattr(native, "AppendSession", Answering)
+    monkeypatch.setattr(streams, "AppendSession", Answering)
 
     async def scenario() -> None:
         bounds = admission()
         view = SimpleNamespace(names=SimpleNamespace(group="g"))
         core = cast("Messaging", SimpleNamespace(view=view, gate=None))
-        method = "_append"
-        service = NativeService(
-            calls_of(bounds, {"g": core}), {"g": cast("AppendRouter", None)}, print
-        )
-        append = getattr(service, method)
+        serving = Streams(calls_of(bounds, {"g": core}), {"g": cast("AppendRouter", None)})
 
         async def serve(context: Stalled) -> None:
-            await append(None, context)
+            await serving.append(None, cast("RawContext", context))
 
         await stall(serve, lambda: bounds.append_streams.used)
 

@@ -1,4 +1,4 @@
-"""Calls of the native service whose own code is wrong."""
+"""Streams of a member whose own code is wrong."""
 
 import asyncio
 from typing import NoReturn
@@ -8,7 +8,7 @@ import pytest
 
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.rpc.calls import Calls
-from dledger_broker.rpc.native import NativeService
+from dledger_broker.rpc.streams import Streams
 from tests.unit.broker.fakes import ManualClock, admission
 
 
@@ -35,11 +35,11 @@ class BrokenContext:
         raise Ended
 
 
-@pytest.mark.parametrize("method", ["_append", "_append_one", "_fetch"])
+@pytest.mark.parametrize("method", ["append", "append_one", "fetch"])
 def test_a_bug_of_ours_leaves_as_one_and_not_as_a_bare_status(method: str) -> None:
     async def scenario() -> None:
         calls = Calls({}, admission(), Channels(), ManualClock())
-        service = NativeService(calls, {}, lambda _: None)
+        service = Streams(calls, {})
         context = BrokenContext()
         run = getattr(service, method)
         with pytest.raises(Ended):

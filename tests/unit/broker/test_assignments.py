@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from dledger_broker.rpc.native import fetch_sources
+from dledger_broker.read.assignments import assignments_of
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
@@ -48,7 +48,7 @@ def asked(*queues: tuple[bytes, int]) -> pb.FetchRequest:
 def test_what_cannot_be_read_is_refused_by_itself() -> None:
     core = Core()
     sources = asyncio.run(
-        fetch_sources(
+        assignments_of(
             cast("Messaging", core), asked((TOPIC, 0), (GONE, 0), (TOPIC, 2), (GONE, 1), (TOPIC, 1))
         )
     )
@@ -73,7 +73,7 @@ def test_a_queue_is_named_by_its_topic_too() -> None:
     request = pb.FetchRequest(
         assignments=[pb.FetchRequest.Assignment(queue=pb.QueueRef(topic="t", queue=1))]
     )
-    (source,) = asyncio.run(fetch_sources(cast("Messaging", Core()), request))
+    (source,) = asyncio.run(assignments_of(cast("Messaging", Core()), request))
     assert (source.topic_id, source.queue, source.refusal) == (TOPIC, 1, None)
 
 
@@ -82,7 +82,7 @@ def test_what_says_nothing_about_a_queue_ends_the_stream(code: Code) -> None:
     core = Core()
     core.error = DledgerError(code, "election")
     with pytest.raises(DledgerError) as refused:
-        asyncio.run(fetch_sources(cast("Messaging", core), asked((TOPIC, 0))))
+        asyncio.run(assignments_of(cast("Messaging", core), asked((TOPIC, 0))))
     assert refused.value.code is code
 
 
@@ -91,4 +91,4 @@ def test_the_number_of_assignments_is_bounded(count: int) -> None:
     with pytest.raises(
         DledgerError, match=f"{count} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}"
     ):
-        asyncio.run(fetch_sources(cast("Messaging", Core()), asked(*[(TOPIC, 0)] * count)))
+        asyncio.run(assignments_of(cast("Messaging", Core()), asked(*[(TOPIC, 0)] * count)))

@@ -1,0 +1,88 @@
+"""What a reader asks of a fetch stream: its queues, and how frames are to be sent.
+
+Owns: the limits of a request, and which of its queues can be read. Not owned: sending (`fetch`).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.types import QueueOffset
+from dledger_broker.usecases.messaging import Messaging
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, MIB
+from dledger_proto.v1 import broker_pb2 as pb
+
+WAIT_DEFAULT_MS: Final = 15_000
+WAIT_MIN_MS: Final = 10
+WAIT_MAX_MS: Final = 60_000
+FRAME_DATA_MAX: Final = FRAME_SIZE_MAX - MIB
+OF_ONE_ASSIGNMENT: Final = frozenset(
+    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
+)
+"""Refusals that say something about one queue and nothing about this member."""
+
+
+@dataclass(slots=True)
+class Assignment:
+    """One assignment: a queue and how far it was served."""
+
+    number: int
+    topic_id: bytes
+    queue: int
+    offset: QueueOffset
+    is_over: bool = False
+    refusal: DledgerError | None = None
+    """Why it cannot be read at all; told in its only frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """What the reader asked for, within our limits."""
+
+    max_bytes: int
+    wait_ms: int
+    once: bool
+    with_positions: bool = False
+
+    @classmethod
+    def of(
+        cls, max_bytes: int, wait_ms: int, *, once: bool, with_positions: bool = False
+    ) -> "FetchOptions":
+        """Apply defaults and limits; zero is the default, of `wait_ms` only when not `once`."""
+        wait = min(wait_ms, WAIT_MAX_MS)
+        if not once:
+            wait = max(wait or WAIT_DEFAULT_MS, WAIT_MIN_MS)
+        limit = min(max_bytes or FRAME_SIZE_TARGET, FRAME_DATA_MAX)
+        return cls(limit, wait, once, with_positions)
+
+
+async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list[Assignment]:
+    """Return what each assignment of a fetch reads; DledgerError when none can be served now.
+
+    A queue that is not here, or may not be read, is refused by itself: the others are served.
+    """
+    if not 1 <= len(request.assignments) <= FETCH_ASSIGNMENTS_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT,
+            f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}",
+        )
+    assignments: list[Assignment] = []
+    gone: dict[tuple[str, bytes], DledgerError] = {}
+    for number, wanted in enumerate(request.assignments):
+        ref = wanted.queue
+        assignment = Assignment(number, ref.topic_id, ref.queue, QueueOffset(wanted.offset))
+        assignments.append(assignment)
+        assignment.refusal = gone.get((ref.topic, ref.topic_id))
+        if assignment.refusal is not None:
+            continue  # a quorum was asked about this topic already
+        try:
+            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+            await messaging.bounds(queue)
+            assignment.topic_id = queue.topic_id
+        except DledgerError as error:
+            if error.code not in OF_ONE_ASSIGNMENT:
+                raise
+            assignment.refusal = error
+            if error.code is Code.TOPIC_NOT_FOUND:
+                gone[ref.topic, ref.topic_id] = error
+    return assignments

@@ -1,0 +1,104 @@
+"""Batches of the log, read and checked: every batch that leaves a member has a right CRC (I15).
+
+Not owned: where batches lie (the state), their bytes (`dledger.log`).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from crc32c import crc32c
+
+from dledger.log.commit_log import CommitLog
+from dledger.log.errors import DamagedFile
+from dledger.state.values import QueueSpan
+from dledger.types import Position, Span
+from dledger_proto.batch.codec import BATCH_MAGIC
+from dledger_proto.limits import KIB, MIB
+
+READ_GAP_MAX: Final = 64 * KIB
+"""Batches that lie this near to each other are read at once, with what lies between."""
+READ_SIZE_MAX: Final = 4 * MIB
+
+_BATCH_START = struct.Struct("<4sII")
+
+
+class DamagedBatch(Exception):
+    """A committed batch on this member's disk does not match its checksum."""
+
+
+STORAGE_ERRORS: Final = (DamagedBatch, DamagedFile, OSError)
+"""What reading raises when the storage failed: the member ends (I16)."""
+
+
+class SpanReader(Protocol):
+    """Log bytes on disk."""
+
+    def read_span(self, span: Span) -> bytes:
+        """Return the bytes, reading from disk; thread-safe."""
+        ...
+
+    def path_of(self, position: Position) -> str:
+        """Return the file that holds a position; thread-safe."""
+        ...
+
+
+def is_sound(batch: memoryview, size: int) -> bool:
+    """Tell whether the bytes are one batch of `size` bytes that matches its checksum (I15)."""
+    if len(batch) != size:
+        return False
+    magic, crc, said = _BATCH_START.unpack_from(batch)
+    return bool(magic == BATCH_MAGIC and said == size and crc32c(batch[8:]) == crc)
+
+
+def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
+    """Group spans into runs that one read covers, with small gaps between."""
+    runs: list[list[QueueSpan]] = []
+    for span in spans:
+        if runs:
+            run = runs[-1]
+            end = run[-1].position + run[-1].size
+            near = 0 <= span.position - end <= READ_GAP_MAX
+            if near and span.position + span.size - run[0].position <= READ_SIZE_MAX:
+                run.append(span)
+                continue
+        runs.append([span])
+    return runs
+
+
+def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
+    """Read batches from disk and check each; DamagedBatch naming file and position.
+
+    What fails its check is read once more: only damage that stays is the disk's.
+    """
+    found: list[memoryview] = []
+    for run in read_runs(spans):
+        start = run[0].position
+        size = run[-1].position + run[-1].size - start
+        data = memoryview(log.read_span(Span(Position(start), size)))
+        for span in run:
+            batch = data[span.position - start : span.position - start + span.size]
+            if not is_sound(batch, span.size):
+                batch = memoryview(log.read_span(Span(Position(span.position), span.size)))
+                if not is_sound(batch, span.size):
+                    raise DamagedBatch(
+                        f"{log.path_of(Position(span.position))}: the batch at position "
+                        f"{span.position}, {span.size} bytes, offset {span.base_offset}, does not "
+                        "match its checksum"
+                    )
+            found.append(batch)
+    return found
+
+
+def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memoryview] | None:
+    """Return the batches from the tail cache, checked; None when one is missing or damaged."""
+    batches: list[memoryview] = []
+    for span in spans:
+        found = log.tail_span(Span(Position(span.position), span.size))
+        if found is None:
+            return None
+        whole = found[0] if len(found) == 1 else memoryview(b"".join(found))
+        if not is_sound(whole, span.size):
+            return None  # the disk may hold it better than memory did
+        batches.append(whole)
+    return batches

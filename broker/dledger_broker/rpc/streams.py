@@ -1,0 +1,123 @@
+"""The streams of a member: append, fetch, and the entries of the log.
+
+Owns the streams' place in admission, and how their errors leave. Not owned: what a stream does
+(`append.stream`, `read.fetch`, `read.log_entries`).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import cast
+
+import structlog
+
+from dledger_broker.append.intake import AppendIntake
+from dledger_broker.append.router import AppendRouter
+from dledger_broker.append.stream import AppendSession
+from dledger_broker.append.unary import append_unary
+from dledger_broker.cluster.channels import FORWARDED_KEY
+from dledger_broker.process.logs import Quiet
+from dledger_broker.read.assignments import FetchOptions, assignments_of
+from dledger_broker.read.fetch import FetchSession
+from dledger_broker.read.log_entries import log_entries
+from dledger_broker.rpc.calls import BUGS, Call, Calls, parsed
+from dledger_proto.errors import DledgerError
+from dledger_proto.rpc import raw, status
+from dledger_proto.rpc.stall import within_stall_limit
+from dledger_proto.v1 import broker_pb2 as pb
+
+
+class Streams:
+    """The raw methods of a member."""
+
+    def __init__(self, calls: Calls, routers: Mapping[str, AppendRouter]) -> None:
+        self._calls = calls
+        self._routers = routers
+        self._intakes: dict[tuple[str, bool], AppendIntake] = {}
+        """By group, and whether members forward to it."""
+        self._log = structlog.get_logger()
+        self._quiet = Quiet(calls.clock)
+
+    def _call(self, context: raw.RawContext) -> Call:
+        return Call(context, self._calls.clock, self._calls.groups)
+
+    def _intake(self, context: raw.RawContext) -> AppendIntake:
+        call = self._call(context)
+        messaging = call.messaging
+        where = messaging.view.names.group, FORWARDED_KEY in call.metadata
+        intake = self._intakes.get(where)
+        if intake is None:
+            group, forwarded = where
+            intake = self._intakes[where] = AppendIntake(
+                self._routers[group], messaging.gate, self._calls.admission, self._calls.clock,
+                forwarded=forwarded,
+            )  # fmt: skip
+        return intake
+
+    async def append(self, _requests: object, context: raw.RawContext) -> None:
+        """Serve a stream of batches."""
+        try:
+            self._calls.admission.check_open()
+            session = AppendSession(self._intake(context), self._calls.admission)
+            with self._calls.admission.append_streams.held():
+                # Tells the caller that the stream is taken: what it writes now has arrived.
+                await context.send_initial_metadata(())
+                receive = cast("Callable[[], Awaitable[object]]", context.read)
+                answer = within_stall_limit(context.write, "what is unanswered is unknown")
+                await session.run(receive, answer)
+        except DledgerError as error:
+            left_out = self._quiet.admit(error.code)
+            if left_out is not None:
+                self._log.info(
+                    "append stream ended",
+                    reason=str(error),
+                    address=context.peer(),
+                    others_since=left_out,
+                )
+            await status.abort(context, error)
+        except BUGS as error:
+            await self._calls.fail(context, error)
+
+    async def append_one(self, frame: bytes, context: raw.RawContext) -> bytes:
+        """Answer one frame of batches."""
+        try:
+            self._calls.admission.check_open()
+            return await append_unary(self._intake(context), frame)
+        except DledgerError as error:
+            await status.abort(context, error)
+        except BUGS as error:
+            await self._calls.fail(context, error)
+
+    async def fetch(self, request_bytes: bytes, context: raw.RawContext) -> None:
+        """Send committed batches."""
+        calls = self._calls
+        try:
+            calls.admission.check_open()
+            messaging = self._call(context).messaging
+            request = parsed(pb.FetchRequest, request_bytes)
+            with calls.admission.fetch_streams.held():
+                assignments = await assignments_of(messaging, request)
+                session = FetchSession(messaging.view, calls.admission)
+                options = FetchOptions.of(
+                    request.max_bytes,
+                    request.wait_ms,
+                    once=request.once,
+                    with_positions=request.with_positions,
+                )
+                await session.run(assignments, options, context.write)
+        except DledgerError as error:
+            await status.abort(context, error)
+        except BUGS as error:
+            await calls.fail(context, error)
+
+    async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
+        """Send what the log holds of every entry. The time of each message is limited."""
+        write = within_stall_limit(context.write, "ask again from the last index")
+        try:
+            request = parsed(pb.LogEntriesRequest, request_bytes)
+            with self._calls.admission.log_streams.held():
+                replies = log_entries(self._call(context).messaging.view, request.from_index)
+                async with aclosing(replies):
+                    async for reply in replies:
+                        await write(reply.SerializeToString())
+        except DledgerError as error:
+            await status.abort(context, error)

@@ -1,0 +1,134 @@
+"""Every unary call of a member, one row each, and the gRPC services that follow from the rows.
+
+A row says: service, method, request, reply, whose bound it counts against, which member answers,
+the handler, and a check that bounds its work. Adding a call means adding a row and its handler.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dledger_broker.rpc import admin, native, routes
+from dledger_broker.rpc.admission import Work
+from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
+from dledger_broker.rpc.routes import RouteWatch
+from dledger_broker.rpc.streams import Streams
+from dledger_proto.limits import QUEUES_PER_CALL_MAX
+from dledger_proto.rpc import raw
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import routes_pb2
+
+BROKER, ADMIN, ROUTES = "Broker", "Admin", "Routes"
+QUERY, LOOKUP, ADMINISTRATION = Work.QUERY, Work.LOOKUP, Work.ADMIN
+ANY, LEADER, CONTROL = AnsweredBy.ANY_MEMBER, AnsweredBy.LEADER, AnsweredBy.CONTROL_LEADER
+
+ROWS: Final[tuple[Row[Any, Any], ...]] = (
+    Row(
+        BROKER, "RegisterProducer", pb.RegisterProducerRequest, pb.RegisterProducerReply,
+        QUERY, LEADER, native.register_producer,
+    ),
+    Row(
+        BROKER, "QueueOffsets", pb.QueueOffsetsRequest, pb.QueueOffsetsReply,
+        QUERY, ANY, native.queue_offsets, counted("queues", 0, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        BROKER, "OffsetByTime", pb.OffsetByTimeRequest, pb.OffsetByTimeReply,
+        QUERY, ANY, native.offset_by_time,
+    ),
+    Row(
+        BROKER, "CommitOffsets", pb.CommitOffsetsRequest, pb.CommitOffsetsReply,
+        QUERY, LEADER, native.commit_offsets, counted("offsets", 0, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        BROKER, "ReadOffsets", pb.ReadOffsetsRequest, pb.ReadOffsetsReply,
+        QUERY, ANY, native.read_offsets, counted("queues", 0, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        BROKER, "LookupKey", pb.LookupKeyRequest, pb.LookupReply,
+        LOOKUP, ANY, native.lookup_key,
+    ),
+    Row(
+        BROKER, "LookupMessage", pb.LookupMessageRequest, pb.LookupReply,
+        LOOKUP, ANY, native.lookup_message,
+    ),
+    Row(
+        BROKER, "LookupOffset", pb.LookupOffsetRequest, pb.LookupReply,
+        LOOKUP, ANY, native.lookup_offset,
+    ),
+    Row(
+        BROKER, "PlanReads", pb.PlanReadsRequest, pb.PlanReadsReply,
+        QUERY, ANY, native.plan_reads, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,
+        ADMINISTRATION, CONTROL, admin.create_topic,
+    ),
+    Row(
+        ADMIN, "UpdateTopic", pb.UpdateTopicRequest, pb.TopicReply,
+        ADMINISTRATION, CONTROL, admin.update_topic,
+    ),
+    Row(
+        ADMIN, "DeleteTopic", pb.DeleteTopicRequest, pb.TopicReply,
+        ADMINISTRATION, CONTROL, admin.delete_topic,
+    ),
+    Row(
+        ADMIN, "DescribeTopic", pb.DescribeTopicRequest, pb.TopicReply,
+        ADMINISTRATION, ANY, admin.describe_topic,
+    ),
+    Row(
+        ADMIN, "ListTopics", pb.ListTopicsRequest, pb.ListTopicsReply,
+        ADMINISTRATION, ANY, admin.list_topics,
+    ),
+    Row(
+        ADMIN, "PullTopics", pb.PullTopicsRequest, pb.PullTopicsReply,
+        ADMINISTRATION, LEADER, admin.pull_topics, admin.follows_control_group,
+    ),
+    Row(ADMIN, "Trim", pb.TrimRequest, pb.TrimReply, ADMINISTRATION, LEADER, admin.trim),
+    Row(ADMIN, "Hold", pb.HoldRequest, pb.HoldReply, ADMINISTRATION, LEADER, admin.hold),
+    Row(
+        ADMIN, "HoldAll", pb.HoldAllRequest, pb.HoldAllReply,
+        ADMINISTRATION, LEADER, admin.hold_all, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        ADMIN, "ListHolds", pb.ListHoldsRequest, pb.ListHoldsReply,
+        ADMINISTRATION, ANY, admin.list_holds,
+    ),
+    Row(
+        ADMIN, "Status", pb.StatusRequest, pb.StatusReply,
+        None, ANY, admin.group_status, while_draining=True,
+    ),
+    Row(
+        ADMIN, "TransferLeadership", pb.TransferLeadershipRequest, pb.TransferLeadershipReply,
+        ADMINISTRATION, LEADER, admin.transfer_leadership, admin.names_a_member,
+    ),
+    Row(
+        ADMIN, "LiftQuarantine", pb.LiftQuarantineRequest, pb.LiftQuarantineReply,
+        ADMINISTRATION, ANY, admin.lift_quarantine,
+    ),
+    Row(
+        ROUTES, "Get", routes_pb2.RoutesRequest, routes_pb2.RoutesReply,
+        QUERY, ANY, routes.get_routes, while_draining=True,
+    ),
+)  # fmt: skip
+
+
+def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.RawService, ...]:
+    """Return what a member's gRPC server serves; what is called most comes first."""
+    by_hand: Mapping[str, Mapping[str, raw.RawMethod]] = {
+        BROKER: {
+            "Append": raw.StreamMethod(streams.append),
+            "AppendOne": raw.UnaryMethod(streams.append_one),
+            "Fetch": raw.ReadMethod(streams.fetch),
+        },
+        ADMIN: {"LogEntries": raw.ReadMethod(streams.log_entries)},
+        ROUTES: {"Watch": raw.ReadMethod(watch.watch)},
+    }
+    return tuple(
+        raw.raw_handlers(
+            f"dledger.v1.{service}",
+            {
+                **methods,
+                **{row.name: calls.method(row) for row in ROWS if row.service == service},
+            },
+        )
+        for service, methods in by_hand.items()
+    )
