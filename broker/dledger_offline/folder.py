@@ -15,10 +15,10 @@ from typing import Final, Generic, TypeVar
 
 from dledger.files import File, OsFile, OsFileSystem
 from dledger.log.atomic_file import CorruptFile
+from dledger.log.checkpoint import CHECKPOINT_FILE, Checkpoint, parse_checkpoint
 from dledger.log.folder import IDENTITY_FILE, LOCK_FILE, LOG_FOLDER, STATE_FOLDER
 from dledger.log.hard_state import HARD_STATE_FILE, HardState, parse_hard_state
 from dledger.log.identity import Identity, parse_identity
-from dledger.log.recovery.checkpoint import CHECKPOINT_FILE, Checkpoint, parse_checkpoint
 from dledger_proto.entry import (
     ENTRY_HEADER_SIZE_MAX,
     ENTRY_MAGIC,

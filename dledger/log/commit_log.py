@@ -19,16 +19,16 @@ from dledger.files import FileSystem
 from dledger.log.errors import SpanGone
 from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
+from dledger.log.memory.chain import NO_INDEX, NO_TERM, Chain
+from dledger.log.memory.log_state import LogState
+from dledger.log.memory.tail import Tail, TailEntry
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.reading.lookup import Lookup
 from dledger.log.reading.span_reader import SpanReader
 from dledger.log.recovery.recover import recover
-from dledger.log.recovery.scan import NO_INDEX, NO_TERM, Chain
 from dledger.log.settings import LogSettings
 from dledger.log.space import DiskSpace, is_full
-from dledger.log.writing.log_state import LogState
 from dledger.log.writing.planning import Planner
-from dledger.log.writing.tail import Tail, TailEntry
 from dledger.log.writing.write_round import LogDisk, Round
 from dledger.types import (
     AppendPayload,

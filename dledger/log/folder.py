@@ -17,10 +17,10 @@ from typing import Final
 
 from dledger.files import FileSystem
 from dledger.log.atomic_file import CorruptFile, read_file, replace_file
+from dledger.log.checkpoint import CHECKPOINT_FILE, Checkpoint
 from dledger.log.errors import DamagedIdentity, FolderInUse, WrongFolder, refusal_of
 from dledger.log.hard_state import HardState, hard_state_path, load_hard_state, store_hard_state
 from dledger.log.identity import INCARNATION_SIZE, Identity, parse_identity
-from dledger.log.recovery.checkpoint import CHECKPOINT_FILE, Checkpoint
 from dledger.types import MemberId
 from dledger_proto.entry import parse_segment_name
 

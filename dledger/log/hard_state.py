@@ -23,7 +23,7 @@ from dledger.log.atomic_file import (
     unframe,
 )
 from dledger.log.errors import DamagedHardState, refusal_of
-from dledger.log.recovery.scan import NO_TERM
+from dledger.log.memory.chain import NO_TERM
 from dledger.types import MemberId, Term
 
 HARD_STATE_FILE: Final = "hard_state"

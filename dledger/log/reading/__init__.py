@@ -2,6 +2,5 @@
 
 file_pool    Open files for reading old log bytes, shared by threads
 lookup       Finding entries by index
-samples      Sparse knowledge about a log
 span_reader  Reading runs of log bytes from any thread, while the loop appends, cuts and trims
 """

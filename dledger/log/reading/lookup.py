@@ -11,9 +11,7 @@ from typing import Final
 
 from dledger.log.atomic_file import CorruptFile, read_file
 from dledger.log.errors import DamagedLog
-from dledger.log.reading.file_pool import FilePool
-from dledger.log.reading.samples import Samples, TermStarts
-from dledger.log.recovery.scan import (
+from dledger.log.memory.chain import (
     ENTRIES_CHUNK,
     HEADERS_CHUNK,
     BadFrame,
@@ -24,13 +22,15 @@ from dledger.log.recovery.scan import (
     walk_entries,
     walk_headers,
 )
-from dledger.log.segment import (
+from dledger.log.memory.log_state import LogState
+from dledger.log.memory.samples import Samples, TermStarts
+from dledger.log.memory.segment import (
     SegmentIndex,
     file_offset,
     index_name,
     parse_segment_index,
 )
-from dledger.log.writing.log_state import LogState
+from dledger.log.reading.file_pool import FilePool
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.entry import DecodedEntry, EntryHeader, segment_name
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dledger.log.errors import DamagedLog, SpanGone
+from dledger.log.memory.segment import file_offset
 from dledger.log.reading.file_pool import FilePool
-from dledger.log.segment import file_offset
 from dledger.types import Position, Span
 from dledger_proto.entry import segment_name
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.log.atomic_file import TEMPORARY_SUFFIX, CorruptFile, NewerFile, read_file
+from dledger.log.checkpoint import Checkpoint, parse_checkpoint
 from dledger.log.errors import DamagedLog, NewerFormat
 from dledger.log.folder import DataFolder
+from dledger.log.memory.chain import START, BadFrame, Chain, ReadAt, walk_entries
+from dledger.log.memory.samples import Samples, TermStarts
+from dledger.log.memory.segment import INDEX_SUFFIX, Segment, file_offset, index_name
 from dledger.log.reading.file_pool import FilePool
-from dledger.log.reading.samples import Samples, TermStarts
-from dledger.log.recovery.checkpoint import Checkpoint, parse_checkpoint
-from dledger.log.recovery.scan import START, BadFrame, Chain, ReadAt, walk_entries
 from dledger.log.recovery.table import (
     FILE_ROWS,
     FOLDER_ROWS,
@@ -35,7 +36,6 @@ from dledger.log.recovery.table import (
     TailFacts,
     decide,
 )
-from dledger.log.segment import INDEX_SUFFIX, Segment, file_offset, index_name
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import (
     ENTRY_HEADER_SIZE_MAX,

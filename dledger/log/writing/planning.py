@@ -21,10 +21,10 @@ Owns: the order of the steps, on which recovery's tables lean:
 from dataclasses import replace
 
 from dledger.log.folder import DataFolder
+from dledger.log.memory.chain import Chain
+from dledger.log.memory.log_state import LogState
+from dledger.log.memory.segment import Segment, SegmentIndex, index_name
 from dledger.log.reading.lookup import Lookup
-from dledger.log.recovery.scan import Chain
-from dledger.log.segment import Segment, SegmentIndex, index_name
-from dledger.log.writing.log_state import LogState
 from dledger.log.writing.write_round import (
     CreateSegment,
     CutSuffix,

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 from dledger.files import File, FileSystem
 from dledger.log.atomic_file import publish, stage
 from dledger.log.errors import LogFailed
+from dledger.log.memory.chain import Chain
+from dledger.log.memory.segment import INDEX_SUFFIX
+from dledger.log.memory.tail import TailEntry
 from dledger.log.reading.file_pool import FilePool
-from dledger.log.recovery.scan import Chain
-from dledger.log.segment import INDEX_SUFFIX
 from dledger.log.settings import LogSettings
 from dledger.log.space import DiskSpace
-from dledger.log.writing.tail import TailEntry
 from dledger.types import Buffer, Position
 from dledger_proto.entry import stamp_local
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.log.atomic_file import CorruptFile, FieldReader, FieldWriter, frame, unframe
-from dledger.log.reading.samples import Samples
+from dledger.log.memory.samples import Samples
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE, SegmentHeader, segment_name
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from dledger.log.reading.samples import Samples, TermStarts
-from dledger.log.recovery.checkpoint import Checkpoint
-from dledger.log.recovery.scan import START, Chain
-from dledger.log.segment import Segment
-from dledger.log.writing.tail import Tail, TailEntry
+from dledger.log.checkpoint import Checkpoint
+from dledger.log.memory.chain import START, Chain
+from dledger.log.memory.samples import Samples, TermStarts
+from dledger.log.memory.segment import Segment
+from dledger.log.memory.tail import Tail, TailEntry
 from dledger.types import LogIndex, Position, Term
 from dledger_proto.entry import GROUP_ID_SIZE, SALT_SIZE, SEGMENT_HEADER_SIZE, SegmentHeader
 

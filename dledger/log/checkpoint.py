@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.log.atomic_file import CorruptFile, FieldReader, FieldWriter, frame, unframe
-from dledger.log.recovery.scan import NO_TERM, START, Chain
+from dledger.log.memory.chain import NO_TERM, START, Chain
 from dledger.types import LogIndex, Position, Term
 
 CHECKPOINT_FILE: Final = "checkpoint"

@@ -1,0 +1,8 @@
+"""The log in memory, as the loop's thread sees it.
+
+chain      the end of a log, when an entry follows it, and how entries are read one after the other
+log_state  what the log holds, and how much of it is written and synced
+samples    sparse places of entries and starts of terms, for finding entries by index
+segment    one segment file as the log knows it, and the index file of a sealed one
+tail       the newest entries as bytes: all that is not synced, and a bounded cache
+"""
