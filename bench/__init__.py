@@ -1,4 +1,12 @@
-"""Benchmarks: every figure beside its floor or its peer, measured in the same run."""
+"""Benchmarks: every figure beside its floor or its peer, measured in the same run.
+
+figures   A figure: what was measured, beside what it is compared with
+plan      How long and how often everything is measured
+bulk/     Benchmarks of decoding, exports and Spark
+cluster/  Benchmarks of failover, restart, idling and the state
+log/      Benchmarks of sending and reading
+setup/    What benchmarks run against: clusters, floors, peers, load
+"""
 
 import os
 

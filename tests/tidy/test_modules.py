@@ -28,8 +28,6 @@ FUNCTION_LINES_MAX = 60
 MODULES_PER_FOLDER_MAX = 12
 MAPPED = (*SOURCE_FOLDERS, "tests/sim", "tests/mutants")
 """Folders whose folders are rooms: few modules in each."""
-TO_BE_MOVED = ("bench",)
-"""Folders whose modules have not yet found their rooms."""
 NOT_COUNTED = re.compile(r"(__init__|__main__|conftest|test_\w+)\.py")
 MAP_LINE = re.compile(r"^(?: {4})?(\w+)(/?) {2,}\S", re.MULTILINE)
 
@@ -105,7 +103,6 @@ def test_no_folder_is_crowded() -> None:
     wrong = [
         f"{name_of(folder)}: {what}"
         for folder, modules in rooms().items()
-        if not name_of(folder).startswith(TO_BE_MOVED)
         for what in crowded(modules)
     ]
     assert not wrong, "\n".join(wrong)
@@ -116,7 +113,7 @@ def test_every_package_has_its_map() -> None:
     wrong = [
         f"{name_of(folder)}/__init__.py: {what}"
         for folder in rooms()
-        if (folder / "__init__.py").exists() and not name_of(folder).startswith(TO_BE_MOVED)
+        if (folder / "__init__.py").exists()
         for what in unmapped((folder / "__init__.py").read_text(), *map_of(folder))
     ]
     assert not wrong, "\n".join(wrong)
