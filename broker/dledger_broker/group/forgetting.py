@@ -1,36 +1,44 @@
-"""When a leader asks to free the rows of topics that were deleted long ago.
+"""A duty: the leader asks to free the rows of topics that were deleted long ago (D1).
 
-Owns: that duty's period, and what it asks. Pure: the caller proposes what it gives. Not owned: who
-is forgotten (`dledger.state.topics`), nor what a group knows without a gap (`topic_follower`).
+Owns the duty's period, and what it asks. Pure. Not owned: which topics are forgotten
+(`dledger.state.topics`), what a group knows without a gap (`cluster.topic_follower`).
 """
 
 from typing import Final
 
 from dledger.state.commands.codec import ForgetTopics
-from dledger.state.queries import Queries
+from dledger.state.results import TopicsForgotten
+from dledger_broker.group.duty import Duty, Look
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 
 LOOK_SECONDS: Final = 60.0
 """How often a leader looks."""
-EVERYTHING: Final = (1 << 64) - 1
-"""What the control group knows without a gap: what it decides is its own log."""
 
 
-class TopicForgetting:
-    """The duty of one member."""
+class TopicForgetting(Duty):
+    """Asks only when something would be freed."""
 
-    def __init__(self, queries: Queries) -> None:
-        self._queries = queries
+    name = "forget deleted topics"
+
+    def __init__(self) -> None:
+        super().__init__(LOOK_SECONDS)
         self._look_at = 0.0
+        self._asked = ForgetTopics(DELETED_TOPIC_KEPT_MS, 0)
 
-    def due(self, known_index: int | None, now: float) -> ForgetTopics | None:
-        """Return what to propose now, None: nothing is due.
-
-        `known_index`: up to there the control group's decisions are known here without a gap; None
-        while this member does not lead. `now` is monotonic seconds.
-        """
-        if known_index is None or now < self._look_at:
+    def due(self, look: Look) -> ForgetTopics | None:
+        """See `Duty.due`."""
+        if look.leads_term is None or look.now < self._look_at:
             return None
-        self._look_at = now + LOOK_SECONDS
-        command = ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
-        return command if self._queries.is_forgetting_due(command) else None
+        self._look_at = look.now + self.period
+        self._asked = ForgetTopics(DELETED_TOPIC_KEPT_MS, look.known_index)
+        return self._asked if look.state.is_forgetting_due(self._asked) else None
+
+    def rest(self, result: object) -> ForgetTopics | None:
+        """See `Duty.rest`: the same command again."""
+        assert isinstance(result, TopicsForgotten), result
+        return self._asked if result.more else None
+
+    def count(self, result: object) -> int:
+        """See `Duty.count`: topics."""
+        assert isinstance(result, TopicsForgotten), result
+        return len(result.topic_ids)

@@ -5,5 +5,6 @@ health         Whether one process answers, in a sentence: for the health checks
 log_trace      A group's trace events as log lines: every line with group, member and term
 logs           Log lines of a process: structlog to standard error, for people or as JSON
 member         The member process: opens its groups, serves them on one port, ends in order
-tasks          Tasks that go on as long as the process
+tasks          Background tasks that run as long as the process
+upkeep         The upkeep of one group in a member: the disk, and the duties of a leader
 """

@@ -1,7 +1,7 @@
-"""One group of a member, opened: folder, log, state, Raft group, links; and its upkeep.
+"""One group of a member, opened: folder, log, state, Raft group, links.
 
-Owns the order in which these are made and closed, and the loop that once a second looks at the
-disk and, on the leader, proposes what falls due. Not owned: any rule of what is made here.
+Owns the order in which these are made and closed. Not owned: any rule of what is made here, what
+goes on while the group runs (`dledger.raft.driver.host`, `upkeep`).
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from dledger.files import OsFileSystem
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
-from dledger.raft.api import Role
 from dledger.raft.commit.applying import check_state
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.driver.transport import (
@@ -29,36 +28,25 @@ from dledger.raft.driver.transport import (
     PeerListener,
 )
 from dledger.raft.group import RaftGroup
-from dledger.state.commands.codec import ExpireProducers, ForgetTopics
 from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.results import ProducersExpired, TopicsForgotten
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
-from dledger.types import DiskRoom, MemberId
+from dledger.types import MemberId
 from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.forward import AppendForwarder
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.group.commands import Commands
-from dledger_broker.group.expiry import ProducerExpiry
-from dledger_broker.group.forgetting import TopicForgetting
+from dledger_broker.group.duties import duties
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.tasks import keep_running
+from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 
-UPKEEP_SECONDS: Final = 5.0
-UPKEEP_SECONDS_LOW: Final = 1.0
-"""While the disk is low: how soon it is seen that others made room. What is left when the log has
-allocated more for itself, it measures at once."""
-_DISK_LINES: Final = {
-    DiskRoom.ENOUGH: "disk has room again",
-    DiskRoom.LOW: "disk is low: only writes that free space are accepted",
-    DiskRoom.FULL: "disk is full: all writes are refused",
-}
 HAND_OVER_SECONDS: Final = 2.0
 
 
@@ -210,7 +198,10 @@ class GroupRuntime:
             link.start()
         loop = asyncio.get_running_loop()
         name = f"upkeep {names.group}"
-        self._upkeep_task = loop.create_task(keep_running(self._upkeep, name), name=name)
+        upkeep = Upkeep(
+            self.view, duties(config.topics.producer_expiry_ms), self.known_index
+        )
+        self._upkeep_task = loop.create_task(keep_running(upkeep.run, name), name=name)
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
@@ -245,60 +236,6 @@ class GroupRuntime:
         self._log.close()
         self._store.close()
         self._folder.close()
-
-    async def _upkeep(self) -> None:
-        expiry = ProducerExpiry(self._config.topics.producer_expiry_ms)
-        forgetting = TopicForgetting(self.view.machine.queries)
-        room = DiskRoom.ENOUGH
-        while True:
-            look = UPKEEP_SECONDS if room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
-            await asyncio.sleep(min(look, expiry.period))
-            room = await self._look_at_disk(room)
-            raft = self.view.host.group
-            leads_term = raft.term if raft.role is Role.LEADER else None
-            now = self._clock.monotonic()
-            if (due := expiry.due(leads_term, now)) is not None:
-                await self._expire_producers(due, expiry.rest())
-            known_index = None if leads_term is None else self.known_index()
-            if (forget := forgetting.due(known_index, now)) is not None:
-                await self._forget_topics(forget)
-
-    async def _look_at_disk(self, before: DiskRoom) -> DiskRoom:
-        """Measure free space; say so when it is another than before."""
-        loop = asyncio.get_running_loop()
-        try:
-            room = await loop.run_in_executor(self._pool, self._log.space.check)
-        except OSError as error:
-            self.view.host.failed(error)  # the reserve can't be kept (I16)
-            return before
-        if room is not before:
-            self._log_lines.warning(_DISK_LINES[room], term=self.view.host.leadership.term)
-        return room
-
-    async def _expire_producers(self, due: ExpireProducers, rest: ExpireProducers) -> None:
-        """Forget producers that wrote nothing for so long (D11)."""
-        try:
-            while True:
-                result = await self.view.commands.propose(due)
-                assert isinstance(result, ProducersExpired), result
-                self._log_lines.info("producers expired", count=result.count)
-                if not result.more:
-                    return
-                due = rest
-        except DledgerError as error:
-            self._log_lines.info("could not expire producers", reason=str(error))
-
-    async def _forget_topics(self, due: ForgetTopics) -> None:
-        """Free the rows of topics that were deleted long ago (D1)."""
-        try:
-            while True:
-                result = await self.view.commands.propose(due)
-                assert isinstance(result, TopicsForgotten), result
-                self._log_lines.info("topics forgotten", count=len(result.topic_ids))
-                if not result.more:
-                    return
-        except DledgerError as error:
-            self._log_lines.info("could not forget topics", reason=str(error))
 
 
 class _Links:

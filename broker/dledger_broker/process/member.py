@@ -2,7 +2,7 @@
 
 Owns the order of starting and stopping, and which error ends the process with which exit code
 (`dledger_proto.exit_codes` says what each means). Not owned: what is served (the services), how a
-group runs (`dledger.raft.driver.host`), its upkeep (`group_runtime`).
+group runs (`dledger.raft.driver.host`), its upkeep (`upkeep`).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.config.model import MemberConfig
-from dledger_broker.group.forgetting import EVERYTHING
+from dledger_broker.group.duty import EVERYTHING
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs

@@ -152,7 +152,7 @@ class SimMember:
             return
         self.world.scheduler.after(DISK_POLL_LOW, self._poll_disk_again, process)
         if self.world.plan.producers:
-            self.world.scheduler.after(DUTY_SECONDS, self._expire_again, process)
+            self.world.scheduler.after(DUTY_SECONDS, self._do_duties_again, process)
         self.world.network.process_started(self.name)
 
     def _take_part(self, process: Process) -> None:
@@ -307,13 +307,15 @@ class SimMember:
             wait = DISK_POLL_LOW if process.log.space.low else DISK_POLL
             self.world.scheduler.after(wait, self._poll_disk_again, process)
 
-    def _expire_again(self, process: Process) -> None:
-        """Count time as a leader's duty does; a group that is left alone is left alone."""
+    def _do_duties_again(self, process: Process) -> None:
+        """Do a leader's duties; a group that is left alone is left alone."""
         if not process.ended and self.world.nemesis.running:
-            due = None if self.paused else process.service.due()
-            if due is not None:
-                self._input(process.service.expire, due)
-            self.world.scheduler.after(DUTY_SECONDS, self._expire_again, process)
+            service = process.service
+            for duty in () if self.paused else service.duties:
+                command = duty.due(service.look())
+                if command is not None:
+                    self._input(service.propose_for, duty, command)
+            self.world.scheduler.after(DUTY_SECONDS, self._do_duties_again, process)
 
     def apply_quickly(self) -> None:
         """End slow apply."""

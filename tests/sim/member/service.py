@@ -15,7 +15,8 @@ from dledger.state.commands import codec
 from dledger.state.machine import StateMachine
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
-from dledger_broker.group.expiry import ProducerExpiry
+from dledger_broker.group.duties import duties
+from dledger_broker.group.duty import EVERYTHING, Duty, Look
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.read.batches import DamagedBatch, read_batches
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -49,7 +50,7 @@ APPLY_WAIT_MAX: Final = 5.0
 DUPLICATE: Final = "duplicate"
 EXPIRY_MS: Final = 600_000
 """More than any world lasts: nobody is silent for so long."""
-EXPIRY_PERIOD: Final = 3.0
+DUTY_PERIOD_MAX: Final = 3.0
 
 
 class Service:
@@ -60,8 +61,7 @@ class Service:
         self._world = process.member.world
         self._machine: StateMachine = process.machine.real
         self._polls = LongPoll()
-        self._expiry = ProducerExpiry(EXPIRY_MS)
-        self._expiry.period = EXPIRY_PERIOD
+        self.duties = duties(EXPIRY_MS, period_max=DUTY_PERIOD_MAX)
         self._machine.on_append(lambda topic_id, queue, _: self._polls.arrived(topic_id, queue))
 
     def serve(self, request: object, respond: Respond) -> None:
@@ -164,15 +164,21 @@ class Service:
         hint = f"{answer.hint}:1" if answer.hint else ""
         return AnswerRow(number, answer.code, detail=answer.detail, hint=hint, term=term)
 
-    def due(self) -> codec.ExpireProducers | None:
-        """Return what a leader counts now; nobody expires by it, a world is over before."""
-        group = self._process.group
+    def look(self) -> Look:
+        """Return what a duty looks at now. The group decides about its topics itself."""
+        group, now = self._process.group, self._process.member.clock.monotonic()
         leads_term = int(group.term) if group.role is Role.LEADER else None
-        return self._expiry.due(leads_term, self._process.member.clock.monotonic())
+        return Look(leads_term, EVERYTHING, self._machine.queries, now)
 
-    def expire(self, due: codec.ExpireProducers) -> None:
-        """Propose it."""
-        self._command(due, lambda _answer: None, _plain_answer)
+    def propose_for(self, duty: Duty, command: codec.Command) -> None:
+        """Propose what a duty gives, and the rest of it; see `dledger_broker.process.upkeep`."""
+
+        def done(answer: Answer) -> None:
+            rest = duty.rest(answer.value) if answer.code is Code.OK else None
+            if rest is not None:
+                self.propose_for(duty, rest)
+
+        self._command(command, done, _plain_answer)
 
     # Reads.
 

@@ -17,14 +17,15 @@ from dledger.state.commands.codec import (
 )
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
-from dledger.state.results import Refused, TopicChanged
+from dledger.state.results import Refused, TopicChanged, TopicsForgotten
 from dledger.state.values import LayoutPart
 from dledger_broker.cluster import topic_follower
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import topics_page
 from dledger_broker.cluster.view import ClusterView
-from dledger_broker.group.forgetting import EVERYTHING, LOOK_SECONDS, TopicForgetting
+from dledger_broker.group.duty import EVERYTHING, Look
+from dledger_broker.group.forgetting import LOOK_SECONDS, TopicForgetting
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.local.cluster import free_port
 from dledger_broker.usecases.messaging import Messaging
@@ -183,7 +184,7 @@ def test_both_groups_forget_and_a_late_decision_changes_nothing() -> None:
             await until(lambda: caught_up(control, group), "it knows all")
             group.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
             known_index = group.follower.complete_up_to()
-            due = TopicForgetting(group.machine.queries).due(known_index, 0.0)
+            due = TopicForgetting().due(Look(3, known_index, group.machine.queries, 0.0))
             assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, known_index)
             group.state.one(due)
             assert group.machine.queries.topics(with_deleted=True) == []
@@ -269,17 +270,21 @@ def test_what_is_forgotten_while_pages_are_read_is_noticed() -> None:
 
 def test_the_duty_asks_when_something_is_due_and_only_while_it_leads() -> None:
     control = Control()
-    duty = TopicForgetting(control.machine.queries)
-    assert duty.due(EVERYTHING, 0.0) is None, "nothing is deleted"
+    duty = TopicForgetting()
+
+    def look(leads_term: int | None, now: float, known_index: int = EVERYTHING) -> Look:
+        return Look(leads_term, known_index, control.machine.queries, now)
+
+    assert duty.due(look(3, 0.0)) is None, "nothing is deleted"
     control.delete(control.create("gone"), forget=False)
     control.state.count_time(DELETED_TOPIC_KEPT_MS + COUNTED_AT_ONCE_MAX_MS + 1)
-    assert duty.due(EVERYTHING, LOOK_SECONDS - 1) is None, "it has just looked"
-    assert duty.due(None, LOOK_SECONDS) is None
-    due = duty.due(EVERYTHING, LOOK_SECONDS)
+    assert duty.due(look(3, LOOK_SECONDS - 1)) is None, "it has just looked"
+    assert duty.due(look(None, LOOK_SECONDS)) is None
+    due = duty.due(look(3, LOOK_SECONDS))
     assert due == ForgetTopics(DELETED_TOPIC_KEPT_MS, EVERYTHING)
-    assert TopicForgetting(control.machine.queries).due(0, 0.0) is None, (
-        "it may not know of all before"
-    )
+    assert TopicForgetting().due(look(3, 0.0, known_index=0)) is None, "it may not know of all"
+    assert duty.rest(TopicsForgotten((), more=True)) == due
+    assert duty.rest(TopicsForgotten((), more=False)) is None
 
 
 def test_a_page_tells_what_is_forgotten() -> None:

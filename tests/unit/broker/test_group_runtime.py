@@ -21,7 +21,7 @@ from dledger.trace import ListTrace
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.config.load import load_config
-from dledger_broker.process import group_runtime
+from dledger_broker.process import upkeep
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.member import exit_code_of
 from dledger_proto.entry import encode_genesis
@@ -30,7 +30,7 @@ from tests.waiting import until
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_runtime, "UPKEEP_SECONDS", 0.01)
+    monkeypatch.setattr(upkeep, "UPKEEP_SECONDS", 0.01)
 
 
 CONFIG = """

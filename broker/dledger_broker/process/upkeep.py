@@ -1,0 +1,78 @@
+"""The upkeep of one group in a member: it looks at the disk, and lets the leader do its duties.
+
+Owns the loop and how often it looks: every UPKEEP_SECONDS, sooner while the disk is low or a duty
+has a shorter period. Not owned: what the duties are (`group.duties`), what a full disk means
+(`dledger.log`).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from dledger.raft.api import Role
+from dledger.types import DiskRoom
+from dledger_broker.group.duty import Duty, Look
+from dledger_broker.group.group_view import GroupView
+from dledger_proto.errors import DledgerError
+
+UPKEEP_SECONDS: Final = 5.0
+UPKEEP_SECONDS_LOW: Final = 1.0
+"""While the disk is low: how soon the member sees that others made room. What is left when the log
+has allocated more for itself, the log measures at once."""
+_DISK_LINES: Final = {
+    DiskRoom.ENOUGH: "disk has room again",
+    DiskRoom.LOW: "disk is low: only writes that free space are accepted",
+    DiskRoom.FULL: "disk is full: all writes are refused",
+}
+
+
+class Upkeep:
+    """The upkeep of one group."""
+
+    def __init__(
+        self, view: GroupView, duties: Sequence[Duty], known_index: Callable[[], int]
+    ) -> None:
+        self._view = view
+        self._duties = duties
+        self._known_index = known_index
+        self._room = DiskRoom.ENOUGH
+        self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        shortest = min(duty.period for duty in self._duties)
+        while True:
+            look = UPKEEP_SECONDS if self._room is DiskRoom.ENOUGH else UPKEEP_SECONDS_LOW
+            await asyncio.sleep(min(look, shortest))
+            await self._look_at_disk()
+            for duty in self._duties:
+                await self._do(duty)
+
+    async def _look_at_disk(self) -> None:
+        """Measure free space; log a line when it is another than before."""
+        loop, view = asyncio.get_running_loop(), self._view
+        try:
+            room = await loop.run_in_executor(view.pool, view.log.space.check)
+        except OSError as error:
+            view.host.failed(error)  # the reserve can't be kept (I16)
+            return
+        if room is not self._room:
+            self._log.warning(_DISK_LINES[room], term=view.host.leadership.term)
+        self._room = room
+
+    async def _do(self, duty: Duty) -> None:
+        """Propose what is due, and the rest of it."""
+        view = self._view
+        raft = view.host.group
+        leads_term = raft.term if raft.role is Role.LEADER else None
+        now = view.clock.monotonic()
+        command = duty.due(Look(leads_term, self._known_index(), view.machine.queries, now))
+        try:
+            while command is not None:
+                result = await view.commands.propose(command)
+                self._log.info("duty of the leader done", duty=duty.name, count=duty.count(result))
+                command = duty.rest(result)
+        except DledgerError as error:
+            self._log.info("duty of the leader not done", duty=duty.name, reason=str(error))
