@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from dledger_client._core.arguments import checked_timeout
+from dledger_client._core.delivery import outcomes
 from dledger_client._core.message_checks import check_topic, make_record, taken_over
-from dledger_client._core.producer.delivery import outcomes
 from dledger_client._core.producer.topics import Pin
 from dledger_client._shell.futures import SendFuture
 from dledger_client._shell.producer import ProducerEngine

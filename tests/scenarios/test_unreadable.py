@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger_client._core.consumer import state as fetch
-from dledger_client._core.consumer.core import FetchCore
+from dledger_client._core.consumer import actions as fetch
+from dledger_client._core.consumer.core import ConsumerCore
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.routes import RouteTable
 from dledger_client.arrow import Decoder, Source, Span
@@ -100,7 +100,7 @@ def test_columns_never_pass_over_damage() -> None:
 # By consumers.
 
 
-def consumer(*batches: bytes, fail_on_unreadable: bool) -> FetchCore:
+def consumer(*batches: bytes, fail_on_unreadable: bool) -> ConsumerCore:
     """Return a consumer that got batches of three records in one frame."""
     routes = RouteTable()
     group = ModelGroup("a", ["a0", "a1", "a2"])
@@ -108,7 +108,7 @@ def consumer(*batches: bytes, fail_on_unreadable: bool) -> FetchCore:
     routes.apply(
         routes_pb2.RoutesReply(full=True, cluster="c", groups=[group.route()], topics=topics)
     )
-    core = FetchCore(
+    core = ConsumerCore(
         routes, MemberChoice(), random.Random(1), prefer="leader", buffer_bytes=MIB,
         fail_on_unreadable=fail_on_unreadable,
     )  # fmt: skip
@@ -124,18 +124,18 @@ def consumer(*batches: bytes, fail_on_unreadable: bool) -> FetchCore:
 def test_a_consumer_never_passes_over_damage() -> None:
     """It asks another member, and stands where it was."""
     core = consumer(damaged(SOUND), SOUND, fail_on_unreadable=False)
-    assert core.take(100) == []
+    assert core.buffer.take(100) == []
     assert core.read(("t", 0)).position == 0
 
 
 def test_a_consumer_hands_out_what_it_was_not_asked_to_pass_over() -> None:
     core = consumer(SOUND, BAD, SOUND, fail_on_unreadable=True)
-    assert [batch.base_offset for batch in core.take(100)] == [0, 3, 6]
+    assert [batch.base_offset for batch in core.buffer.take(100)] == [0, 3, 6]
 
 
 def test_a_consumer_tells_what_it_passes_over() -> None:
     core = consumer(SOUND, BAD, SOUND, fail_on_unreadable=False)
-    assert [batch.base_offset for batch in core.take(100)] == [0, 6]
+    assert [batch.base_offset for batch in core.buffer.take(100)] == [0, 6]
     told = [each.what for each in core.take_actions() if isinstance(each, fetch.TellUnreadable)]
     assert [(each.group, each.start, each.end) for each in told] == [("a", 3, 6)]
 

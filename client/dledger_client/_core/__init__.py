@@ -1,8 +1,9 @@
 """The pure half of the client: decisions without I/O, clock or chance.
 
 arguments       Checks of numbers that callers give, before anything depends on them
+delivery        Where the outcome of one message is found: its batch, and its position in it
 ids             Producer ids and running numbers (D11, S117)
-members         Append links of a producer: which member is asked, what is on its way there
+members         Which member of a group to ask
 message_checks  Checks of one message before anything is sent (S33), and its size in a batch
 retry           What a producer does after each answer
 routes          The route table: which group holds a queue, who leads it, where its members are

@@ -1,73 +1,17 @@
-"""Append links of a producer: which member is asked, what is on its way there. Pure.
+"""Which member of a group to ask. Pure.
 
-Owns: the choice of a member, the numbers and tries of one stream. Not: batches and codes
-(`_core/producer/core.py`), sockets (`_shell/producer.py`).
+Owns: which members have a working connection, which failed just now. Not: connections themselves
+(`_shell/wire.py`).
 """
 
-import enum
-from collections import deque
-from typing import Final, NamedTuple
+import random
+from typing import Final
 
-from dledger_client._core.producer.batch import Batch
 from dledger_client._core.routes import GroupRoute
 
 PENALTY_MIN: Final = 0.05
 PENALTY_MAX: Final = 1.0
 """Seconds for which a member that failed is asked only if all others failed too."""
-
-
-class LinkState(enum.Enum):
-    """How far a link is."""
-
-    CONNECTING = "connecting"
-    UP = "up"
-    DRAINING = "draining"
-    """Nothing new is sent; it is closed when the last try is answered."""
-
-
-class Try(NamedTuple):
-    """One batch on its way over one link."""
-
-    number: int
-    batch: Batch
-    sent_at: float
-    deadline: float
-
-
-class Link:
-    """One append stream to one member of a group."""
-
-    __slots__ = (
-        "address",
-        "group",
-        "id",
-        "next_number",
-        "opened_at",
-        "state",
-        "suspect_at",
-        "term",
-        "tries",
-    )
-
-    def __init__(self, identity: int, group: str, address: str, term: int, now: float) -> None:
-        self.id = identity
-        self.group = group
-        self.address = address
-        self.term = term
-        """Of the leader that was known when the link was chosen."""
-        self.state = LinkState.CONNECTING
-        self.opened_at = now
-        self.suspect_at = 0.0
-        """When to ask other members about the leader again, while a try is slow."""
-        self.next_number = 0
-        self.tries: deque[Try] = deque()
-
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        return (
-            f"link {self.id} {self.group}@{self.address} term={self.term} {self.state.value}"
-            f" next={self.next_number} outstanding={len(self.tries)}"
-        )
 
 
 class MemberChoice:
@@ -122,3 +66,30 @@ class MemberChoice:
         if fit:
             return next(filter(self.is_ready, fit), fit[0])
         return min(addresses, key=lambda address: self._penalties[address][0])
+
+    def choose_reader(
+        self, route: GroupRoute, prefer: str, now: float, generator: random.Random
+    ) -> str:
+        """Return the address to read from: of the leader, a follower, or the member `prefer` names.
+
+        Every member gives the same records, a follower maybe later (D9). So when no preferred
+        member can be asked, any other one is.
+        """
+        if prefer == "leader":
+            return self.choose(route, now)
+        fit = [
+            member
+            for member in route.members
+            if (
+                member.address != route.leader_address
+                if prefer == "follower"
+                else member.name == prefer
+            )
+            and not self.is_avoided(member.address, now)
+            and self.is_reachable(member.address)
+        ]
+        living = [member for member in fit if member.alive] or fit
+        if not living:
+            return self.choose(route, now)
+        ready = [member for member in living if self.is_ready(member.address)] or living
+        return generator.choice(ready).address

@@ -28,7 +28,7 @@ GAPS_MAX: Final = 3
 """New epochs that one batch may cause by being refused as SEQUENCE_GAP."""
 
 
-class Step(enum.Enum):
+class NextStep(enum.Enum):
     """What happens next to a batch whose try was answered."""
 
     STORED = "stored"
@@ -41,10 +41,10 @@ class Step(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AnswerPlan:
     """How one code is handled."""
 
-    step: Step
+    step: NextStep
     is_unknown: bool = False
     """The try may have stored the batch."""
     may_move: bool = False
@@ -55,13 +55,13 @@ class Plan:
     """A back-off comes before the next try."""
 
 
-_ELSEWHERE = Plan(Step.AGAIN, may_move=True, switch_member=True)
-_HERE = Plan(Step.AGAIN, may_move=True)
+_ELSEWHERE = AnswerPlan(NextStep.AGAIN, may_move=True, switch_member=True)
+_HERE = AnswerPlan(NextStep.AGAIN, may_move=True)
 
-PLANS: Final[dict[Code, Plan]] = {
-    Code.OK: Plan(Step.STORED),
-    Code.DUPLICATE: Plan(Step.STORED),
-    Code.NOT_LEADER: Plan(Step.AGAIN, switch_member=True, waits=False),
+PLANS: Final[dict[Code, AnswerPlan]] = {
+    Code.OK: AnswerPlan(NextStep.STORED),
+    Code.DUPLICATE: AnswerPlan(NextStep.STORED),
+    Code.NOT_LEADER: AnswerPlan(NextStep.AGAIN, switch_member=True, waits=False),
     Code.NO_LEADER: _HERE,
     Code.NOT_FORMED: _HERE,
     Code.BUSY: _HERE,
@@ -70,14 +70,14 @@ PLANS: Final[dict[Code, Plan]] = {
     Code.SHUTTING_DOWN: _ELSEWHERE,
     Code.STORAGE_FAILED: _ELSEWHERE,
     Code.UNAVAILABLE: _ELSEWHERE,
-    Code.TOO_MANY_IN_FLIGHT: Plan(Step.AGAIN),
-    Code.UNKNOWN_OUTCOME: Plan(Step.AGAIN, is_unknown=True),
-    Code.INTERNAL: Plan(Step.FAIL, is_unknown=True),
-    Code.WRONG_GROUP: Plan(Step.REFRESH),
-    Code.STALE_LAYOUT: Plan(Step.REFRESH),
-    Code.UNKNOWN_PRODUCER: Plan(Step.REGISTER, waits=False),
-    Code.STALE_EPOCH: Plan(Step.FENCED),
-    Code.SEQUENCE_GAP: Plan(Step.GAP, waits=False),
+    Code.TOO_MANY_IN_FLIGHT: AnswerPlan(NextStep.AGAIN),
+    Code.UNKNOWN_OUTCOME: AnswerPlan(NextStep.AGAIN, is_unknown=True),
+    Code.INTERNAL: AnswerPlan(NextStep.FAIL, is_unknown=True),
+    Code.WRONG_GROUP: AnswerPlan(NextStep.REFRESH),
+    Code.STALE_LAYOUT: AnswerPlan(NextStep.REFRESH),
+    Code.UNKNOWN_PRODUCER: AnswerPlan(NextStep.REGISTER, waits=False),
+    Code.STALE_EPOCH: AnswerPlan(NextStep.FENCED),
+    Code.SEQUENCE_GAP: AnswerPlan(NextStep.GAP, waits=False),
 }
 """Every code that is not listed fails: the caller must change something."""
 
@@ -87,9 +87,9 @@ NOT_THERE: Final = frozenset((Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND))
 the route is refreshed and the batch sent again. They are final once the route says the same."""
 
 
-def plan_for(code: Code) -> Plan:
+def plan_for(code: Code) -> AnswerPlan:
     """Return how an answer is handled."""
-    return PLANS.get(code) or Plan(Step.FAIL)
+    return PLANS.get(code) or AnswerPlan(NextStep.FAIL)
 
 
 def backoff(tries: int, generator: random.Random) -> float:

@@ -1,4 +1,4 @@
-"""The asyncio shell of a consumer: streams, timer and tasks around `FetchCore`.
+"""The asyncio shell of a consumer: streams, timer and tasks around `ConsumerCore`.
 
 Owns: carrying out the core's actions, reading streams only while the buffer has room (gRPC's flow
 control then stops the member), waking those who poll, finding where a queue begins. Decides nothing
@@ -14,8 +14,8 @@ from functools import partial
 import grpc.aio
 
 from dledger_client._core.arguments import check_integer
-from dledger_client._core.consumer import state as fetch
-from dledger_client._core.consumer.core import FetchCore
+from dledger_client._core.consumer import actions as fetch
+from dledger_client._core.consumer.core import ConsumerCore
 from dledger_client._core.consumer.state import Place
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
@@ -46,7 +46,7 @@ class ConsumerEngine:
         self.config = config
         self.cluster = Cluster(bootstrap, config.connection)
         self.queries = Queries(self.cluster)
-        self.core = FetchCore(
+        self.core = ConsumerCore(
             self.cluster.routes,
             self.cluster.members,
             self.cluster.generator,
@@ -195,9 +195,9 @@ class ConsumerEngine:
         return taken
 
     def _take(self, max_records: int) -> list[RecordBatch]:
-        taken = self.core.take(max_records)
+        taken = self.core.buffer.take(max_records)
         self._driver.carry_out()
-        if self.core.wants_more:
+        if self.core.buffer.wants_more:
             self._room.set()
         return taken
 
@@ -209,9 +209,9 @@ class ConsumerEngine:
 
     def _settle(self) -> None:
         """Wake who waits for records, and who waits to read on."""
-        if self.core.has_news:
+        if self.core.buffer.has_news:
             self._news.set()
-        if self.core.wants_more:
+        if self.core.buffer.wants_more:
             self._room.set()
 
     def _carry_out(self, action: fetch.Action) -> None:
@@ -266,7 +266,7 @@ class ConsumerEngine:
     ) -> None:
         silence = SILENCE_WAITS * self.config.wait_ms / 1_000 + SILENCE_GRACE
         while True:
-            while not self.core.wants_more:
+            while not self.core.buffer.wants_more:
                 self._room.clear()
                 await self._room.wait()
             async with asyncio.timeout(silence):

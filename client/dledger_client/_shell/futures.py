@@ -4,7 +4,7 @@
 """Futures of single messages: waiting for an outcome from coroutines and threads, and callbacks.
 
 Owns: how a caller waits for a batch, callbacks and what their failures may do. Not: where a message
-lies and what became of it (`_core/producer/delivery.py`).
+lies and what became of it (`_core/delivery.py`).
 
 A future points at its batch once its message is placed. Who waits or gives a callback then becomes
 an observer of the batch, and the batch calls each observer once (`Batch.observe`). Batches settle
@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Self, TypeVar
 
-from dledger_client._core.producer.delivery import Delivery
+from dledger_client._core.delivery import Delivery
 from dledger_client._shell.fork import check_fork
 from dledger_client._shell.runner import check_may_wait
 from dledger_client.model import SendResult

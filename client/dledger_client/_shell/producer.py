@@ -18,10 +18,10 @@ from typing import NamedTuple, TypeVar
 
 import grpc.aio
 
+from dledger_client._core.delivery import Delivery, fail
 from dledger_client._core.ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
-from dledger_client._core.producer.delivery import Delivery, fail
 from dledger_client._core.producer.topics import Pin
 from dledger_client._core.routes import RouteChange
 from dledger_client._shell import calls
@@ -365,7 +365,7 @@ class ProducerEngine:
         links = [sender.link for sender in senders]
         return ProducerStatus(
             buffered_bytes=self.core.buffered_bytes + self._arrival_bytes,
-            batches=len(self.core.accumulator.unsettled),
+            batches=len(self.core.buffer.unsettled),
             outstanding=sum(len(link.tries) for link in links if link is not None),
             links=tuple(link.describe() for link in links if link is not None),
             epochs=tuple((sender.name, sender.epoch.number) for sender in senders),

@@ -119,7 +119,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer begins at sequence 0 when a queue comes back to a group (D11)",
         [
             Edit(
-                "dledger_client._core.producer.buffer:Accumulator.lane",
+                "dledger_client._core.producer.buffer:SendBuffer.lane",
                 "if lane is None:",
                 "self._lanes = {k: v for k, v in self._lanes.items() if v.group == group}\n"
                 "        if lane is None:",

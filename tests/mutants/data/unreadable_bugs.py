@@ -9,7 +9,8 @@ from tests.mutants.rewrite import Edit
 SCRIPTS: Final = "test_unreadable"
 TASK: Final = "dledger_client.export.task"
 DECODER: Final = "dledger_client.arrow.decode:Decoder"
-CONSUMER: Final = "dledger_client._core.consumer.core:FetchCore"
+CONSUMER: Final = "dledger_client._core.consumer.core:ConsumerCore"
+FETCHED: Final = "dledger_client._core.consumer.buffer:FetchBuffer"
 
 UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -98,8 +99,8 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
         "a consumer does not tell what it left out",
         [
             Edit(
-                f"{CONSUMER}._next_run",
-                "self._actions.append(TellUnreadable(run.place_of(problem)))",
+                f"{FETCHED}._next_run",
+                "self._passed_over.append(run.place_of(problem))",
                 "pass",
             )
         ],
@@ -110,12 +111,12 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
         "a consumer leaves out what it cannot decode, and was not asked to",
         [
             Edit(
-                f"{CONSUMER}._next_run",
+                f"{FETCHED}._next_run",
                 "None if self._fail_on_unreadable else run.view.problem",
                 "run.view.problem",
             ),
             Edit(
-                f"{CONSUMER}._next_run",
+                f"{FETCHED}._next_run",
                 "fail_on_unreadable=self._fail_on_unreadable",
                 "fail_on_unreadable=False",
             ),

@@ -12,9 +12,9 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from dledger_client._core.delivery import placed
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
-from dledger_client._core.producer.delivery import placed
 from dledger_client._core.producer.topics import Pin
 from dledger_client._core.routes import RouteTable
 from dledger_client._shell.futures import AsyncSendFuture, when_done

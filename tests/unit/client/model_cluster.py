@@ -202,7 +202,7 @@ class ModelCluster:
                         break
                     link.frames.append(frame)
                     moved = True
-            self.core.accumulator.check()
+            self.core.buffer.check()
             if self.wants_routes:
                 self.wants_routes = False
                 self._apply_routes(full=True)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dledger_client._core.consumer import state as fetch
-from dledger_client._core.consumer.core import BAD_FRAMES_MAX, FetchCore
+from dledger_client._core.consumer import actions as fetch
+from dledger_client._core.consumer.core import BAD_FRAMES_MAX, ConsumerCore
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.routes import RouteTable
 from dledger_client.errors import CorruptData, NoPermission, error_of
@@ -19,7 +19,7 @@ PLACE = ("t", 0)
 BATCH = 10
 
 
-def make_core(*, prefer: str = "leader", buffer_bytes: int = 1 << 20) -> FetchCore:
+def make_core(*, prefer: str = "leader", buffer_bytes: int = 1 << 20) -> ConsumerCore:
     routes = RouteTable()
     group = ModelGroup("a", ["a0", "a1", "a2"])
     routes.apply(
@@ -30,7 +30,7 @@ def make_core(*, prefer: str = "leader", buffer_bytes: int = 1 << 20) -> FetchCo
             topics=[topic_message("t", [("a", 2)])],
         )
     )
-    return FetchCore(
+    return ConsumerCore(
         routes, MemberChoice(), random.Random(1), prefer=prefer, buffer_bytes=buffer_bytes
     )
 
@@ -63,13 +63,13 @@ def refusal(code: Code, assignment: int = 0) -> FetchFrame:
     return FetchFrame(assignment, code, "told", 0, 0, 0, [], [])
 
 
-def opened(core: FetchCore) -> fetch.OpenFetch:
+def opened(core: ConsumerCore) -> fetch.OpenFetch:
     found = [action for action in core.take_actions() if isinstance(action, fetch.OpenFetch)]
     assert len(found) == 1, found
     return found[0]
 
 
-def start(core: FetchCore, offset: int = 0) -> int:
+def start(core: ConsumerCore, offset: int = 0) -> int:
     core.assign(PLACE, topic_id("t"), "a", offset)
     core.pump(0.0)
     action = opened(core)
@@ -77,8 +77,8 @@ def start(core: FetchCore, offset: int = 0) -> int:
     return action.stream
 
 
-def bodies(core: FetchCore, count: int = 1_000) -> list[int]:
-    return [int(record.body) for batch in core.take(count) for record in batch]
+def bodies(core: ConsumerCore, count: int = 1_000) -> list[int]:
+    return [int(record.body) for batch in core.buffer.take(count) for record in batch]
 
 
 def test_frames_are_handed_out_once_and_in_order() -> None:
@@ -90,7 +90,7 @@ def test_frames_are_handed_out_once_and_in_order() -> None:
     assert bodies(core, 7) == list(range(7))
     assert core.read(PLACE).position == 7
     assert bodies(core, 100) == list(range(7, 20))
-    assert core.buffered_bytes == 0
+    assert core.buffer.buffered_bytes == 0
     assert core.read(PLACE).maximum == 1_000
 
 
@@ -107,10 +107,10 @@ def test_a_frame_is_counted_as_a_whole_until_its_last_run_is_taken() -> None:
     small = len(make_batch(20))
     for taken, kept in ((7, len(data)), (12, len(data)), (1, small), (9, small), (1, 0)):
         bodies(core, taken)
-        assert core.buffered_bytes == kept + (small if kept == len(data) else 0)
+        assert core.buffer.buffered_bytes == kept + (small if kept == len(data) else 0)
     core.frame(stream, make_frame(30), 0.0)
     core.seek(PLACE, 5)
-    assert core.buffered_bytes == 0
+    assert core.buffer.buffered_bytes == 0
 
 
 def test_a_batch_is_entered_in_the_middle() -> None:
@@ -130,12 +130,12 @@ def test_a_seek_fences_what_is_on_its_way() -> None:
     core.frame(old, make_frame(0), 0.0)
     core.seek(PLACE, 50)
     core.frame(old, make_frame(10), 0.0)
-    assert not core.has_news
+    assert not core.buffer.has_news
     core.pump(0.0)
     actions = core.take_actions()
     assert fetch.CloseFetch(old) in actions
     core.frame(old, make_frame(50), 0.0)
-    assert not core.has_news
+    assert not core.buffer.has_news
     new = next(action for action in actions if isinstance(action, fetch.OpenFetch))
     core.frame(new.stream, make_frame(50), 0.0)
     assert bodies(core) == list(range(50, 60))
@@ -181,9 +181,9 @@ def test_damage_is_given_up_after_some_members() -> None:
     assert stream == -1
     assert bodies(core) == list(range(10)), "what is sound comes first"
     with pytest.raises(CorruptData):
-        core.take(1)
+        core.buffer.take(1)
     with pytest.raises(CorruptData):
-        core.take(1)
+        core.buffer.take(1)
 
 
 def test_impossible_rows_are_damage() -> None:
@@ -197,7 +197,7 @@ def test_impossible_rows_are_damage() -> None:
         core = make_core()
         stream = start(core)
         core.frame(stream, frame, 0.0)
-        assert not core.has_news
+        assert not core.buffer.has_news
         assert opened(core).address != "a0:1"
 
 
@@ -230,9 +230,9 @@ def test_an_error_of_one_queue_leaves_the_others() -> None:
     core.frame(stream, make_frame(0), 0.0)
     assert bodies(core) == list(range(10))
     with pytest.raises(NoPermission):
-        core.take(1)
+        core.buffer.take(1)
     core.unassign(("t", 1))
-    assert core.take(1) == []
+    assert core.buffer.take(1) == []
     core.pump(0.0)
     retried = opened(core)
     core.frame(retried.stream, refusal(Code.WRONG_GROUP), 0.0)
@@ -248,8 +248,8 @@ def test_pause_keeps_the_buffer_and_asks_for_nothing() -> None:
     core.pause(PLACE)
     core.pump(0.0)
     assert core.take_actions() == [fetch.CloseFetch(stream)]
-    assert core.take(10) == []
-    assert not core.has_news
+    assert core.buffer.take(10) == []
+    assert not core.buffer.has_news
     core.resume(PLACE)
     core.pump(0.0)
     assert opened(core).wanted[0].offset == 10
@@ -260,11 +260,11 @@ def test_the_buffer_has_a_bound() -> None:
     core = make_core(buffer_bytes=600)
     stream = start(core)
     core.frame(stream, make_frame(0), 0.0)
-    assert core.wants_more
+    assert core.buffer.wants_more
     core.frame(stream, make_frame(10), 0.0)
-    assert not core.wants_more
-    core.take(10)
-    assert core.wants_more
+    assert not core.buffer.wants_more
+    core.buffer.take(10)
+    assert core.buffer.wants_more
 
 
 def test_members_are_chosen_as_preferred() -> None:

@@ -400,12 +400,12 @@ def test_the_buffer_is_bounded() -> None:
                 await cluster.store("t", 0, [bytes(64 * KIB)])
             await consumer.assign([("t", 0)])
             core = consumer._engine.core
-            await eventually(lambda: not core.wants_more, "a full buffer")
+            await eventually(lambda: not core.buffer.wants_more, "a full buffer")
             await asyncio.sleep(0.2)
-            assert core.buffered_bytes <= limit + 65 * KIB
+            assert core.buffer.buffered_bytes <= limit + 65 * KIB
             assert core.read(("t", 0)).fetch_at < 200, "the stream is not read on"
             assert len(await read(consumer, 200)) == 200
-            assert core.buffered_bytes == 0
+            assert core.buffer.buffered_bytes == 0
 
     run(body())
 

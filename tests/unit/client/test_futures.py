@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from dledger_client._core.delivery import attach, fail
 from dledger_client._core.producer.batch import Batch
-from dledger_client._core.producer.delivery import attach, fail
 from dledger_client._shell.futures import AsyncSendFuture, SendFuture, when_done
 from dledger_client.errors import error_of
 from dledger_client.model import SendResult

@@ -10,7 +10,7 @@ from dledger_client._core.retry import (
     BACKOFF_MIN,
     PLANS,
     TRY_GRACE,
-    Step,
+    NextStep,
     backoff,
     final_error,
     plan_for,
@@ -24,16 +24,16 @@ from dledger_proto.errors import MEANINGS, Code
 def test_plans_agree_with_the_table_of_outcomes(code: Code) -> None:
     plan = plan_for(code)
     stored = code in (Code.OK, Code.DUPLICATE)
-    assert (plan.step is Step.STORED) == stored
+    assert (plan.step is NextStep.STORED) == stored
     if not stored:
         assert plan.is_unknown == (not MEANINGS[code].definite)
-        if plan.step in (Step.AGAIN, Step.REFRESH):
+        if plan.step in (NextStep.AGAIN, NextStep.REFRESH):
             assert MEANINGS[code].retriable or plan.is_unknown
         if MEANINGS[code].retriable:
-            assert plan.step is not Step.FAIL
+            assert plan.step is not NextStep.FAIL
     if plan.is_unknown:
         assert not plan.may_move, "an unknown outcome stays on its queue"
-    assert (code in PLANS) or plan.step is Step.FAIL
+    assert (code in PLANS) or plan.step is NextStep.FAIL
 
 
 def test_back_off_doubles_and_is_bounded() -> None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pytest
 
 from dledger_client import AsyncConsumer, ConsumerConfig, CorruptData, StartAt, UnreadableData
-from dledger_client._core.consumer import state as fetch
-from dledger_client._core.consumer.core import BAD_FRAMES_MAX, FetchCore
+from dledger_client._core.consumer import actions as fetch
+from dledger_client._core.consumer.core import BAD_FRAMES_MAX, ConsumerCore
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.routes import RouteTable
 from dledger_client.unreadable import Unreadable
@@ -30,14 +30,14 @@ from tests.unreadable import compressed, with_bad_bodies, with_bad_properties
 PLACE = ("t", 0)
 
 
-def core_of(buffer_bytes: int = MIB, *, fail: bool = True) -> FetchCore:
+def core_of(buffer_bytes: int = MIB, *, fail: bool = True) -> ConsumerCore:
     routes = RouteTable()
     group = ModelGroup("a", ["a0", "a1", "a2"])
     topics = [topic_message("t", [("a", 2)])]
     routes.apply(
         routes_pb2.RoutesReply(full=True, cluster="c", groups=[group.route()], topics=topics)
     )
-    return FetchCore(
+    return ConsumerCore(
         routes,
         MemberChoice(),
         random.Random(1),
@@ -47,13 +47,13 @@ def core_of(buffer_bytes: int = MIB, *, fail: bool = True) -> FetchCore:
     )
 
 
-def open_at(core: FetchCore, offset: int = 0, queue: int = 0) -> int:
+def open_at(core: ConsumerCore, offset: int = 0, queue: int = 0) -> int:
     core.assign(("t", queue), topic_id("t"), "a", offset)
     core.pump(0.0)
     return newest(core)
 
 
-def newest(core: FetchCore) -> int:
+def newest(core: ConsumerCore) -> int:
     return [each.stream for each in core.take_actions() if isinstance(each, fetch.OpenFetch)][-1]
 
 
@@ -82,15 +82,15 @@ def tagged() -> bytes:
 BAD = [with_bad_bodies(sound()), with_bad_properties(tagged())]
 
 
-def offsets(core: FetchCore, count: int = 1_000) -> list[int]:
-    return [record.offset for batch in core.take(count) for record in batch]
+def offsets(core: ConsumerCore, count: int = 1_000) -> list[int]:
+    return [record.offset for batch in core.buffer.take(count) for record in batch]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=["bodies", "properties"])
 def test_what_cannot_be_decoded_is_named_to_who_reads_it(bad: bytes) -> None:
     core = core_of()
     core.frame(open_at(core), frame_of([sound(), bad, sound()]), 0.0)
-    first, broken, last = core.take(1_000)
+    first, broken, last = core.buffer.take(1_000)
     assert len(first.records()) == len(last.records()) == 3
     with pytest.raises(UnreadableData) as caught:
         broken.records()
@@ -112,7 +112,7 @@ def test_it_is_passed_over_where_that_is_asked_for_and_told(bad: bytes) -> None:
     detail = told[0].detail
     assert told == [Unreadable("a", "t", 0, first, first + 3, detail) for first in (3, 9)]
     assert core.read(PLACE).position == 12, "also behind the last one"
-    assert core.buffered_bytes == 0
+    assert core.buffer.buffered_bytes == 0
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -127,7 +127,7 @@ def test_damage_is_never_passed_over(fail: bool) -> None:
         opened = [each for each in core.take_actions() if isinstance(each, fetch.OpenFetch)]
         stream = opened[-1].stream if opened else stream
     with pytest.raises(CorruptData) as caught:
-        core.take(1_000)
+        core.buffer.take(1_000)
     assert caught.value.code is Code.CORRUPT_BATCH
     assert core.read(PLACE).position == 0
 
@@ -143,12 +143,12 @@ def test_bodies_count_as_large_as_they_are_decompressed() -> None:
     core = core_of(limit)
     stream = open_at(core)
     core.frame(stream, frame_of([bomb] * 3), 0.0)
-    assert not core.wants_more, "no more is read: three are above the bound"
+    assert not core.buffer.wants_more, "no more is read: three are above the bound"
     core.frame(stream, frame_of([bomb] * (count - 3), 3), 0.0)
     got = 0
     tracemalloc.start()
     try:
-        while taken := core.take(1_000):
+        while taken := core.buffer.take(1_000):
             got += len(taken)
             assert all(each.view.body(0) == bytes(BODY_SIZE_MAX) for each in taken)
         kept, peak = tracemalloc.get_traced_memory()
@@ -157,7 +157,7 @@ def test_bodies_count_as_large_as_they_are_decompressed() -> None:
     assert got == count
     assert peak < limit + 2 * BODY_SIZE_MAX, "what one poll hands out, and what is compared"
     assert kept < MIB
-    assert core.buffered_bytes == 0
+    assert core.buffer.buffered_bytes == 0
 
 
 def test_a_large_run_has_its_turn() -> None:
@@ -170,7 +170,7 @@ def test_a_large_run_has_its_turn() -> None:
     stream = open_at(core, queue=1)
     core.frame(stream, frame_of([sound()] * 3), 0.0)
     core.frame(stream, frame_of([large], assignment=1), 0.0)
-    queues = [[batch.queue for batch in core.take(3)] for _ in range(4)]
+    queues = [[batch.queue for batch in core.buffer.take(3)] for _ in range(4)]
     assert sorted(queue for each in queues for queue in each) == [0, 0, 0, 1]
     assert [1] in queues, "it is more than the bound, and is handed out alone"
 

@@ -1,5 +1,7 @@
 """A consumer without I/O.
 
-core   What a consumer reads: positions, streams to members, buffered batches
-state  Values of a consumer's core
+actions  What a consumer's core asks its driver to do: a closed list
+buffer   What a consumer has fetched and not handed out yet
+core     A whole consumer without I/O: positions, streams to members, arriving frames
+state    What a consumer's core knows of one queue and of one stream
 """

@@ -1,12 +1,12 @@
-"""What a consumer reads: positions, streams to members, buffered batches. Pure.
+"""A whole consumer without I/O: positions, streams to members, arriving frames. Pure.
 
-Owns: which offset each queue continues at, which member each group is read from, what of an
-arriving frame is new, the bound of the buffer, the fair round over queues. Not: sockets and calls
+Owns: which offset each queue continues at, which streams are open, what of an arriving frame is
+new. Not: handing records out (`buffer.py`), which member is asked (`members.py`), sockets and calls
 (`_shell/consumer.py`), where to begin (the engine finds an offset and tells).
 
 How to drive it, as `ProducerCore`: call an input, carry out `take_actions()`; inputs are `assign`,
 `unassign`, `seek`, `pause`, `resume`, `frame`, `stream_down`, `routes_changed`, `member_ready`,
-`tick`. A stream is read on only while `wants_more`.
+`tick`. A stream is read on only while `buffer.wants_more`.
 
 One stream serves all queues of a group. Whatever changes what is wanted of a group (assignment,
 seek, pause, another member) ends its stream and opens another at the exact next offsets; frames of
@@ -14,27 +14,23 @@ a stream that is not the group's newest are dropped (that is the fence of `seek`
 """
 
 import random
-from collections import deque
 from typing import Final
 
-from dledger_client._core.consumer.state import (
+from dledger_client._core.consumer.actions import (
     Action,
     CloseFetch,
-    FetchStream,
     FindOffset,
     OpenFetch,
-    Place,
-    QueueRead,
     RefreshRoutes,
     TellUnreadable,
-    Wanted,
 )
+from dledger_client._core.consumer.buffer import FetchBuffer
+from dledger_client._core.consumer.state import FetchStream, Place, QueueRead, Wanted
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
-from dledger_client._core.routes import GroupRoute, RouteChange, RouteTable
+from dledger_client._core.routes import RouteChange, RouteTable
 from dledger_client.errors import ClientError, client_error, error_of
 from dledger_client.records import RecordBatch
-from dledger_client.unreadable import may_pass_over
 from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import FetchFrame, FetchRow
@@ -44,7 +40,7 @@ BAD_FRAMES_MAX: Final = 3
 OUT_OF_RANGE: Final = frozenset((Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED))
 
 
-class FetchCore:
+class ConsumerCore:
     """Everything one consumer reads."""
 
     def __init__(
@@ -61,12 +57,8 @@ class FetchCore:
         self._members = members
         self._random = generator
         self._prefer = prefer
-        self._buffer_bytes = buffer_bytes
-        self._fail_on_unreadable = fail_on_unreadable
-        self.buffered_bytes = 0
-        """As `RecordBatch.memory` counts: with bodies as large as they are decompressed."""
-        self._reads: dict[Place, QueueRead] = {}
-        self._round: deque[Place] = deque()
+        self.buffer = FetchBuffer(buffer_bytes, fail_on_unreadable=fail_on_unreadable)
+        self._reads = self.buffer.reads
         self._streams: dict[str, FetchStream] = {}
         """By group, the newest."""
         self._by_id: dict[int, FetchStream] = {}
@@ -95,22 +87,19 @@ class FetchCore:
     def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
         """Read a queue from `offset` on, also if it is assigned already."""
         self.unassign(place)
-        self._reads[place] = QueueRead(place, topic_id, group, offset)
-        self._round.append(place)
+        self.buffer.add(QueueRead(place, topic_id, group, offset))
         self._renew(group)
 
     def unassign(self, place: Place) -> None:
         """Read a queue no more; what is buffered of it is dropped."""
-        read = self._reads.pop(place, None)
+        read = self.buffer.remove(place)
         if read is not None:
-            self._drop_buffer(read)
-            self._round.remove(place)
             self._renew(read.group)
 
     def seek(self, place: Place, offset: int) -> None:
         """Continue a queue at `offset`; what is buffered or on its way is dropped."""
         read = self.read(place)
-        self._drop_buffer(read)
+        self.buffer.drop(read)
         read.position = read.fetch_at = offset
         read.error = None
         read.is_lost = False
@@ -146,10 +135,6 @@ class FetchCore:
             read.is_paused = False
             self._renew(read.group)
 
-    def _drop_buffer(self, read: QueueRead) -> None:
-        while read.buffer:
-            self.buffered_bytes -= read.buffer.drop_first()
-
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; what was buffered before it is still handed out."""
         read = self.read(place)
@@ -163,69 +148,6 @@ class FetchCore:
         """End a group's stream now, so that nothing of it counts any more, and open another."""
         self._close(group)
         self._stale[group] = None
-
-    # Handing out.
-
-    def take(self, max_records: int) -> list[RecordBatch]:
-        """Return up to `max_records` records, queues in turn; if there are none, raise an error.
-
-        No more than the buffer's bound in memory, but at least one run. Records that were buffered
-        before an error are handed out first.
-        """
-        taken: list[RecordBatch] = []
-        left, room = max_records, self._buffer_bytes
-        for _ in range(len(self._round)):
-            if left <= 0 or room <= 0:
-                break
-            self._round.rotate(-1)
-            read = self._reads[self._round[-1]]
-            if read.is_paused:
-                continue
-            while (run := self._next_run(read)) is not None and left > 0:
-                if taken and run.memory > room:
-                    self._round.rotate(1)  # its turn comes first the next time, whatever its size
-                    room = 0
-                    break
-                room -= run.memory
-                if run.count > left:
-                    run, read.buffer.first = run.split(left)
-                else:
-                    self.buffered_bytes -= read.buffer.drop_first()
-                taken.append(run)
-                left -= run.count
-                read.position = run.next_offset
-        if not taken:
-            for read in self._reads.values():
-                if read.error is not None and not read.is_paused:
-                    raise read.error.again()
-        return taken
-
-    def _next_run(self, read: QueueRead) -> RecordBatch | None:
-        """Return what a queue hands out next; what cannot be decoded is passed over if it may."""
-        while read.buffer:
-            run = read.buffer.first
-            problem = None if self._fail_on_unreadable else run.view.problem
-            if problem is None or not may_pass_over(
-                problem, fail_on_unreadable=self._fail_on_unreadable
-            ):
-                return run
-            self._actions.append(TellUnreadable(run.place_of(problem)))
-            self.buffered_bytes -= read.buffer.drop_first()
-            read.position = run.next_offset
-        return None
-
-    @property
-    def has_news(self) -> bool:
-        """True: `take` would return or raise something."""
-        return any(
-            (read.buffer or read.error is not None) and not read.is_paused
-            for read in self._reads.values()
-        )
-
-    @property
-    def wants_more(self) -> bool:
-        """False: the buffer is full, no stream may be read on."""
-        return self.buffered_bytes < self._buffer_bytes
 
     # Streams.
 
@@ -250,7 +172,9 @@ class FetchCore:
 
     def _open(self, group: str, wanted: list[Wanted], now: float) -> None:
         route = self._routes.group(group)
-        address = self._choose(route, now) if route is not None else ""
+        address = ""
+        if route is not None:
+            address = self._members.choose_reader(route, self._prefer, now, self._random)
         if not address:
             self._failures[group] = self._failures.get(group, 0) + 1
             self._retry_later(group, now)
@@ -266,28 +190,6 @@ class FetchCore:
         if stream is not None:
             del self._by_id[stream.id]
             self._actions.append(CloseFetch(stream.id))
-
-    def _choose(self, route: GroupRoute, now: float) -> str:
-        """Return the address to read from; D9: every member gives the same, if maybe later."""
-        members = self._members
-        if self._prefer == "leader":
-            return members.choose(route, now)
-        fit = [
-            member
-            for member in route.members
-            if (
-                member.address != route.leader_address
-                if self._prefer == "follower"
-                else member.name == self._prefer
-            )
-            and not members.is_avoided(member.address, now)
-            and members.is_reachable(member.address)
-        ]
-        living = [member for member in fit if member.alive] or fit
-        if not living:
-            return members.choose(route, now)
-        ready = [member for member in living if members.is_ready(member.address)] or living
-        return self._random.choice(ready).address
 
     def _retry_later(self, group: str, now: float) -> None:
         self._open_at[group] = now + backoff(self._failures.get(group, 1), self._random)
@@ -399,7 +301,7 @@ class FetchCore:
             row.store_time_ms,
             read.group,
         )
-        self.buffered_bytes += read.buffer.append(run)
+        self.buffer.append(read, run)
         read.fetch_at = end
         read.bad_frames = 0
         return True
@@ -447,4 +349,5 @@ class FetchCore:
     def take_actions(self) -> list[Action]:
         """Return what the driver has to do now, in order."""
         taken, self._actions = self._actions, []
-        return taken
+        told = self.buffer.take_passed_over()
+        return [*taken, *map(TellUnreadable, told)] if told else taken

@@ -1,15 +1,13 @@
-"""Values of a consumer's core: what it asks its driver for, and the state of a queue and a stream.
+"""What a consumer's core knows of one queue and of one stream. Pure.
 
-Owns nothing; `core.py` decides.
+Owns no decision: `core.py` decides where a queue is read on, `buffer.py` what is handed out.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dledger_client.errors import ClientError
 from dledger_client.records import RecordBatch
-from dledger_client.unreadable import Unreadable
 from dledger_proto.rpc.views import kept_bytes
 
 Place = tuple[str, int]
@@ -22,47 +20,6 @@ class Wanted(NamedTuple):
     place: Place
     topic_id: bytes
     offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFetch:
-    """Open a fetch stream; answer with `frame` and, at its end, `stream_down`."""
-
-    stream: int
-    group: str
-    address: str
-    wanted: tuple[Wanted, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CloseFetch:
-    """Close a stream; no answer is expected."""
-
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class FindOffset:
-    """An offset is out of range: find another by the consumer's policy, then `seek`, or `fail`."""
-
-    place: Place
-    offset: int
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshRoutes:
-    """Fetch all routes; answer with `routes_changed`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TellUnreadable:
-    """Records were passed over; no answer is expected."""
-
-    what: Unreadable
-
-
-Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes | TellUnreadable
 
 
 class RunBuffer:

@@ -48,7 +48,7 @@ class GroupLanes:
             self.active.popleft().is_active = False
 
 
-class Accumulator:
+class SendBuffer:
     """Everything a producer has taken and not settled."""
 
     def __init__(self, limits: GatherLimits) -> None:

@@ -9,18 +9,18 @@ from typing import Protocol
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.producer.actions import Action
 from dledger_client._core.producer.batch import Batch
-from dledger_client._core.producer.buffer import Accumulator
+from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.routes import RouteTable
 from dledger_client.config import ProducerConfig
 from dledger_client.latency import FaultTable
 
 
-class Owner(Protocol):
+class ProducerContext(Protocol):
     """What a group needs of the whole producer."""
 
     config: ProducerConfig
     routes: RouteTable
-    accumulator: Accumulator
+    buffer: SendBuffer
     members: MemberChoice
     generator: random.Random
     faults: FaultTable | None

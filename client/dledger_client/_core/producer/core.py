@@ -1,7 +1,8 @@
 """A whole producer without I/O: what an asyncio shell, or a simulation, drives.
 
-Owns: topics and their lanes, the senders of all groups, budgets. No clock, no randomness of its
-own, no thread: `now` (monotonic seconds), `wall_ms` and a generator come in.
+Owns: which topics there are and where their messages go, the senders of all groups, budgets. No
+clock, no randomness of its own, no thread: `now` (monotonic seconds), `wall_ms` and a generator
+come in.
 
 How to drive it. Call an input; then carry out everything in `take_actions()`; then, for each link
 that is up, ask `next_frame` until it returns None, sending each frame before asking for the next
@@ -13,21 +14,22 @@ that is up, ask `next_frame` until it returns None, sending each frame before as
 import random
 from collections.abc import Mapping, Sequence
 
+from dledger_client._core.delivery import Delivery, attach, fail
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.batch import Batch
-from dledger_client._core.producer.buffer import Accumulator
-from dledger_client._core.producer.delivery import Delivery, attach, fail
+from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.producer.group_sender import GroupSender
 from dledger_client._core.producer.lane import GatherLimits
+from dledger_client._core.producer.parking import Parking
 from dledger_client._core.producer.topics import Parked, Pin, QueueChoice, TopicState
-from dledger_client._core.retry import backoff, final_error
+from dledger_client._core.retry import final_error
 from dledger_client._core.routes import RouteChange, RouteTable
 from dledger_client.config import ProducerConfig
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import ClientError
 from dledger_client.latency import FaultTable
 from dledger_proto.batch.codec import Record
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.frames import AnswerRow
 
 
@@ -45,7 +47,7 @@ class ProducerCore:
         self.config = config
         self.routes = routes
         self.generator = generator
-        self.accumulator = Accumulator(
+        self.buffer = SendBuffer(
             GatherLimits(
                 batch_bytes=config.batch_bytes,
                 batch_records=config.batch_records,
@@ -59,22 +61,20 @@ class ProducerCore:
         self.faults = FaultTable(config.latency_table) if config.avoid_slow_groups else None
         self.producer_id = b""
         """Set once by the driver, when the cluster's name is known; before that nothing is sent."""
-        self.parked_bytes = 0
         self._now_ms = 0.0
         self._next_number = first_number
         self._link_ids = 0
         self._actions: list[actions.Action] = []
         self._topics: dict[str, TopicState] = {}
-        self._parking: dict[str, TopicState] = {}
-        """Those with parked messages."""
+        self._parking = Parking(routes, generator, self._look_up)
         self.senders: dict[str, GroupSender] = {}
         self._links: dict[int, GroupSender] = {}
         self._choice = QueueChoice(self._is_usable, self._is_available)
 
-    # What the senders of groups need (`_owner.Owner`).
+    # What the senders of groups need (`context.py`).
 
     def emit(self, action: actions.Action) -> None:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         if isinstance(action, actions.OpenLink):
             self._links[action.link] = self.senders[action.group]
         elif isinstance(action, actions.CloseLink):
@@ -84,50 +84,50 @@ class ProducerCore:
         self._actions.append(action)
 
     def new_link_id(self) -> int:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         self._link_ids += 1
         return self._link_ids
 
     def take_numbers(self, count: int) -> int:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         first = self._next_number
         self._next_number += count
         return first
 
     def move(self, batch: Batch, now: float) -> bool:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         state = self._topics.get(batch.topic)
         if state is None:
             return False
         self._now_ms = now * 1_000
-        target = self._choice.elsewhere(state.lanes, self.accumulator.lane_of(batch), state.turn)
+        target = self._choice.elsewhere(state.lanes, self.buffer.lane_of(batch), state.turn)
         if target is None:
             return False
         state.turn += 1
-        self.accumulator.move(batch, target)
+        self.buffer.move(batch, target)
         batch.retry_at = now
         self._sender(target.group)
         return True
 
     def rehome(self, batch: Batch) -> None:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         state = self._topics.get(batch.topic)
         if state is not None and not batch.maybe_stored:
             self._rehome(batch, state)
 
     def heard_leader(self, group: str, address: str, term: int, now: float) -> None:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         change = self.routes.heard_leader(group, address, term)
         if change:
             self.routes_changed(change, now)
 
     def has_queue(self, batch: Batch) -> bool:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         route = self.routes.topic(batch.topic)
         return route is not None and route.id == batch.topic_id and batch.queue < route.write_queues
 
     def topic_gone(self, topic: str, topic_id: bytes) -> None:
-        """See `Owner`."""
+        """See `ProducerContext`."""
         route = self.routes.topic(topic)
         if route is not None and route.id == topic_id:
             self.routes.drop_topic(topic, RouteChange())
@@ -156,7 +156,9 @@ class ProducerCore:
             state = self._topics[topic] = TopicState(topic)
             self._learn(state)
         if state.route is None:
-            self._park(state, Parked(future, (record,), size, pin, deadline, is_one_way=one_way))
+            self._parking.park(
+                state, Parked(future, (record,), size, pin, deadline, is_one_way=one_way)
+            )
             return
         lanes = state.one_way_lanes if one_way else state.lanes
         if pin is None and state.is_simple:
@@ -170,7 +172,7 @@ class ProducerCore:
             except ClientError as error:
                 fail(future, topic, error)
                 return
-        batch = self.accumulator.append(lane, record, size, deadline, now, movable=pin is None)
+        batch = self.buffer.append(lane, record, size, deadline, now, movable=pin is None)
         attach(future, batch, batch.count - 1)
 
     def place_batch(
@@ -189,7 +191,7 @@ class ProducerCore:
             state = self._topics[topic] = TopicState(topic)
             self._learn(state)
         if state.route is None:
-            self._park(state, Parked(future, records, size, pin, deadline, is_batch=True))
+            self._parking.park(state, Parked(future, records, size, pin, deadline, is_batch=True))
             return
         self._now_ms = now * 1_000
         try:
@@ -197,23 +199,15 @@ class ProducerCore:
         except ClientError as error:
             fail(future, topic, error)
             return
-        batch = self.accumulator.append_batch(
-            lane, records, size, deadline, now, movable=pin is None
-        )
+        batch = self.buffer.append_batch(lane, records, size, deadline, now, movable=pin is None)
         attach(future, batch, 0)
-
-    def _park(self, state: TopicState, message: Parked) -> None:
-        self.parked_bytes += message.size
-        state.park(message)
-        self._parking[state.name] = state
 
     def pump(self, now: float) -> None:
         """Let every group with work go on. Called after `place`; the other inputs do it."""
-        for name, lanes in list(self.accumulator.groups()):
+        for name, lanes in list(self.buffer.groups()):
             if lanes.active:
                 self._sender(name).pump(now)
-        for state in self._parking.values():
-            self._ask(state, now)
+        self._parking.ask(now)
 
     def routes_changed(self, change: RouteChange, now: float) -> None:
         """Take in what an answer changed in `routes`."""
@@ -229,8 +223,8 @@ class ProducerCore:
                 self.senders[name].leader_changed(now)
         for name in sorted(change.lost_leaders):
             self._evacuate(name, now)
-        for state in [state for state in self._parking.values() if state.route is not None]:
-            for each in self._unpark(state):
+        for state in self._parking.known():
+            for each in self._parking.unpark(state):
                 self._place_parked(state.name, each, now)
         self.pump(now)
 
@@ -247,7 +241,7 @@ class ProducerCore:
 
     def _evacuate(self, group: str, now: float) -> None:
         """Move what was not sent and is bound to no queue away from a group without a leader."""
-        for lane in list(self.accumulator.group(group).active):
+        for lane in list(self.buffer.group(group).active):
             lane.close_open()
             for batch in list(lane.ready):
                 if batch.is_movable and not lane.is_one_way:
@@ -256,14 +250,8 @@ class ProducerCore:
     def topic_failed(self, topic: str, error: ClientError, now: float) -> None:
         """Take in that a topic could not be looked up or created."""
         state = self._topics.get(topic)
-        if state is None or state.route is not None:
-            return
-        state.is_asked = False
-        state.tries += 1
-        state.ask_at = now + backoff(state.tries, self.generator)
-        if error.definite and not error.retriable:
-            for each in self._unpark(state):
-                fail(each.future, topic, error)
+        if state is not None and state.route is None:
+            self._parking.lookup_failed(state, error, now)
 
     def link_up(self, link: int, now: float) -> None:
         """Take in that a link is open."""
@@ -315,24 +303,19 @@ class ProducerCore:
         """Let time pass: budgets, tries, back-offs."""
         for sender in self.senders.values():
             sender.check_tries(now)
-        for batch in self.accumulator.expired(now):
+        for batch in self.buffer.expired(now):
             if not batch.is_settled:
-                self.accumulator.failed(batch, final_error(batch, "out of time"))
-        for state in list(self._parking.values()):
-            self._expire_parked(state, now)
+                self.buffer.failed(batch, final_error(batch, "out of time"))
+        self._parking.expire(now)
         self.pump(now)
 
     def next_deadline(self, now: float) -> float | None:
         """Return when `tick` has to be called at the latest; None: only another input matters."""
-        times = [self.accumulator.next_expiry()]
+        times = [self.buffer.next_expiry(), *self._parking.deadlines()]
         for sender in self.senders.values():
             if sender.has_work:
                 due = sender.due_at()
                 times += (sender.next_check(now), due if due is not None and due > now else None)
-        for state in self._parking.values():
-            times.append(state.expire_at)
-            if self.routes.is_loaded and not state.is_asked:
-                times.append(state.ask_at)
         return min((time for time in times if time is not None), default=None)
 
     # Outputs.
@@ -345,21 +328,19 @@ class ProducerCore:
     @property
     def buffered_bytes(self) -> int:
         """Upper bound of the bytes of everything that is not settled."""
-        return self.accumulator.buffered_bytes + self.parked_bytes
+        return self.buffer.buffered_bytes + self._parking.bytes
 
     @property
     def is_idle(self) -> bool:
         """True: everything that was taken is settled."""
-        return not self.accumulator.unsettled and not self.parked_bytes
+        return not self.buffer.unsettled and not self._parking.bytes
 
     def waiting(self) -> tuple[list[Batch], list[Parked]]:
         """Return what is not settled: batches, and messages whose topic is not known yet.
 
         Any thread.
         """
-        states = list(self._parking.values())
-        parked = [each for state in states for each in list(state.parked)]
-        return list(self.accumulator.unsettled), parked
+        return list(self.buffer.unsettled), self._parking.messages()
 
     def unsettled(self) -> int:
         """Return how many messages that were taken have no outcome yet. Any thread."""
@@ -368,17 +349,15 @@ class ProducerCore:
 
     def close_open(self) -> None:
         """Let everything that gathers be sent without waiting for more."""
-        self.accumulator.close_open()
+        self.buffer.close_open()
 
     def fail_all(self, error: ClientError) -> None:
         """Give up everything: definite where nothing was sent, unknown where something was."""
         for sender in self.senders.values():
             sender.fail_all(error)
-        for batch in list(self.accumulator.unsettled):
-            self.accumulator.failed(batch, error)
-        for state in list(self._parking.values()):
-            for each in self._unpark(state):
-                fail(each.future, state.name, error)
+        for batch in list(self.buffer.unsettled):
+            self.buffer.failed(batch, error)
+        self._parking.fail_all(error)
 
     # Topics.
 
@@ -389,8 +368,8 @@ class ProducerCore:
             state.is_asked = False
             return
         if state.route is not None and state.route.id != route.id:
-            self.accumulator.forget_topic(state.route.id)
-        left = state.set_route(route, self.accumulator, self.generator)
+            self.buffer.forget_topic(state.route.id)
+        left = state.set_route(route, self.buffer, self.generator)
         state.is_asked = False
         state.tries = 0
         state.is_simple = self._all_usable(state)
@@ -399,36 +378,16 @@ class ProducerCore:
                 self._rehome(batch, state)
 
     def _rehome(self, batch: Batch, state: TopicState) -> None:
-        lane = self.accumulator.lane_of(batch)
+        lane = self.buffer.lane_of(batch)
         lanes = state.one_way_lanes if lane.is_one_way else state.lanes
         if batch.queue >= len(lanes) or lanes[batch.queue] is lane:
             return  # the member's answer decides
         target = lanes[batch.queue]
-        self.accumulator.move(batch, target)
+        self.buffer.move(batch, target)
         self._sender(target.group)
 
-    def _unpark(self, state: TopicState) -> list[Parked]:
-        del self._parking[state.name]
-        parked = state.take_parked()
-        self.parked_bytes -= sum(each.size for each in parked)
-        return parked
-
-    def _ask(self, state: TopicState, now: float) -> None:
-        if state.route is None and not state.is_asked and now >= state.ask_at:
-            if not self.routes.is_loaded:
-                return  # the first answer of the routes says whether there is anything to ask
-            state.is_asked = True
-            self.emit(actions.ResolveTopic(state.name, self.config.create_topics))
-
-    def _expire_parked(self, state: TopicState, now: float) -> None:
-        if now < state.expire_at:
-            return
-        error = error_of(Code.NOT_PROPOSED, f"topic {state.name}: no route within the budget")
-        for each in self._unpark(state):
-            if each.deadline <= now:
-                fail(each.future, state.name, error)
-            else:
-                self._park(state, each)
+    def _look_up(self, topic: str) -> None:
+        self.emit(actions.ResolveTopic(topic, self.config.create_topics))
 
     # Groups.
 

@@ -1,8 +1,8 @@
 """One broker group as a producer sees it: its link, its epoch, tries and their answers. Pure.
 
-Owns: when a link is opened, changed or given up; registration and epochs; what each answer means
-for its batch (`_retry.PLANS`). Not: topics, queues and routes (`core.py`), order within a
-queue (`lane.py`), the network.
+Owns: when a link is opened, changed or given up; which batches a frame takes; registration and
+epochs. Not: what an answer does to its batch (`batch_fate.py`), topics, queues and routes
+(`core.py`), order within a queue (`lane.py`), the network.
 
 A link goes to the group's leader, or, while that one cannot be reached, to another member, which
 forwards. Three things end the tries that are on their way over it, all as unknown: the stream
@@ -16,17 +16,14 @@ fenced. Nothing is sent meanwhile, and it is asked for only when no try is on it
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from dledger_client._core.members import Link, LinkState, Try
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.batch import Batch
-from dledger_client._core.producer.context import Owner
+from dledger_client._core.producer.batch_fate import BatchFate
+from dledger_client._core.producer.context import ProducerContext
 from dledger_client._core.producer.epoch import Epoch, EpochState
+from dledger_client._core.producer.link import Link, LinkState, Try
 from dledger_client._core.retry import (
     BACKOFF_MAX,
-    GAPS_MAX,
-    NOT_THERE,
-    Plan,
-    Step,
     backoff,
     final_error,
     plan_for,
@@ -51,12 +48,13 @@ MEMBERS_NAMED_MAX = 8
 class GroupSender:
     """One broker group."""
 
-    def __init__(self, name: str, owner: Owner) -> None:
+    def __init__(self, name: str, context: ProducerContext) -> None:
         self.name = name
-        self._owner = owner
-        self._lanes = owner.accumulator.group(name)
+        self._context = context
+        self._lanes = context.buffer.group(name)
         self.link: Link | None = None
         self.epoch = Epoch()
+        self._fate = BatchFate(name, context, self._give_up)
         self._open_at = 0.0
         self._open_tries = 0
         self._fatal: ClientError | None = None
@@ -68,7 +66,7 @@ class GroupSender:
 
     def route(self) -> GroupRoute | None:
         """Return the group's route."""
-        return self._owner.routes.group(self.name)
+        return self._context.routes.group(self.name)
 
     def pump(self, now: float) -> None:
         """Open, change or close the link; register. Called after every input."""
@@ -91,32 +89,32 @@ class GroupSender:
         route = self.route()
         if route is None or not route.has_leader or route.leader_address == link.address:
             return True
-        members = self._owner.members
+        members = self._context.members
         return members.is_avoided(route.leader_address, now) or not members.is_ready(
             route.leader_address
         )
 
     def _open(self, now: float) -> None:
         route = self.route()
-        address = self._owner.members.choose(route, now) if route is not None else ""
+        address = self._context.members.choose(route, now) if route is not None else ""
         if route is None or not address:
             self._open_at = now + BACKOFF_MAX
-            self._owner.emit(actions.RefreshRoutes())
+            self._context.emit(actions.RefreshRoutes())
             return
-        link = Link(self._owner.new_link_id(), self.name, address, route.term, now)
+        link = Link(self._context.new_link_id(), self.name, address, route.term, now)
         self.link = link
-        self._owner.emit(actions.OpenLink(link.id, self.name, address))
+        self._context.emit(actions.OpenLink(link.id, self.name, address))
 
     def _register(self, link: Link, now: float) -> None:
-        config = self._owner.config
-        if not config.idempotent or not self._owner.producer_id:
+        config = self._context.config
+        if not config.idempotent or not self._context.producer_id:
             return
         if self._lanes.fence_wanted:
             self.epoch.invalidate()
         if self._lanes.outstanding == 0 and self.epoch.may_ask(now):
             timeout = config.connection.try_timeout_ms / 1_000 + REGISTER_GRACE
             ask = self.epoch.ask(now, timeout)
-            self._owner.emit(actions.Register(self.name, link.address, self.epoch.wanted, ask))
+            self._context.emit(actions.Register(self.name, link.address, self.epoch.wanted, ask))
 
     def link_up(self, now: float) -> None:
         """Take in that the stream is open."""
@@ -124,26 +122,26 @@ class GroupSender:
         assert link is not None, f"{self.name}: no link"
         if link.state is LinkState.CONNECTING:
             link.state = LinkState.UP
-            self._owner.members.set_ready(link.address, is_ready=True)
+            self._context.members.set_ready(link.address, is_ready=True)
         self.pump(now)
 
     def link_down(self, error: DledgerError, now: float) -> None:
         """Take in that the stream broke, or could not be opened."""
         link = self.link
         assert link is not None, f"{self.name}: no link"
-        self._owner.members.failed(link.address, now)
+        self._context.members.failed(link.address, now)
         self._open_tries += 1
         tries = len((self.route() or _NO_ROUTE).members) or 1
         if self._open_tries >= tries:
             # All members were tried: breathe before the next round.
-            self._open_at = now + backoff(self._open_tries - tries, self._owner.generator)
+            self._open_at = now + backoff(self._open_tries - tries, self._context.generator)
         self._give_up_tries(error.detail or error.code.name, now)
         self.link = None
 
     def _close(self, reason: str) -> None:
         link = self.link
         assert link is not None, f"{self.name}: no link"
-        self._owner.emit(actions.CloseLink(link.id, reason))
+        self._context.emit(actions.CloseLink(link.id, reason))
         self.link = None
 
     def abandon(self, reason: str, now: float) -> None:
@@ -158,17 +156,15 @@ class GroupSender:
         assert link is not None, f"{self.name}: no link"
         error = error_of(Code.UNKNOWN_OUTCOME, f"{link.address}: {reason}")
         failed, link.tries = link.tries, deque()
-        plan = plan_for(Code.UNKNOWN_OUTCOME)
         for each in failed:
-            self._end_try(each.batch, plan, error)
-            self._after(each.batch, plan, now, wait=False)
+            self._fate.unanswered(each.batch, error, now)
 
     def leader_changed(self, now: float) -> None:
         """Take in that the routes name another leader, or a higher term, than before."""
         route = self.route()
         if route is None or not route.has_leader:
             return
-        self._owner.members.worked(route.leader_address)
+        self._context.members.worked(route.leader_address)
         self._open_at = self.epoch.ask_at = now
         for lane in self._lanes.active:
             if lane.prefix < len(lane.stamped):
@@ -188,7 +184,7 @@ class GroupSender:
         link = self.link
         if link is None or link.state is not LinkState.UP or self._fatal is not None:
             return None
-        room = self._owner.config.in_flight_bytes - self._lanes.outstanding_bytes
+        room = self._context.config.in_flight_bytes - self._lanes.outstanding_bytes
         if room > 0 and self._may_send:
             taken = self._take(now, wall_ms, min(room, FRAME_SIZE_TARGET), one_way=False)
             if taken:
@@ -199,14 +195,14 @@ class GroupSender:
         first = link.next_number
         link.next_number += len(taken)
         for batch, _ in taken:
-            self._owner.accumulator.settle_one_way(batch)
+            self._context.buffer.settle_one_way(batch)
         return encode_append(
-            [data for _, data in taken], first, self._owner.config.connection.try_timeout_ms, True
+            [data for _, data in taken], first, self._context.config.connection.try_timeout_ms, True
         )
 
     @property
     def _may_send(self) -> bool:
-        return not self._owner.config.idempotent or (
+        return not self._context.config.idempotent or (
             self.epoch.state is EpochState.GRANTED and not self._lanes.fence_wanted
         )
 
@@ -215,11 +211,11 @@ class GroupSender:
         link = self.link
         if link is None or link.state is not LinkState.UP:
             return None
-        return self._owner.accumulator.due_at(self.name)
+        return self._context.buffer.due_at(self.name)
 
     def _frame(self, link: Link, taken: list[tuple[Batch, bytes]], now: float) -> bytes:
         first = link.next_number
-        timeout = self._owner.config.connection.try_timeout_ms / 1_000
+        timeout = self._context.config.connection.try_timeout_ms / 1_000
         earliest = min(batch.deadline for batch, _ in taken)
         for batch, _ in taken:
             if len(batch.members_tried) < MEMBERS_NAMED_MAX:
@@ -234,17 +230,17 @@ class GroupSender:
     def _take(
         self, now: float, wall_ms: int, bytes_max: int, *, one_way: bool
     ) -> list[tuple[Batch, bytes]]:
-        owner = self._owner
+        context = self._context
         taken: list[tuple[Batch, bytes]] = []
-        for batch in owner.accumulator.take(self.name, now, one_way=one_way, bytes_max=bytes_max):
+        for batch in context.buffer.take(self.name, now, one_way=one_way, bytes_max=bytes_max):
             if batch.base_number < 0:
-                batch.base_number = 0 if one_way else owner.take_numbers(batch.count)
+                batch.base_number = 0 if one_way else context.take_numbers(batch.count)
             stamp = None
-            if owner.config.idempotent and not one_way:
-                stamp = ProducerStamp(owner.producer_id, self.epoch.number, batch.base_sequence)
+            if context.config.idempotent and not one_way:
+                stamp = ProducerStamp(context.producer_id, self.epoch.number, batch.base_sequence)
             base_time_ms = wall_ms - int((now - batch.created_at) * 1_000)
             try:
-                data = batch.encode(stamp, max(base_time_ms, 0), owner.config.compression)
+                data = batch.encode(stamp, max(base_time_ms, 0), context.config.compression)
             except DledgerError as error:
                 self._refuse_unsent(batch, client_error(error), one_way=one_way)
                 continue
@@ -252,12 +248,12 @@ class GroupSender:
         return taken
 
     def _refuse_unsent(self, batch: Batch, error: ClientError, *, one_way: bool) -> None:
-        accumulator = self._owner.accumulator
+        buffer = self._context.buffer
         if one_way:
-            accumulator.settle_one_way(batch)
+            buffer.settle_one_way(batch)
             return
-        accumulator.end_try(batch)
-        self._fail(batch, error)
+        buffer.end_try(batch)
+        self._fate.fail(batch, error)
 
     def answered(self, rows: Iterable[AnswerRow], now: float) -> None:
         """Take in answers, in the order of their numbers; rows of no try of ours are ignored."""
@@ -276,20 +272,14 @@ class GroupSender:
                     ),
                     now,
                 )
-                self._owner.emit(actions.CloseLink(link.id, "answers out of order"))
+                self._context.emit(actions.CloseLink(link.id, "answers out of order"))
                 return
-            each = link.tries.popleft()
-            plan = plan_for(row.code)
-            self._note_latency(each, plan, now)
-            if plan.step is Step.STORED:
-                self._stored(each.batch, row)
-                continue
+            plan = self._fate.answered(link.tries.popleft(), row, link.address, now)
             if row.code is Code.NOT_LEADER and row.hint:
                 hint = row
             switch = switch or plan.switch_member
-            self._refused(each.batch, plan, row, now)
         if hint is not None:
-            self._owner.heard_leader(self.name, hint.hint, hint.term, now)
+            self._context.heard_leader(self.name, hint.hint, hint.term, now)
         if switch and self.link is link:
             self._change_member(link, now)
         self.pump(now)
@@ -298,90 +288,9 @@ class GroupSender:
         """Ask another member from now on, after one said that it does not take anything."""
         route = self.route()
         if route is not None and len(route.members) > 1:
-            self._owner.members.failed(link.address, now)
+            self._context.members.failed(link.address, now)
             if link.state is LinkState.UP:
                 link.state = LinkState.DRAINING
-
-    def _note_latency(self, each: Try, plan: Plan, now: float) -> None:
-        faults = self._owner.faults
-        if faults is not None:
-            if plan.step is Step.STORED:
-                faults.answered(self.name, (now - each.sent_at) * 1_000, now * 1_000)
-            elif plan.may_move or plan.is_unknown:
-                faults.failed(self.name, now * 1_000)
-
-    def _stored(self, batch: Batch, row: AnswerRow) -> None:
-        assert self.link is not None, f"{self.name}: no link"
-        self._owner.members.worked(self.link.address)
-        self._owner.accumulator.stored(
-            batch,
-            row.base_offset,
-            row.index,
-            row.term,
-            duplicate=row.duplicate or row.code is Code.DUPLICATE,
-            before_sync=row.unsynced,
-        )
-
-    def _refused(self, batch: Batch, plan: Plan, row: AnswerRow, now: float) -> None:
-        link = self.link
-        assert link is not None, f"{self.name}: no link"
-        detail = f"{link.address}: {row.detail}" if row.detail else link.address
-        error = error_of(row.code, detail, hint=row.hint)
-        self._end_try(batch, plan, error)
-        self._after(batch, plan, now, wait=plan.waits or not row.hint)
-
-    def _end_try(self, batch: Batch, plan: Plan, error: ClientError) -> None:
-        batch.last_error = error
-        if plan.is_unknown:
-            batch.maybe_stored = True
-        self._owner.accumulator.end_try(batch)
-
-    def _after(self, batch: Batch, plan: Plan, now: float, *, wait: bool) -> None:
-        """Repeat, move or give up a batch whose try has ended."""
-        config = self._owner.config
-        step = plan.step
-        error = batch.last_error
-        assert error is not None, f"{batch.describe()}: no answer"
-        if error.code in NOT_THERE and self._owner.has_queue(batch):
-            step = Step.REFRESH
-        if step is Step.FAIL:
-            if error.code is Code.TOPIC_NOT_FOUND:
-                self._owner.topic_gone(batch.topic, batch.topic_id)
-            self._fail(batch, final_error(batch, "refused"))
-        elif batch.maybe_stored and not config.idempotent:
-            self._fail(batch, final_error(batch, "not repeated without idempotence"))
-        elif now >= batch.deadline:
-            self._fail(batch, final_error(batch, "out of time"))
-        elif config.tries_max and batch.tries >= config.tries_max:
-            self._fail(batch, final_error(batch, "given up"))
-        elif step is Step.FENCED:
-            self._give_up(error)
-        elif step is Step.REGISTER:
-            self._owner.accumulator.fence(batch)
-        elif step is Step.GAP:
-            self._gap(batch, now)
-        else:
-            batch.retry_at = now + backoff(batch.tries - 1, self._owner.generator) if wait else now
-            if step is Step.REFRESH:
-                self._owner.emit(actions.RefreshRoutes())
-                self._owner.rehome(batch)
-            elif plan.may_move and batch.is_movable and not batch.maybe_stored:
-                self._owner.move(batch, now)
-
-    def _fail(self, batch: Batch, error: ClientError) -> None:
-        self._owner.accumulator.failed(batch, error)
-
-    def _gap(self, batch: Batch, now: float) -> None:
-        """Handle SEQUENCE_GAP: right behind a batch that failed; else we must start anew."""
-        lane = self._owner.accumulator.lane_of(batch)
-        batch.retry_at = now
-        if batch.base_sequence < 0 or lane.must_fence or lane.stamped[0] is not batch:
-            return
-        batch.gaps += 1
-        if batch.gaps > GAPS_MAX:
-            self._fail(batch, final_error(batch, "refused in each new epoch"))
-        else:
-            self._owner.accumulator.fence(batch)
 
     def _give_up(self, error: ClientError) -> None:
         """Take nothing for this group any more, as after another life has taken over."""
@@ -392,11 +301,11 @@ class GroupSender:
         """Give up everything of this group; what may be stored ends as unknown."""
         if self.link is not None:
             self.link.tries.clear()
-        for batch, lane in list(self._owner.accumulator.unsettled.items()):
+        for batch, lane in list(self._context.buffer.unsettled.items()):
             if lane.group == self.name:
                 unknown = batch.maybe_stored or batch.is_outstanding
                 end = final_error(batch, error.detail or "given up") if unknown else error.again()
-                self._fail(batch, end)
+                self._fate.fail(batch, end)
 
     @property
     def fatal(self) -> ClientError | None:
@@ -410,7 +319,7 @@ class GroupSender:
         if not self.epoch.is_awaited(ask):
             return
         follows = self.epoch.grant(epoch)
-        self._owner.accumulator.new_epoch(
+        self._context.buffer.new_epoch(
             self.name,
             last if follows else {},
             lambda batch: final_error(batch, "the group does not remember this producer"),
@@ -428,14 +337,14 @@ class GroupSender:
         if not self.epoch.is_awaited(ask):
             return
         if error.code is not Code.STALE_EPOCH:
-            self.epoch.fail(now, self._owner.generator)
+            self.epoch.fail(now, self._context.generator)
             ends = error.definite and not error.retriable
         else:
-            ends = self.epoch.stale(now, self._owner.generator)
+            ends = self.epoch.stale(now, self._context.generator)
         if ends:
             self._give_up(error)
             return
-        for batch, lane in self._owner.accumulator.unsettled.items():
+        for batch, lane in self._context.buffer.unsettled.items():
             if lane.group == self.name and not batch.tries:
                 batch.last_error = error  # if time runs out, this is what it was waiting for
         if self.link is not None and plan_for(error.code).switch_member:
@@ -447,18 +356,18 @@ class GroupSender:
         link = self.link
         if link is None:
             return
-        connect = self._owner.config.connection.connect_timeout_ms / 1_000
+        connect = self._context.config.connection.connect_timeout_ms / 1_000
         if link.state is LinkState.CONNECTING:
             late = now >= link.opened_at + connect
         else:
             late = bool(link.tries) and now >= link.tries[0].deadline
         if link.tries and now >= self._suspicion(link):
             link.suspect_at = now + SUSPECT_INTERVAL
-            self._owner.emit(actions.RefreshRoutes())
+            self._context.emit(actions.RefreshRoutes())
         if late:
             reason = f"{link.address}: no answer in time"
             self.link_down(error_of(Code.UNKNOWN_OUTCOME, reason), now)
-            self._owner.emit(actions.CloseLink(link.id, reason))
+            self._context.emit(actions.CloseLink(link.id, reason))
         if self.epoch.state is EpochState.ASKED and now >= self.epoch.answer_until:
             late_answer = error_of(Code.UNKNOWN_OUTCOME, "no answer in time")
             self.register_failed(self.epoch.asks, late_answer, now)
@@ -476,7 +385,9 @@ class GroupSender:
             if self._lanes.has_work and self._fatal is None:
                 times.append(self._open_at)
         elif link.state is LinkState.CONNECTING:
-            times.append(link.opened_at + self._owner.config.connection.connect_timeout_ms / 1_000)
+            times.append(
+                link.opened_at + self._context.config.connection.connect_timeout_ms / 1_000
+            )
         elif link.tries:
             times += (link.tries[0].deadline, self._suspicion(link))
         epoch_at = self.epoch.next_check() if link is not None else None

@@ -1,7 +1,7 @@
-"""The topics of a producer: their lanes, which queue a message goes to, messages that wait. Pure.
+"""One topic of a producer: its lanes, and which queue a message goes to. Pure.
 
-Owns: the choice of a queue (S34, S35, S37, S38, D14) and the parking of messages whose topic is not
-known yet. Not: looking topics up, and everything behind the choice.
+Owns: the choice of a queue (S34, S35, S37, S38, D14). Not: messages whose topic is not known yet
+(`parking.py`), and what happens to a message behind the choice.
 """
 
 import math
@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dledger_client._core.producer.buffer import Accumulator
-from dledger_client._core.producer.delivery import Delivery
+from dledger_client._core.delivery import Delivery
+from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.producer.lane import Lane
 from dledger_client._core.routes import TopicRoute
 from dledger_client.errors import ClientError, error_of
@@ -88,7 +88,7 @@ class TopicState:
         return taken
 
     def set_route(
-        self, route: TopicRoute, accumulator: Accumulator, generator: random.Random
+        self, route: TopicRoute, buffer: SendBuffer, generator: random.Random
     ) -> list[Lane]:
         """Make the lanes of a layout; return the lanes that are left behind with content."""
         old = [*self.lanes, *self.one_way_lanes]
@@ -100,7 +100,7 @@ class TopicState:
                 group = route.group_of(queue)
                 assert group is not None, f"{route.name}: queue {queue} of {route.write_queues}"
                 lanes.append(
-                    accumulator.lane(
+                    buffer.lane(
                         route.name,
                         route.id,
                         queue,

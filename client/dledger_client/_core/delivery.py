@@ -5,7 +5,7 @@
 
 Owns: the pointer (batch, position), reading the outcome through it, and the callbacks that come
 before the message is placed. Not: waiting (`_shell/futures.py`), when a batch settles
-(`buffer.py`).
+(`producer/buffer.py`).
 
 Users see what the class and its subclasses show. The producer's core, which places and fails
 messages, uses the functions below the class.
