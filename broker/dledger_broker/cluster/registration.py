@@ -53,6 +53,8 @@ class Registrar:
             group=view.names.group, member=view.names.member, name_server=name_server
         )
 
+        view.host.watch_leadership(lambda _leadership: self.changed())
+
     def start(self) -> None:
         """Begin to register."""
         name = f"register {self._view.names.group} at {self._name_server}"

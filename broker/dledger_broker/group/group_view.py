@@ -1,8 +1,9 @@
-"""One group as the services see it: its host, state, log, and the helpers every use case needs.
+"""One group as the services see it: its host, state and log, and what every use case needs.
 
-Owns the small rules that are common to all of them: read on confirmed state before refusing
-(D10), propose commands together, map outcomes to errors. Not owned: how it is opened and closed
-(`member`), what each call does (`messaging`, `topics`).
+Owns the rules that all use cases share: a member refuses only after it has read confirmed state
+(D10), and it names the leader when it refuses. Who leads is known to the host alone: everybody asks
+`host.leadership`, or is told of changes by `host.watch_leadership`. Not owned: how a group is
+opened and closed (`process.group_runtime`), what each call does (`usecases`).
 """
 
 import asyncio

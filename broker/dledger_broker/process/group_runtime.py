@@ -78,7 +78,6 @@ class GroupRuntime:
         self.known_index: Callable[[], int] = lambda: 0
         """Tells up to which index the control group's decisions are known here without a gap."""
         self.on_topics_changed: list[Callable[[], None]] = []
-        self.on_leadership_changed: list[Callable[[], None]] = []
         self._log_lines = structlog.get_logger().bind(group=group.name, member=group.member)
 
     def open(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -189,7 +188,6 @@ class GroupRuntime:
                     self._trace,
                     settings,
                 )
-        host.watch_leadership(lambda _leadership: _call_all(self.on_leadership_changed))
         host.start(_Links(self._links))
         listener.add_group(
             names.group, LinkTarget(names.member, frozenset(self._links), host, self._links)

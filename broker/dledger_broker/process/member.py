@@ -222,7 +222,6 @@ class Member:
                 )
                 self._registrars.append(registrar)
                 runtime.on_topics_changed.append(registrar.changed)
-                runtime.on_leadership_changed.append(registrar.changed)
 
     def _authority(self, messagings: dict[str, Messaging]) -> TopicAuthority | None:
         control = messagings.get(self._config.control_group)

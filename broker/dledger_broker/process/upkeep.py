@@ -11,7 +11,6 @@ from typing import Final
 
 import structlog
 
-from dledger.raft.api import Role
 from dledger.types import DiskRoom
 from dledger_broker.group.duty import Duty, Look
 from dledger_broker.group.group_view import GroupView
@@ -65,8 +64,7 @@ class Upkeep:
     async def _do(self, duty: Duty) -> None:
         """Propose what is due, and the rest of it."""
         view = self._view
-        raft = view.host.group
-        leads_term = raft.term if raft.role is Role.LEADER else None
+        leads_term = view.host.leadership.term if view.leads else None
         now = view.clock.monotonic()
         command = duty.due(Look(leads_term, self._known_index(), view.machine.queries, now))
         try:
