@@ -1,12 +1,12 @@
-"""The name server: where the members of every group are, who leads, which topics there are.
+"""The name server: where the members of every group are, which member leads, which topics exist.
 
 changes   What changed since when: the base of deltas for watchers. Pure
-chunks    Cutting registrations into messages of about 1 MiB
-groups    One group as its members describe it: leases, who belongs to it
+chunks    Cuts registrations and tables of routes into messages of about 1 MiB
+groups    One broker group as its members describe it: members, leader, term. Pure
 intake    What a registration may look like. Pure
 registry  The name server's table: members with leases, leaders, topics, and what changed. Pure
 service   The name server's gRPC services: registration streams in, routes out, pushed on change
-silent    Members that belong to a group and are not listed, for who asks what is missing. Pure
+silent    Members that belong to a group and are not listed. Pure
 topics    The topics of the cluster as the groups tell them. Pure
 """
 

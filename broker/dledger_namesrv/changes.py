@@ -1,8 +1,8 @@
 """What changed since when: the base of deltas for watchers. Pure.
 
 Instead of a queue per watcher, the table remembers for each key the version of its last change.
-A watcher is one number. Whoever is slow sees each key once, with its newest value; whoever is too
-far behind gets a fresh snapshot. So a watcher that stops reading costs nothing.
+A watcher is one number. A slow watcher sees each key once, with its newest value. A watcher that is
+too far behind gets a new snapshot. So a watcher that stops reading costs nothing.
 """
 
 from collections import OrderedDict
@@ -38,7 +38,7 @@ class ChangeLog(Generic[Key]):
             _, self._forgotten = self._versions.popitem(last=False)
 
     def forget(self, key: Key) -> None:
-        """Drop a key that no delta shall mention any more."""
+        """Drop a key that no later delta may name."""
         self._versions.pop(key, None)
 
     def since(self, version: int) -> list[Key] | None:

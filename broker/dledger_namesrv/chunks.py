@@ -1,4 +1,4 @@
-"""Cutting what may be large into messages of about 1 MiB: registrations (S6), tables of routes."""
+"""Cuts large registrations (S6) and tables of routes into messages of about 1 MiB."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ _ROW_OVERHEAD = 8
 def chunks_of(registration: Registration) -> Iterator[Registration]:
     """Cut a full registration of any size into messages of about 1 MiB, numbered consecutively.
 
-    What members do, and the form in which tests and tools make registrations.
+    Members send registrations in this form; tests and tools use it too.
     """
     part = Registration()
     part.CopyFrom(registration)
@@ -40,7 +40,7 @@ def routes_in_parts(
 ) -> list[RoutesReply]:
     """Return routes as messages of about 1 MiB, at least one.
 
-    Of a full table the first is `full`, and all but the last say that there is `more`.
+    The first message of a full table is `full`. All messages but the last have `more`.
     """
     parts = [RoutesReply(full=full, cluster=cluster)]
     size = 0
@@ -62,7 +62,7 @@ def routes_in_parts(
 
 
 def routes_at_once(parts: Sequence[RoutesReply]) -> RoutesReply:
-    """Return the one message that answers a call: the first; when it is not all, it is not full."""
+    """Return the first message, to answer a call; it is not `full` when others follow it."""
     first = parts[0]
     if first.more:
         first.full = False

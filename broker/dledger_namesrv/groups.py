@@ -1,23 +1,27 @@
-"""One group as its members describe it: leases, who belongs to it, who leads in which term. Pure.
+"""One broker group as its members describe it: its members, its leader, its term. Pure.
 
-Whoever can reach a name server can register. So nothing is believed because one says it; what
-members say counts while their leases live, by these rules:
+Every process that can reach a name server can register. So the name server believes no single
+member. What members tell counts while their leases last, by these rules:
 
-- *Who belongs to the group.* Members tell whom their configuration names. The list counts that most
-  of its own members tell; of two that as many tell, the one that counted before. Whoever is not on
-  it is no member: it is not in the routes, and what it says counts for nothing.
-- *A new term.* Members claim "in term t, l leads". A leader can say so only when a majority of its
-  group has that term on disk, and the voters report their new term as fast as the leader does. So a
-  claim of a higher term counts as soon as more than half of the members that are heard (their
-  streams are open) tell of this term or a later one. Until then the older claim stands.
-- *The same term.* A claim of a lower term never replaces one of a higher term (D14). The leader is
-  cleared, keeping the term, when it says itself that it leads no more, or when its registration
-  ends; a living member that still claims it brings it back, because the name server may be the only
-  one that does not hear it. A leader that resigned is brought back only by itself.
-- *An end of a term.* A term is forgotten when nobody is listed any more who told of it. It is, too,
-  when the disks of a group were wiped and it formed anew at term 1. That is recognised without
-  guessing, because terms never go down on a disk: a majority of the configured members, on streams
-  opened *after* the term was told, are all below it (`Group.reborn`).
+- *Which members belong to the group.* Each member tells the list of members in its configuration.
+  The list that most of its own members tell counts. Of two lists that as many members tell, the
+  list that counted before still counts. A process that is not on the list is no member: it is not
+  in the routes, and what it tells does not count.
+- *A new term.* Members claim "in term t, l leads". A leader can claim this only when a majority of
+  its group has the term on disk, and the voters report their new term as fast as the leader does.
+  A member is heard while its stream is open. A claim of a higher term counts as soon as more than
+  half of the members that are heard tell of this term or a later one. Until then the older claim
+  counts.
+- *The same term.* A claim of a lower term never replaces a claim of a higher term (D14). The name
+  server clears the leader, and keeps the term, when the leader tells that it does not lead any
+  more, or when the leader's registration ends. A living member that still names the leader brings
+  the leader back: the name server may be the only process that does not hear the leader. A leader
+  that resigned is brought back by itself alone.
+- *The end of a term.* The name server forgets a term when no listed member told of it. It also
+  forgets the term when the disks of a group were wiped and the group formed anew at term 1. The
+  name server recognises this without a guess, because terms never go down on a disk: a majority of
+  the configured members are below the term on streams opened *after* the term was told
+  (`BrokerGroup.reborn`).
 """
 
 from collections import Counter
@@ -32,7 +36,7 @@ Session = int
 
 @dataclass(slots=True)
 class Member:
-    """What is known of one that registered, and what it tells."""
+    """A member that registered, and what it tells."""
 
     name: str
     address: str
@@ -41,37 +45,37 @@ class Member:
     session: Session | None
     term: int = 0
     leader: str = ""
-    """Who leads in `term`, as it tells; empty: nobody that it knows of."""
+    """The leader in `term`, as the member tells; empty: the member knows of no leader."""
     configured: Sequence[str] = ()
     control_group: bool = False
 
     @property
     def alive(self) -> bool:
-        """Its stream is open; without one it stays listed until its lease ends (S8)."""
+        """True while its stream is open; afterwards it stays listed until its lease ends (S8)."""
         return self.session is not None
 
 
 @dataclass(slots=True)
-class Group:
-    """One broker group."""
+class BrokerGroup:
+    """A group of members that replicate one log."""
 
     name: str
     leader: str = ""
     term: int = 0
     configured: Sequence[str] = ()
-    """Who belongs to it, by the list that counts; empty: nobody told one yet."""
+    """The members, by the list that counts; empty: no member told a list yet."""
     control_group: bool = False
     members: dict[str, Member] = field(default_factory=dict[str, Member])
-    """All that are listed, also those that do not belong to it."""
+    """Every process that is listed, also one that does not belong to the group."""
     resigned: bool = False
-    """The leader of `term` said itself that it leads no more."""
+    """True: the leader of `term` told that it does not lead any more."""
     term_told_at: Session = 0
-    """The newest stream there was when `term` was first told."""
+    """The newest stream at the time when `term` was first told."""
 
     # What members tell
 
     def count(self) -> bool:
-        """Count again who belongs to the group and is told to be what; True when that changed."""
+        """Count the told lists and roles again; True when members or role of the group changed."""
         before = self.configured, self.control_group
         told = Counter(
             member.configured
@@ -91,7 +95,7 @@ class Group:
         return not self.configured or name in self.configured
 
     def take_claim(self, name: str, newest_session: Session) -> bool:
-        """Take what a listed member told just now; True when leader or term changed."""
+        """Judge what a listed member told just now; True when leader or term changed."""
         before = self.leader, self.term
         claim = self.members[name]
         if self.weigh(newest_session) or not self.has(name):
@@ -103,15 +107,15 @@ class Group:
                 elif not self.leader and not self.resigned:
                     self.leader = claim.leader
         elif claim.term >= self.term and (name == self.leader or not self._is_alive(self.leader)):
-            # It stepped down; or nobody hears the leader and a member says there is none. A claim
-            # of nobody by others while the leader is heard is an election that may yet fail.
-            # The term stays: only that of a leader is known to be durable on a majority.
+            # The leader stepped down; or the leader is not heard and a member tells of no leader.
+            # While the leader is heard, members that tell of no leader hold an election that may
+            # fail. The term stays: only a leader's term is known to be durable on a majority.
             self.resigned = self.resigned or name == self.leader
             self.leader = ""
         return before != (self.leader, self.term)
 
     def weigh(self, newest_session: Session) -> bool:
-        """Forget a term that nobody tells of any more, and take a newer one that counts."""
+        """Forget a term that no member tells of any more, and take a newer one that counts."""
         before = self.leader, self.term
         if self.term and all(member.term < self.term for member in self._belonging()):
             self.forget_history()
@@ -130,7 +134,7 @@ class Group:
         return before != (self.leader, self.term)
 
     def reborn(self) -> bool:
-        """Tell whether a majority, heard since the term was told, has never been in that term."""
+        """Tell whether a majority that was heard since the term was told is below that term."""
         below = sum(
             1
             for member in self._heard()
@@ -141,12 +145,12 @@ class Group:
         return below > len(self.configured) // 2
 
     def forget_history(self) -> None:
-        """Drop leader and term, as of a group that was formed anew."""
+        """Forget leader and term: the group was formed anew."""
         self.leader = ""
         self._set_term(0, 0)
 
     def member_silent(self, member: str) -> None:
-        """Clear the leader when it is the one whose registration ended."""
+        """Clear the leader when the leader's registration ended."""
         if self.leader == member:
             self.leader = ""
 
@@ -163,7 +167,7 @@ class Group:
         )
 
     def claims(self) -> Iterator[MemberClaim]:
-        """Yield what each that is listed tells, and why it does not count, in order of names."""
+        """Yield what each listed process tells, and why that does not count, in order of names."""
         for name in sorted(self.members):
             member = self.members[name]
             yield MemberClaim(
@@ -205,7 +209,7 @@ class Group:
         return [member for member in self._belonging() if member.alive]
 
     def _is_agreed(self, term: int) -> bool:
-        """Tell whether more than half of the members that are heard are in this term, or later."""
+        """Tell whether more than half of the members that are heard are in this term or later."""
         heard = self._heard()
         return 2 * sum(member.term >= term for member in heard) > len(heard)
 

@@ -1,7 +1,7 @@
 """What a registration may look like. Pure.
 
-Owns the bounds of every field, so that nobody can make a name server keep, or send to its
-watchers, more than a member needs to say. Not: whether what it says is true (`groups`).
+Owns the bounds of every field. So no process can make a name server keep, or send to its watchers,
+more than a member needs to say. Not owned: whether what a member says is true (`groups`).
 """
 
 from typing import Final
@@ -20,9 +20,9 @@ from dledger_proto.v1.routes_pb2 import Registration
 ADDRESS_SHOWN_LENGTH_MAX: Final = 80
 TOPIC_ID_SIZE: Final = 16
 NUMBER_MAX: Final = (1 << 63) - 1
-"""Of terms and indexes, as members send them to each other."""
+"""The largest term and index that members send to each other."""
 LAYOUT_PARTS_MAX: Final = QUEUES_PER_TOPIC_MAX
-"""Each part has a queue at least."""
+"""Each part has at least one queue."""
 PERMISSION_MAX: Final = 6
 """Read 4 and write 2."""
 

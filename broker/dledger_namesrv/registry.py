@@ -1,23 +1,27 @@
 """The name server's table: members with leases, leaders, topics, and what changed. Pure.
 
-Owns every rule of registration (S4-S9). Knows no stream, no task and no clock: `now` is passed in,
-in seconds of any monotonic clock. `service` turns streams into calls.
+Owns every rule of registration (S4-S9). The registry knows no stream, no task and no clock: the
+caller passes `now`, in seconds of any monotonic clock. `service` turns streams into calls.
 
 Rules
-- A registration stream is a *session* of one member. Its messages are numbered 1, 2, 3...; each is
-  a heartbeat and moves the lease. The first, and the one after a gap, must be full; until it is,
-  every answer says `send_full`, while leader and lease are taken all the same.
-- A full registration may be cut: the first message has full = true and the first topics, the next
-  ones carry the rest as deltas. So 100,000 topics never hold back a heartbeat (S6).
-- A closed session makes the member not alive at once; it stays listed until its lease would have
-  ended. A silent session ends with its lease. With its last member a group goes, and the topics
-  that only it told; nothing is sent for those topics but the group's removal.
-- What counts of what is told: see `groups`. Of who does not belong to the group no topics are taken
-  either; as soon as it does, it is asked for all of them.
-- One control group per name server: the group that was the first to say that it is. It stays that,
-  listed or not, until the table is empty: whoever registers later cannot decide about topics.
-- One cluster per name server: named at start, or that of whoever registers first while the table
-  is empty.
+- A registration stream is a *session* of one member. Its messages are numbered 1, 2, 3... Each
+  message is a heartbeat and moves the lease. The first message, and the message after a gap, must
+  be full. Until a full message comes, every answer says `send_full`; the name server takes leader
+  and lease from the others all the same.
+- A member may cut a full registration: the first message has full = true and the first topics, the
+  next messages carry the rest as deltas. So 100,000 topics never hold back a heartbeat (S6).
+- When a session closes, its member is not alive any more, at once. The member stays listed until
+  its lease ends. A silent session ends with its lease. When a group loses its last member, the name
+  server removes the group and the topics that only this group told. Watchers hear of the group's
+  removal, not of these topics.
+- `groups` says what counts of what members tell. The name server takes no topics of a process that
+  does not belong to the group. As soon as the process belongs to it, the name server asks for all
+  topics.
+- A name server knows one control group: the first group that said it is one. It stays the control
+  group, listed or not, until the table is empty. So no group that registers later decides about
+  topics.
+- A name server serves one cluster: the cluster that was named at start, or else the cluster of the
+  first member that registers while the table is empty.
 """
 
 from collections.abc import Callable, Collection
@@ -26,7 +30,7 @@ from typing import Final
 
 from dledger_namesrv.changes import ChangeLog
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
-from dledger_namesrv.groups import Group, Member, Session
+from dledger_namesrv.groups import BrokerGroup, Member, Session
 from dledger_namesrv.intake import check_registration
 from dledger_namesrv.silent import Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
@@ -43,18 +47,18 @@ from dledger_proto.v1.routes_pb2 import (
 LEASE_SECONDS: Final = 10.0
 GROUPS_MAX: Final = 1_000
 MEMBERS_PER_GROUP_MAX: Final = 16
-"""Above the seven voters, because a replaced member stays listed until its lease ends."""
+"""More than the seven voters, because a replaced member stays listed until its lease ends."""
 TOPICS_MAX: Final = 500_000
 CHANGED_KEYS_MAX: Final = 2 * (TOPICS_MAX + GROUPS_MAX)
 
 Names = Collection[str]
-"""Topic names that somebody asks for; empty: all."""
+"""The topic names that a caller asks for; empty: all topics."""
 _Key = tuple[str, str | bytes]
 _GROUP: Final = "group"
 _TOPIC: Final = "topic"
 
 Note = Callable[[str, dict[str, object]], None]
-"""Told of what an operator wants to know: an event name and its fields."""
+"""Called with what an operator wants to know: an event name and its fields."""
 
 
 def _no_note(_event: str, _fields: dict[str, object]) -> None:
@@ -93,7 +97,7 @@ class Registry:
         self._note = note
         self._streams: dict[Session, _Stream] = {}
         self._newest_session: Session = 0
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, BrokerGroup] = {}
         self._silent = SilentMembers()
         self._topics = TopicTable()
         self._changes: ChangeLog[_Key] = ChangeLog(CHANGED_KEYS_MAX)
@@ -136,10 +140,11 @@ class Registry:
             self._changes.forget((_TOPIC, dropped))
         return self._answer(registration, send_full=stream.needs_full)
 
-    def _fits(self, group: Group, topic: Topic) -> bool:
-        """Tell whether a topic is of the name that its id has; the control group's word counts.
+    def _fits(self, group: BrokerGroup, topic: Topic) -> bool:
+        """Tell whether a topic has the name that is known for its id; the control group decides.
 
-        Any other topic is passed over: its group may be right, and must not be kept out for it.
+        The name server passes over any other topic. It does not refuse the group, which may be
+        right.
         """
         known = self._topics.name_of(topic.id)
         if known is None or known == topic.name:
@@ -160,7 +165,7 @@ class Registry:
         )
 
     def close_session(self, session: Session) -> None:
-        """The stream ended: its member is not alive any more, at once."""
+        """End a stream: its member is not alive any more, at once."""
         stream = self._streams.pop(session, None)
         if stream is None or not stream.group:
             return
@@ -182,7 +187,7 @@ class Registry:
         self._silent.forget(now)
 
     def forgive(self, seconds: float) -> None:
-        """Lengthen every lease: this process stood still, and what was sent meanwhile waits."""
+        """Lengthen every lease: this process stood still, and messages to it still wait."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.lease_end += seconds
@@ -217,7 +222,7 @@ class Registry:
         return routes_in_parts(self._cluster, groups, topics, full=True)
 
     def all_at_once(self, names: Names, now: float) -> RoutesReply:
-        """Return everything as one full reply, or what fits; and who is missing."""
+        """Return everything as one full reply, or what fits, and the members that are missing."""
         reply = routes_at_once(self.snapshot(names))
         for route in reply.groups:
             group = self._groups[route.group]
@@ -252,7 +257,7 @@ class Registry:
                 size += topic.ByteSize() + 8
         return reply if size <= FRAME_SIZE_TARGET else None
 
-    def _route(self, group: Group) -> GroupRoute:
+    def _route(self, group: BrokerGroup) -> GroupRoute:
         route = group.route()
         route.control_group = group.name == self._topics.control
         return route
@@ -291,17 +296,17 @@ class Registry:
         if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
             raise DledgerError(Code.BUSY, f"the table holds {TOPICS_MAX} topics, its limit")
 
-    def _add_group(self, name: str) -> Group:
+    def _add_group(self, name: str) -> BrokerGroup:
         if len(self._groups) >= GROUPS_MAX:
             raise DledgerError(Code.BUSY, f"the table holds {GROUPS_MAX} groups, its limit")
-        group = Group(name)
+        group = BrokerGroup(name)
         self._groups[name] = group
         self._changes.mark((_GROUP, name))
         return group
 
     def _renew(
         self,
-        group: Group,
+        group: BrokerGroup,
         session: Session,
         stream: _Stream,
         registration: Registration,
@@ -319,7 +324,7 @@ class Registry:
                 registration.member, registration.address, registration.peer_address, now, None
             )
             group.members[member.name] = member
-            # After a lease ended on an open stream, the topics may be gone with the group.
+            # When a lease ended on an open stream, the topics may be gone with the group.
             stream.needs_full = True
         if member.session != session:
             if member.session is not None:
@@ -343,7 +348,9 @@ class Registry:
         member.control_group = registration.control_group
         return member
 
-    def _take_group_fields(self, group: Group, member: Member, registration: Registration) -> None:
+    def _take_group_fields(
+        self, group: BrokerGroup, member: Member, registration: Registration
+    ) -> None:
         self._count(group)
         if registration.term < group.term and group.reborn():
             self._note("group formed anew", {"group": group.name, "old_term": group.term})
@@ -353,8 +360,8 @@ class Registry:
         if group.take_claim(member.name, self._newest_session):
             self._leader_changed(group)
 
-    def _count(self, group: Group) -> None:
-        """Count again who belongs to a group; of quite another group nothing is known yet."""
+    def _count(self, group: BrokerGroup) -> None:
+        """Count again who belongs to a group. Of an entirely new list nothing is known yet."""
         before = group.configured
         if group.count():
             self._changes.mark((_GROUP, group.name))
@@ -367,21 +374,21 @@ class Registry:
                 self._forget_topics(group)
             self._weigh(group)
 
-    def _weigh(self, group: Group) -> None:
+    def _weigh(self, group: BrokerGroup) -> None:
         if group.weigh(self._newest_session):
             self._leader_changed(group)
 
-    def _leader_changed(self, group: Group) -> None:
+    def _leader_changed(self, group: BrokerGroup) -> None:
         self._changes.mark((_GROUP, group.name))
         self._note("leader", {"group": group.name, "leader": group.leader, "term": group.term})
 
-    def _forget_topics(self, group: Group) -> None:
+    def _forget_topics(self, group: BrokerGroup) -> None:
         self._drop_topics(group.name)
         for member in group.members.values():
             if member.session is not None:
                 self._streams[member.session].needs_full = True
 
-    def _remove(self, group: Group, member: Member) -> None:
+    def _remove(self, group: BrokerGroup, member: Member) -> None:
         del group.members[member.name]
         last = Last(member.address, member.peer_address, member.lease_end - self._lease)
         self._silent.left(

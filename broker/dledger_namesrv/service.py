@@ -38,9 +38,10 @@ NAMES_PER_REQUEST_MAX: Final = 10_000
 SHARED_DELTAS_MAX: Final = 64
 STOP_GRACE_SECONDS: Final = 0.2
 STANDSTILL_SECONDS: Final = 0.5
-"""Waking so much later than planned, this process was paused, and leases are lengthened by it."""
+"""A wake-up this much later than planned means that the process was paused. It then lengthens all
+leases by the pause."""
 SNAPSHOT_AGE_KEYS_MAX: Final = 500
-"""A shared snapshot is brought up to date by a delta until so many keys have changed since."""
+"""The service completes a shared snapshot by a delta until this many keys have changed since."""
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -88,7 +89,7 @@ class NameServerService:
             await self._answer_all(stream, within_stall_limit(context.write, "register again"))
         except DledgerError as error:
             _log.warning("registration refused", reason=str(error), peer=context.peer())
-            await abort(context, error)  # may wait for who reads nothing: it holds no place now
+            await abort(context, error)  # may wait for a peer that reads nothing; no place is held
 
     async def _answer_all(self, stream: AsyncIterator[bytes], write: Send) -> None:
         if self._registrations >= REGISTRATIONS_MAX:

@@ -1,9 +1,9 @@
-"""Members that belong to a group and are not listed, for who asks what is missing. Pure.
+"""Members that belong to a group and are not listed: what people ask for by `dledger status`. Pure.
 
 Owns: which members a group's registrations named, where they were, and when each was heard last.
-Not: leases and routes. Nobody is sent to what is told here: it is for people (`dledger status`).
-A group of which nobody is listed is remembered for KEPT_SECONDS; of more than GROUPS_MAX of them,
-the one that fell silent first is forgotten.
+Not owned: leases and routes. No client is sent to an address of this module. A group without a
+listed member is remembered for KEPT_SECONDS. Of more than GROUPS_MAX such groups, the group that
+fell silent first is forgotten.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ MEMBERS_PER_GROUP_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What a member that left had told last, and when, in seconds."""
+    """What a member that is not listed any more told last, and when, in seconds."""
 
     address: str
     peer_address: str
@@ -27,25 +27,25 @@ class Last:
 
 
 @dataclass(slots=True)
-class _Group:
+class _SilentGroup:
     control_group: bool = False
     configured: Collection[str] = ()
     left: dict[str, Last] = field(default_factory=dict[str, Last])
 
 
 class SilentMembers:
-    """Who is missing."""
+    """The members that are missing."""
 
     def __init__(self) -> None:
         self._cluster = ""
-        self._groups: dict[str, _Group] = {}
-        """The groups that somebody left, in the order in which they were left last."""
+        self._groups: dict[str, _SilentGroup] = {}
+        """The groups that a member left, in the order in which members left them last."""
 
     def left(
         self, group: str, configured: Collection[str], member: str, last: Last, *, control: bool
     ) -> None:
-        """A member is listed no more."""
-        known = self._groups.pop(group, None) or _Group()
+        """Note that a member is not listed any more."""
+        known = self._groups.pop(group, None) or _SilentGroup()
         self._groups[group] = known
         known.control_group, known.configured = control, tuple(configured)
         known.left.pop(member, None)
@@ -62,7 +62,7 @@ class SilentMembers:
                 del self._groups[name]
 
     def serve(self, cluster: str) -> None:
-        """Groups of this cluster come from now on: what is known of another one is forgotten."""
+        """Forget the groups of another cluster: the name server serves this one from now on."""
         if cluster != self._cluster:
             self._cluster = cluster
             self._groups.clear()
@@ -87,7 +87,7 @@ class SilentMembers:
                 )
 
     def groups(self, listed: Collection[str], now: float) -> Iterator[GroupRoute]:
-        """Yield the groups of which nobody is listed, in order of their names."""
+        """Yield the groups without a listed member, in order of their names."""
         for name in sorted(self._groups.keys() - set(listed)):
             known = self._groups[name]
             yield GroupRoute(

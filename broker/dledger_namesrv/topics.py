@@ -1,11 +1,11 @@
 """The topics of the cluster as the groups tell them. Pure.
 
-Every member of every group tells all topics of its group. A row is decided by the control group's
-log, so what that group tells counts; of a topic that it does not tell (it is not listed, or its
-members are later than others), the row with the higher control index is newer, whoever tells it.
-What a group told counts while it is listed (S8), and goes with it. Deleted topics stay as rows too,
-so that a member that is behind cannot bring one back: the newest DELETED_ROWS_MAX, as many as a
-control group remembers.
+Every member of every group tells all topics of its group. The control group's log decides every
+row, so what the control group tells counts. The control group may not tell a topic, because it is
+not listed or because its members are behind. Then the row with the higher control index is newer,
+whichever group tells it. What a group told counts while the group is listed (S8). Deleted topics
+stay as rows, so that a member that is behind cannot bring one back: the newest DELETED_ROWS_MAX, as
+many as a control group remembers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ class Told(NamedTuple):
 
     topic: Topic
     applied_index: int
-    """The highest at which one of them told it."""
+    """The highest index at which one of the members told it."""
 
 
 def _age(topic: Topic) -> tuple[int, int]:
@@ -33,17 +33,17 @@ def _age(topic: Topic) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class TopicRow:
-    """One topic: what counts, and what each group told; equal messages are one in memory."""
+    """One topic: what counts, and what each group told. Equal messages share one object."""
 
     topic: Topic
     told: dict[str, Told]
 
     def take(self, group: str, told: Told, control: str) -> bool:
-        """Take what a group tells now; True when another message counts than before."""
+        """Take what a group tells now; True when another message counts from now on."""
         known = self.told.get(group)
         if known is not None:
-            # Of one age the rows are equal, unless a group told it before it was complete; then
-            # its own later index decides.
+            # Rows of the same age are equal, unless a group told the topic before the topic was
+            # complete. Then the later index of that group decides.
             older, newer = _age(known.topic), _age(told.topic)
             later = told.applied_index > known.applied_index
             kept = told.topic if newer > older or (newer == older and later) else known.topic
@@ -57,7 +57,7 @@ class TopicRow:
         return False
 
     def leave(self, group: str, control: str) -> bool:
-        """Drop what a group told; True when another message counts now. Some group is left."""
+        """Drop what a group told; True when another message counts now. Other groups told too."""
         del self.told[group]
         if control in self.told or any(told.topic is self.topic for told in self.told.values()):
             return False

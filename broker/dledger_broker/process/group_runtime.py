@@ -196,9 +196,7 @@ class GroupRuntime:
             link.start()
         loop = asyncio.get_running_loop()
         name = f"upkeep {names.group}"
-        upkeep = Upkeep(
-            self.view, duties(config.topics.producer_expiry_ms), self.known_index
-        )
+        upkeep = Upkeep(self.view, duties(config.topics.producer_expiry_ms), self.known_index)
         self._upkeep_task = loop.create_task(keep_running(upkeep.run, name), name=name)
 
     async def hand_over(self) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
-GROUP: Final = "dledger_namesrv.groups:Group"
+GROUP: Final = "dledger_namesrv.groups:BrokerGroup"
 SCRIPTS: Final = "unit.namesrv.test_claims"
 
 ROUTE_BUGS: Final[Sequence[Mutant]] = (
