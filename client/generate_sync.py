@@ -77,7 +77,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Source:
+class ModuleText:
     """A module's text with its AST, addressed by byte."""
 
     def __init__(self, text: str) -> None:
@@ -138,7 +138,7 @@ def translate_words(text: str) -> str:
     return text
 
 
-def edits_of(source: Source) -> Iterator[Edit]:
+def edits_of(source: ModuleText) -> Iterator[Edit]:
     """Iterate over all changes."""
     for constant in docstrings(source.tree):
         start, end = source.start(constant), source.end(constant)
@@ -164,7 +164,7 @@ def edits_of(source: Source) -> Iterator[Edit]:
 
 
 def _renamed_definition(
-    source: Source, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    source: ModuleText, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 ) -> Iterator[Edit]:
     if node.name in NAMES:
         match = re.compile(rb"(?:def|class)\s+").search(source.data, source.start(node))
@@ -172,7 +172,7 @@ def _renamed_definition(
         yield Edit(match.end(), match.end() + len(node.name), NAMES[node.name])
 
 
-def _renamed_import(source: Source, node: ast.ImportFrom) -> Iterator[Edit]:
+def _renamed_import(source: ModuleText, node: ast.ImportFrom) -> Iterator[Edit]:
     for alias in node.names:
         if alias.name in NAMES:
             start = source.at(alias.lineno, alias.col_offset)
@@ -181,10 +181,10 @@ def _renamed_import(source: Source, node: ast.ImportFrom) -> Iterator[Edit]:
 
 def generate(text: str, source_name: str) -> str:
     """Return the synchronous module of an asyncio module."""
-    source = Source(text)
+    source = ModuleText(text)
     twin = HEADER.format(source=source_name) + source.edited(list(edits_of(source)))
     if source_name in WRAPPED:
-        twin = wrapper(Source(twin), source_name.removesuffix(".py"))
+        twin = wrapper(ModuleText(twin), source_name.removesuffix(".py"))
     for node in ast.walk(ast.parse(twin)):
         if isinstance(node, ast.AsyncFunctionDef | ast.AsyncWith | ast.AsyncFor | ast.Await) or (
             isinstance(node, ast.comprehension) and node.is_async
@@ -193,7 +193,7 @@ def generate(text: str, source_name: str) -> str:
     return formatted(twin)
 
 
-def wrapper(twin: Source, module: str) -> str:
+def wrapper(twin: ModuleText, module: str) -> str:
     """Return a twin whose methods run those of the asyncio class, instead of what they did."""
     docstring, *rest = twin.tree.body
     (client,) = (node for node in rest if isinstance(node, ast.ClassDef))
@@ -214,7 +214,7 @@ def wrapper(twin: Source, module: str) -> str:
     return twin.edited(edits)
 
 
-def _wrapped(twin: Source, method: ast.FunctionDef, name: str) -> Edit:
+def _wrapped(twin: ModuleText, method: ast.FunctionDef, name: str) -> Edit:
     start, end = twin.start(method.body[0]), twin.end(method)
     given = [each.arg for each in method.args.args[1:]]
     given += [f"{each.arg}={each.arg}" for each in method.args.kwonlyargs]

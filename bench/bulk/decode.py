@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from bench.figures import Figure, Rounds, compared
 from bench.plan import Plan
-from dledger_client.arrow.decode import Decoder, Source, Span
+from dledger_client.arrow.decode import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import DEFAULT_COLUMNS, PROPERTIES, schema_of
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, check_envelope, encode_batch
 
 COLUMNS: Final = (*DEFAULT_COLUMNS, PROPERTIES)
 TOPIC_ID: Final = b"t" * 16
-SOURCE: Final = Source("orders", TOPIC_ID, 0)
+SOURCE: Final = ExpectedQueue("orders", TOPIC_ID, 0)
 PER_BATCH: Final = 256
 WANTED: Final = {100: 8.0, 1024: 4.0}
 """By bytes of a body."""

@@ -38,7 +38,7 @@ from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.errors import ExportError
 from dledger_client.export.run import export_once
 from dledger_client.export.planning import FILE_BYTES_MAX, Options
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.task import make_one
 from pathlib import Path
 class Here:
@@ -49,7 +49,8 @@ class Here:
         return made
 with ClusterSource(sys.argv[1], Path(sys.argv[2])) as source:
     options = Options(sys.argv[3], file_bytes=FILE_BYTES_MAX)
-    export_once(Storage(Path(sys.argv[2])), source, Here(), options, lambda: 1_700_000_000_000)
+    storage = ExportStorage(Path(sys.argv[2]))
+    export_once(storage, source, Here(), options, lambda: 1_700_000_000_000)
 """
 """One task in a process of its own: pieces made, and MiB at its peak above what it began with."""
 READ_MEMORY: Final = """

@@ -24,7 +24,7 @@ from dledger_broker.local.cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
 from dledger_client.export.files.parquet import ZSTD_LEVEL
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.planning import FILE_BYTES_MAX, Options
 from dledger_client.export.run import export_once
@@ -162,7 +162,11 @@ class _Jobs:
         with ClusterSource(self._name_server, folder) as source:
             try:
                 outcome = export_once(
-                    Storage(folder), source, engine, options, lambda: time.time_ns() // 1_000_000
+                    ExportStorage(folder),
+                    source,
+                    engine,
+                    options,
+                    lambda: time.time_ns() // 1_000_000,
                 )
             except _Written as written:
                 rows = written.rows

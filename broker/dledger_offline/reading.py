@@ -36,7 +36,7 @@ from dledger.types import Position
 from dledger.types import Span as LogSpan
 from dledger_broker.read.batches import DamagedBatch, read_batches
 from dledger_broker.read.plan_reads import sample_offsets
-from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import unknown
 from dledger_client.errors import error_of
 from dledger_client.reading import Edge, Gap, Hold, HoldRequest, Range, ReadPlan
@@ -426,7 +426,7 @@ class FolderRangeReader:
         """Yield the whole range in order. FolderError naming file and position otherwise."""
         assert hold is None, "nobody holds a folder"
         folder = self._folder(wanted.group)
-        source = Source(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
+        source = ExpectedQueue(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
         tell = None if self._fail_on_unreadable else self._pass_over
         decoder = Decoder(source, self._columns, wanted.start, wanted.end, tell)
         queue = folder.state.queues.find((wanted.topic_id, wanted.queue))

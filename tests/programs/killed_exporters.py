@@ -24,7 +24,7 @@ import pyarrow as pa
 from dledger_client.export import read_export
 from dledger_client.export.engines.local import LocalEngine
 from dledger_client.export.files import parquet
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.manifests import history
 from dledger_client.export.planning import MIB, Options
@@ -58,7 +58,7 @@ def log_up_to(end: int) -> FakeLog:
 def export(root: Path, end: int, engine: Engine) -> bool:
     """Run once; False when there was nothing new."""
     outcome = export_once(
-        Storage(root), log_up_to(end), engine, OPTIONS, lambda: int(time.time() * 1_000)
+        ExportStorage(root), log_up_to(end), engine, OPTIONS, lambda: int(time.time() * 1_000)
     )
     return outcome.manifest is not None
 
@@ -152,7 +152,7 @@ def check(root: Path, end: int) -> tuple[int, int]:
     ends = log_up_to(end).ends
     assert found == [(queue, at) for queue, stop in ends.items() for at in range(stop)]
     assert all(row["body"] == body_of(row["queue_id"], row["queue_offset"]) for row in rows)
-    return len(found), history.last_number(Storage(root)) + 1
+    return len(found), history.last_number(ExportStorage(root)) + 1
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dledger_client.export import run as protocol
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.planning import Options
 from dledger_client.export.run import Clock, Outcome
 from tests.unit.export.fakes import FakeLog, HereEngine, QuickDisk
@@ -85,7 +85,7 @@ def race(
 ) -> list[Outcome]:
     """Run two exporters by that schedule; return how they ended. What either raises is raised."""
 
-    def export(storage: Storage) -> Outcome:
+    def export(storage: ExportStorage) -> Outcome:
         return protocol.export_once(storage, log, HereEngine(), options, clock)
 
     return race_of(root, change, back, export, export)
@@ -95,8 +95,8 @@ def race_of(
     root: Path,
     change: int,
     back: int,
-    first: Callable[[Storage], T],
-    second: Callable[[Storage], T],
+    first: Callable[[ExportStorage], T],
+    second: Callable[[ExportStorage], T],
 ) -> list[T]:
     """Run any two things by that schedule; return what they returned, in the order of their ends.
 
@@ -106,9 +106,9 @@ def race_of(
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def do(name: str, what: Callable[[Storage], T]) -> None:
+    def do(name: str, what: Callable[[ExportStorage], T]) -> None:
         try:
-            results.append(what(Storage(root, TurnsDisk(turns, name))))
+            results.append(what(ExportStorage(root, TurnsDisk(turns, name))))
         except BaseException as error:
             errors.append(error)
         finally:

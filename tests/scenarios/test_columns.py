@@ -1,11 +1,11 @@
 """What decoding by columns must never hand out. Small enough to catch known bugs with."""
 
-from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code
 from tests.unit.proto.samples import TOPIC_ID, refused, sealed
 
-SOURCE = Source("orders", TOPIC_ID, 0)
+SOURCE = ExpectedQueue("orders", TOPIC_ID, 0)
 
 
 def batch_of(*bodies: bytes) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.checkpoint import checkpoint_name
@@ -38,7 +38,7 @@ def test_a_collection_without_any_record_takes_nothing() -> None:
         records = root.parent / "records"
         (root / "_dledger").rename(records)
         with suppress(ExportError):
-            upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, 1 << 60)
+            upkeep.collect(ExportStorage(root), upkeep.GRACE_MS_MIN, 1 << 60)
         records.rename(root / "_dledger")
         check(root, log)
 
@@ -50,12 +50,12 @@ class ElsewhereEngine(HereEngine):
         self._root = root
 
     def run(self, work: Work, pieces: Sequence[Piece]) -> list[Made]:
-        return super().run(replace(work, storage=Storage(self._root, QuickDisk())), pieces)
+        return super().run(replace(work, storage=ExportStorage(self._root, QuickDisk())), pieces)
 
 
 def conflicts(root: Path, log: FakeLog, engine: protocol.Engine) -> None:
     """Export with an engine whose files are not published; finish with one whose files are."""
-    storage = Storage(root, QuickDisk())
+    storage = ExportStorage(root, QuickDisk())
     refused(lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT)
     assert history.last_number(storage) == -1
     finish(root, log)
@@ -72,7 +72,7 @@ def test_a_collection_takes_nothing_of_another_topic() -> None:
     """Somebody moved two exports into one folder: what has no manifest here may be all he has."""
     with folder() as root:
         run(root, FakeLog({0: 5}))
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         name = read_export(root).files[0].path.replace("topic=orders", "topic=other")
         storage.put_if_absent(name, b"somebody's")
         later = int(time.time() * 1_000) + 10 * 86_400_000
@@ -87,18 +87,18 @@ def test_a_checkpoint_of_another_export_is_not_believed() -> None:
         for each, files in ((root, 2), (other, 3)):
             run(each, log)
             merged = sum(entry.bytes for entry in read_export(each).files[:files])
-            upkeep.compact(Storage(each), HereEngine(), merged, now)
+            upkeep.compact(ExportStorage(each), HereEngine(), merged, now)
         name = checkpoint_name(1)
-        mine, foreign = (Storage(each).path(name).read_bytes() for each in (root, other))
+        mine, foreign = (ExportStorage(each).path(name).read_bytes() for each in (root, other))
         assert mine != foreign
-        Storage(root).path(name).write_bytes(foreign)
+        ExportStorage(root).path(name).write_bytes(foreign)
         check(root, log)
 
 
 def test_a_rivals_other_bytes_are_not_published_as_ours() -> None:
     """Two replace a damaged file at once, and their libraries write the same rows differently."""
     with folder() as root:
-        storage, log = Storage(root, QuickDisk()), FakeLog({0: 9})
+        storage, log = ExportStorage(root, QuickDisk()), FakeLog({0: 9})
         name = name_of("orders", Piece(0, 0, 9, "2024-10-04"))
         storage.put_if_absent(name, b"PAR1")
 

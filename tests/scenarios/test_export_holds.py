@@ -14,7 +14,7 @@ from unittest.mock import patch
 from dledger_client.export import ExportCode, cluster_source
 from dledger_client.export import run as protocol
 from dledger_client.export.cluster_source import HOLD_MS, ClusterSource
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.holder import HOLDERS, Holder
 from dledger_client.export.layout import Piece
 from dledger_client.export.manifests.records import Identity
@@ -130,7 +130,7 @@ def test_a_failed_run_keeps_its_hold() -> None:
     """It leaves a plan, and what that names must still be there when it is finished."""
     planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         with suppress(Died), source_of(planner, root) as source:
             protocol.export_once(storage, source, DyingEngine(), OPTIONS, now)
         assert len(planner.holds[TOPIC, 0]) == 1, "what a plan names may be trimmed"
@@ -143,7 +143,7 @@ def test_who_only_looks_lets_go_of_nobodys_hold() -> None:
     """A verification behind an exporter that died: the plan that it left is needed still."""
     planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         log = FakeLog({0: 2}, identity=Identity("c1", TOPIC, TOPIC_ID.hex()))
         protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
         with suppress(Died), source_of(planner, root) as source:
@@ -160,7 +160,7 @@ def test_a_refused_run_keeps_no_hold() -> None:
     """It has published no plan: by cron its holds would be as many as a queue can have."""
     planner = FakePlanner({0: FakeQueue([NOW_MS] * 9, minimum=5)})
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         log = FakeLog({0: 2}, identity=Identity("c1", TOPIC, TOPIC_ID.hex()))
         protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
 
@@ -176,7 +176,7 @@ def test_who_is_restarted_in_a_loop_has_one_hold() -> None:
     """A queue has 64 at most, and each lasts for minutes: others would be refused theirs."""
     planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         for _ in range(5):
             with suppress(Died), source_of(planner, root) as source:
                 protocol.export_once(storage, source, DyingEngine(), OPTIONS, now)
@@ -188,7 +188,7 @@ def test_two_at_once_end_their_own_hold() -> None:
     """Who is done lets go of nothing that the other one reads."""
     planner = FakePlanner({0: FakeQueue([NOW_MS] * 4)})
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         protocol.export_once(storage, FakeLog({0: 2}), HereEngine(), OPTIONS, now)
         with source_of(planner, root) as source:
             source.freeze(REQUEST)
@@ -202,7 +202,7 @@ def test_two_at_once_end_their_own_hold() -> None:
 def test_a_name_that_is_none_is_passed_over() -> None:
     """Whatever lies there, and a folder that cannot be written to: the name is drawn."""
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         storage.put_if_absent(f"{HOLDERS}/0", b"nonsense")
         first = Holder(storage)
         assert storage.names(HOLDERS) == ["0", "1"]
@@ -218,11 +218,11 @@ def test_a_name_that_is_none_is_passed_over() -> None:
 def test_a_copied_folder_has_a_name_of_its_own() -> None:
     """Both may go on: who ends the hold of one would end that of the other, by one name."""
     with folder() as root:
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         storage.put_if_absent("_dledger/plans/0", b"")
         first = Holder(storage)
         shutil.copytree(root, root.with_name("copy"))
-        copy = Holder(Storage(root.with_name("copy"), QuickDisk()))
+        copy = Holder(ExportStorage(root.with_name("copy"), QuickDisk()))
         assert copy.name.partition("-")[0] == first.name.partition("-")[0]
         assert copy.name != first.name
         for each in (first, copy):

@@ -19,7 +19,7 @@ import pytest
 
 from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
-from dledger_client.export.files.storage import Disk, Storage
+from dledger_client.export.files.storage import Disk, ExportStorage
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.checkpoint import CHECKPOINTS
@@ -46,7 +46,9 @@ def folder() -> Iterator[Path]:
 
 
 def run(root: Path, log: FakeLog, disk: Disk | None = None) -> Outcome:
-    return protocol.export_once(Storage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, now)
+    return protocol.export_once(
+        ExportStorage(root, disk or QuickDisk()), log, HereEngine(), OPTIONS, now
+    )
 
 
 def finish(root: Path, log: FakeLog) -> None:
@@ -63,14 +65,17 @@ def check(root: Path, log: FakeLog) -> None:
     assert len(found) == len(set(found)), "a record is there twice"
     assert sorted(found) == wanted, f"{len(found)} of {len(wanted)} records"
     assert all(row["body"] == body_of(row["queue_id"], row["queue_offset"]) for row in rows)
-    version, whole = history.load(Storage(root)), history.load(Storage(root), whole=True)
+    version, whole = (
+        history.load(ExportStorage(root)),
+        history.load(ExportStorage(root), whole=True),
+    )
     assert replace(version, removed_ms={}) == replace(whole, removed_ms={}), "a checkpoint is wrong"
     ends: dict[int, int] = {}
     for number in range(version.last.number + 1):
-        manifest = history.manifest_of(Storage(root), number)
+        manifest = history.manifest_of(ExportStorage(root), number)
         assert ends.items() <= dict(manifest.start).items(), "a version begins where none ended"
         ends = dict(manifest.end)
-        plan = history.open_plan(Storage(root), manifest.number)
+        plan = history.open_plan(ExportStorage(root), manifest.number)
         assert plan is not None
         assert (plan.start, plan.end) == (manifest.start, manifest.end), "a version of no plan"
 
@@ -146,7 +151,7 @@ def test_an_open_plan_is_finished_and_not_replaced() -> None:
     with folder() as root:
         log = FakeLog({0: 25})
         disk = FaultyDisk(root.parent)
-        storage = Storage(root, disk)
+        storage = ExportStorage(root, disk)
         plan = _die_behind_the_plan(storage, disk, log)
         later = grown(log)
         outcome = run(root, later)
@@ -158,16 +163,16 @@ def test_an_open_plan_is_finished_and_not_replaced() -> None:
         check(root, later)
 
 
-def _die_behind_the_plan(storage: Storage, disk: FaultyDisk, log: FakeLog) -> object:
+def _die_behind_the_plan(storage: ExportStorage, disk: FaultyDisk, log: FakeLog) -> object:
     half_step = 0
-    while history.open_plan(Storage(storage.root), 0) is None:
+    while history.open_plan(ExportStorage(storage.root), 0) is None:
         disk.die_at = half_step
         with suppress(Died):
             protocol.export_once(storage, log, HereEngine(), OPTIONS, now)
         disk.dead = False
         disk.calls.clear()
         half_step += 2
-    return history.open_plan(Storage(storage.root), 0)
+    return history.open_plan(ExportStorage(storage.root), 0)
 
 
 def test_two_exporters_at_once_publish_each_version_once() -> None:
@@ -200,7 +205,7 @@ def _schedules(calls: int = 45, sparser: int = 1) -> Iterator[tuple[int, int]]:
 def test_a_compaction_and_an_export_at_once() -> None:
     """Every schedule with two changes: both publish, or one finishes what the other planned."""
 
-    def compact(storage: Storage) -> Outcome | None:
+    def compact(storage: ExportStorage) -> Outcome | None:
         try:
             return upkeep.compact(storage, HereEngine(), 1 << 30, now)
         except ExportError as error:
@@ -211,7 +216,7 @@ def test_a_compaction_and_an_export_at_once() -> None:
     log = FakeLog({0: 21, 1: 9})
     later = grown(log)
 
-    def export(storage: Storage) -> Outcome | None:
+    def export(storage: ExportStorage) -> Outcome | None:
         return protocol.export_once(storage, later, HereEngine(), OPTIONS, now)
 
     kinds: set[str] = set()
@@ -228,7 +233,7 @@ def test_a_compaction_and_an_export_at_once() -> None:
     assert kinds == {"export", "compact"}
 
 
-def collect_now(storage: Storage) -> None:
+def collect_now(storage: ExportStorage) -> None:
     upkeep.collect(storage, upkeep.GRACE_MS_MIN, int(time.time() * 1_000))
 
 
@@ -236,9 +241,9 @@ def leave_old_files(root: Path, log: FakeLog, later: FakeLog) -> None:
     """Export once, and die in the second run when all files are made; everything is old."""
     run(root, log)
     with suppress(Died):
-        protocol.export_once(Storage(root, QuickDisk()), later, DyingEngine(), OPTIONS, now)
-    assert history.last_number(Storage(root)) == 0
-    for name in Storage(root).walk("."):
+        protocol.export_once(ExportStorage(root, QuickDisk()), later, DyingEngine(), OPTIONS, now)
+    assert history.last_number(ExportStorage(root)) == 0
+    for name in ExportStorage(root).walk("."):
         os.utime(root / name, (1, 1))
 
 
@@ -248,7 +253,7 @@ def test_a_collection_takes_nothing_that_an_open_plan_will_name() -> None:
     later = grown(log)
     with folder() as root:
         leave_old_files(root, log, later)
-        storage = Storage(root, QuickDisk())
+        storage = ExportStorage(root, QuickDisk())
         engine = BetweenEngine(lambda: collect_now(storage))
         assert protocol.export_once(storage, later, engine, OPTIONS, now).reused
         finish(root, later)
@@ -260,7 +265,7 @@ def test_a_collection_and_an_export_at_once() -> None:
     log = FakeLog({0: 21, 1: 9})
     later = grown(log)
 
-    def export(storage: Storage) -> None:
+    def export(storage: ExportStorage) -> None:
         protocol.export_once(storage, later, HereEngine(), OPTIONS, now)
 
     for change in range(12):
@@ -277,7 +282,7 @@ def test_a_collection_takes_nothing_that_a_version_names() -> None:
     with folder() as root:
         log = FakeLog({0: 21, 1: 9})
         run(root, log)
-        upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, 1 << 60)
+        upkeep.collect(ExportStorage(root), upkeep.GRACE_MS_MIN, 1 << 60)
         check(root, log)
 
 
@@ -288,13 +293,13 @@ def test_an_older_version_is_kept_for_the_grace_time_behind_its_compaction() -> 
         run(root, log)
         clock = iter([NOW_MS, NOW_MS + 10**10, NOW_MS + 2 * 10**10])
         engine = BetweenEngine(lambda: next(clock))
-        outcome = upkeep.compact(Storage(root), engine, 1 << 30, lambda: next(clock))
+        outcome = upkeep.compact(ExportStorage(root), engine, 1 << 30, lambda: next(clock))
         assert outcome.manifest is not None
         for name in outcome.manifest.removed:
             os.utime(root / name, (1, 1))
         just_then = outcome.manifest.time_ms + upkeep.GRACE_MS_MIN - 1
-        assert upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, NOW_MS + 10**10) == []
-        assert upkeep.collect(Storage(root), upkeep.GRACE_MS_MIN, just_then) == []
+        assert upkeep.collect(ExportStorage(root), upkeep.GRACE_MS_MIN, NOW_MS + 10**10) == []
+        assert upkeep.collect(ExportStorage(root), upkeep.GRACE_MS_MIN, just_then) == []
         assert read_export(root, 0).rows == 21
 
 
@@ -328,7 +333,7 @@ class ForgetfulEngine(HereEngine):
 def test_a_version_that_lacks_a_range_is_not_published() -> None:
     """Whatever an engine returns: files and gaps are all that was planned, each offset once."""
     with folder() as root:
-        storage, log = Storage(root, QuickDisk()), FakeLog({0: 21})
+        storage, log = ExportStorage(root, QuickDisk()), FakeLog({0: 21})
         engine = ForgetfulEngine()
         refused(
             lambda: protocol.export_once(storage, log, engine, OPTIONS, now), ExportCode.CONFLICT
@@ -345,7 +350,7 @@ def test_another_log_is_never_added_to_an_export() -> None:
         for identity in (foreign, _remade(log)):
             with pytest.raises(ExportError):
                 run(root, FakeLog({0: 12}, identity=identity))
-        assert history.last_number(Storage(root)) == 0
+        assert history.last_number(ExportStorage(root)) == 0
 
 
 def test_rows_out_of_order_are_in_no_file() -> None:
@@ -386,13 +391,13 @@ def test_another_ones_file_is_refused_and_left_alone() -> None:
     with folder() as root, folder() as other:
         mine = FakeLog({0: 9})
         run(other, FakeLog({0: 9}, identity=_remade(mine)))
-        (piece,) = history.load(Storage(other)).files.values()
+        (piece,) = history.load(ExportStorage(other)).files.values()
         (root / piece.path).parent.mkdir(parents=True)
         before = (other / piece.path).read_bytes()
         (root / piece.path).write_bytes(before)
         refused(lambda: run(root, mine), ExportCode.CONFLICT)
         assert (root / piece.path).read_bytes() == before
-        assert history.last_number(Storage(root)) == -1
+        assert history.last_number(ExportStorage(root)) == -1
 
 
 def _remade(log: FakeLog) -> Identity:
@@ -416,7 +421,7 @@ def test_a_compaction_that_dies_at_any_call_changes_no_row() -> None:
     for half_step in range(2 * calls_of_a_compaction(log)):
         with folder() as root:
             run(root, log)
-            storage = Storage(root, disk := FaultyDisk(root.parent))
+            storage = ExportStorage(root, disk := FaultyDisk(root.parent))
             disk.die_at = half_step
             with suppress(Died):
                 upkeep.compact(storage, HereEngine(), 1 << 30, now)
@@ -431,7 +436,7 @@ def calls_of_a_compaction(log: FakeLog) -> int:
     with folder() as root:
         run(root, log)
         disk = FaultyDisk(root.parent)
-        upkeep.compact(Storage(root, disk), HereEngine(), 1 << 30, now)
+        upkeep.compact(ExportStorage(root, disk), HereEngine(), 1 << 30, now)
         return len(disk.calls)
 
 
@@ -441,7 +446,7 @@ def test_trimmed_records_are_never_passed_over_in_silence() -> None:
         run(root, FakeLog({0: 10}))
         log = FakeLog({0: 20}, minimums={0: 12})
         refused(lambda: run(root, log), ExportCode.DATA_LOSS)
-        assert history.last_number(Storage(root)) == 0
+        assert history.last_number(ExportStorage(root)) == 0
 
 
 def test_a_queue_that_came_later_is_wanted_from_its_first_record() -> None:
@@ -452,19 +457,19 @@ def test_a_queue_that_came_later_is_wanted_from_its_first_record() -> None:
         refused(lambda: run(root, log), ExportCode.DATA_LOSS)
         accepting = replace(OPTIONS, accept_data_loss=True)
         outcome = protocol.export_once(
-            Storage(root, QuickDisk()), log, HereEngine(), accepting, now
+            ExportStorage(root, QuickDisk()), log, HereEngine(), accepting, now
         )
         assert outcome.manifest is not None
         assert outcome.manifest.gaps == (Gap(1, 0, 4),)
         assert dict(outcome.manifest.start) == {0: 10, 1: 0}
-        assert upkeep.verify(Storage(root)).problems == ()
+        assert upkeep.verify(ExportStorage(root)).problems == ()
 
 
 def test_an_end_that_is_not_what_was_written_is_believed_by_nobody() -> None:
     """A digit of it lost or repeated records in silence, if it were."""
     with folder() as root:
         run(root, FakeLog({0: 25}))
-        path = Storage(root).path(manifest_name(0))
+        path = ExportStorage(root).path(manifest_name(0))
         path.write_text(path.read_text().replace('"0": 25', '"0": 27'))
         refused(lambda: run(root, FakeLog({0: 40})), ExportCode.DAMAGED)
         refused(lambda: read_export(root), ExportCode.DAMAGED)
@@ -477,5 +482,5 @@ def test_versions_of_two_exports_are_not_mixed() -> None:
             run(each, FakeLog({0: first}))
             run(each, FakeLog({0: 40}))
         name = manifest_name(1)
-        Storage(root).path(name).write_bytes(Storage(other).path(name).read_bytes())
+        ExportStorage(root).path(name).write_bytes(ExportStorage(other).path(name).read_bytes())
         refused(lambda: read_export(root), ExportCode.DAMAGED)

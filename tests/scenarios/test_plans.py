@@ -38,7 +38,7 @@ def test_lost_data_is_never_passed_over_in_silence() -> None:
 
 def test_no_record_is_in_two_ranges_or_in_none() -> None:
     """However a queue is cut."""
-    ranges = plans.cut(plans.Frozen(STATE, 10, 100), 7.5, 4)
+    ranges = plans.cut(plans.PlannedQueue(STATE, 10, 100), 7.5, 4)
     offsets = [offset for each in ranges for offset in range(each.start, each.end)]
     assert offsets == list(range(10, 100))
 

@@ -17,10 +17,10 @@ from dledger_client._core.consumer import actions as fetch
 from dledger_client._core.consumer.core import ConsumerCore
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.routes import RouteTable
-from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export import run as protocol
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import UNREADABLE, Gap
 from dledger_client.export.planning import MIB, Options
@@ -76,7 +76,7 @@ def offsets_of(*batches: bytes, told: list[Unreadable] | None = None) -> list[in
     """Return the offsets that are handed out of batches of three records."""
     spans = [Span(3 * at, 0, 3, 1, memoryview(batch)) for at, batch in enumerate(batches)]
     tell = None if told is None else told.append
-    source = Source("orders", TOPIC_ID, 0, "g")
+    source = ExpectedQueue("orders", TOPIC_ID, 0, "g")
     decoder = Decoder(source, ["queue_offset", "body"], 0, 3 * len(batches), tell)
     return [row["queue_offset"] for batch in decoder.decode(spans) for row in batch.to_pylist()]
 
@@ -144,17 +144,17 @@ def test_a_consumer_tells_what_it_passes_over() -> None:
 
 
 @contextmanager
-def folder() -> Iterator[Storage]:
+def folder() -> Iterator[ExportStorage]:
     """Yield where an export will be."""
     with tempfile.TemporaryDirectory() as made:
-        yield Storage(Path(made) / "lake", QuickDisk())
+        yield ExportStorage(Path(made) / "lake", QuickDisk())
 
 
-def run(storage: Storage, log: FakeLog, options: Options) -> Outcome:
+def run(storage: ExportStorage, log: FakeLog, options: Options) -> Outcome:
     return protocol.export_once(storage, log, HereEngine(), options, lambda: 1_700_000_000_000)
 
 
-def exported(storage: Storage) -> list[tuple[int, int]]:
+def exported(storage: ExportStorage) -> list[tuple[int, int]]:
     rows = read_export(storage.root).read().to_pylist()
     assert all(row["body"] == body_of(row["queue_id"], row["queue_offset"]) for row in rows)
     return sorted((row["queue_id"], row["queue_offset"]) for row in rows)

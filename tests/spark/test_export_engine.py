@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from dledger_client.errors import Unavailable
 from dledger_client.export import ExportError, read_export
 from dledger_client.export.engines.spark import SparkEngine
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
@@ -37,14 +37,14 @@ def never() -> SparkSession:
 def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
     """Equal manifests by both engines; sums by Spark SQL; no session for an empty run."""
     log = FakeLog({0: 95, 1: 31})
-    storage = Storage(tmp_path / "a")
+    storage = ExportStorage(tmp_path / "a")
     seen: list[tuple[int, int, int]] = []
     engine = SparkEngine(lambda: spark, lambda *done: seen.append(done))
     outcome = export_once(storage, log, engine, OPTIONS, now)
     assert outcome.manifest is not None
     assert seen[-1][:2] == (len(outcome.manifest.added), 126)
     assert seen[-1][2] > 0
-    other = Storage(tmp_path / "b", QuickDisk())
+    other = ExportStorage(tmp_path / "b", QuickDisk())
     assert outcome.manifest == export_once(other, log, HereEngine(), OPTIONS, now).manifest
     frame = read_export_spark(spark, str(tmp_path / "a"))
     found = frame.selectExpr("count(*)", "sum(queue_offset)", "sum(octet_length(body))").first()
@@ -63,7 +63,7 @@ def test_older_versions_are_read_whatever_the_folder_is_called(
 ) -> None:
     """A path is no pattern: beside `lake[1]` lies `lake1`, which it would match."""
     for name, end in (("lake1", 9), ("lake[1] {a,b}*", 40)):
-        log, storage = FakeLog({0: end // 2}), Storage(tmp_path / name)
+        log, storage = FakeLog({0: end // 2}), ExportStorage(tmp_path / name)
         export_once(storage, log, HereEngine(), OPTIONS, now)
         log.ends = {0: end}
         export_once(storage, log, HereEngine(), OPTIONS, now)
@@ -79,10 +79,10 @@ def test_a_refusal_in_a_task_is_the_runs(spark: SparkSession, tmp_path: Path) ->
     """Its code survives Spark; so does that nobody answers, which is waited for."""
     lost = FakeLog({0: 40}, trimmed_after_freeze={0: 3})
     with pytest.raises(ExportError, match="DATA_LOSS"):
-        export_once(Storage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, now)
+        export_once(ExportStorage(tmp_path / "a"), lost, SparkEngine(lambda: spark), OPTIONS, now)
     away = FakeLog({0: 40}, is_away=True)
     with pytest.raises(Unavailable, match="nobody leads"):
-        export_once(Storage(tmp_path / "b"), away, SparkEngine(lambda: spark), OPTIONS, now)
+        export_once(ExportStorage(tmp_path / "b"), away, SparkEngine(lambda: spark), OPTIONS, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Deadly:
 
 def test_a_task_that_dies_is_our_error(spark: SparkSession, tmp_path: Path) -> None:
     """Not Java's: with a stable code and what to do."""
-    work = Work(Storage(tmp_path / "a"), IDENTITY, ("queue_offset",), Deadly())
+    work = Work(ExportStorage(tmp_path / "a"), IDENTITY, ("queue_offset",), Deadly())
     with pytest.raises(ExportError, match=r"WORKER_DIED.*gave up a task.*run it again"):
         SparkEngine(lambda: spark).run(work, [Piece(0, 0, 3)])
 
@@ -112,7 +112,7 @@ def test_killed_exporters_leave_every_record_once(tmp_path: Path) -> None:
 def test_types_are_not_guessed_from_names_of_folders(spark: SparkSession, tmp_path: Path) -> None:
     """A topic that looks like a number is its name still; a version without a file has columns."""
     options = replace(OPTIONS, topic="007", layout=Layout.QUEUE)
-    export_once(Storage(tmp_path / "a"), FakeLog({0: 5}), HereEngine(), options, now)
+    export_once(ExportStorage(tmp_path / "a"), FakeLog({0: 5}), HereEngine(), options, now)
     found = read_export_spark(spark, str(tmp_path / "a"))
     assert dict(found.dtypes) == {
         "topic": "string", "queue_id": "int", "queue_offset": "bigint",
@@ -122,7 +122,7 @@ def test_types_are_not_guessed_from_names_of_folders(spark: SparkSession, tmp_pa
     assert {row.topic for row in found.select("topic").collect()} == {"007"}
     lost = FakeLog({0: 5}, trimmed_after_freeze={0: 5})
     accepting = replace(OPTIONS, accept_data_loss=True)
-    export_once(Storage(tmp_path / "b"), lost, HereEngine(), accepting, now)
+    export_once(ExportStorage(tmp_path / "b"), lost, HereEngine(), accepting, now)
     none = read_export_spark(spark, str(tmp_path / "b"))
     assert (none.count(), dict(none.dtypes)["dt"]) == (0, "date")
 

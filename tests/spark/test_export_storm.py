@@ -16,7 +16,7 @@ from dledger_client import Admin
 from dledger_client.errors import Held, UnknownOutcome
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import export_once
 from tests.integration.test_export import check
@@ -45,7 +45,7 @@ class Export(threading.Thread):
         try:
             with ClusterSource(self._where, self._lake) as source:
                 options = Options(TOPIC, file_bytes=MIB)
-                export_once(Storage(self._lake), source, engine, options, lambda: 5)
+                export_once(ExportStorage(self._lake), source, engine, options, lambda: 5)
         except BaseException as error:  # told by the test's own thread
             self.error = error
 

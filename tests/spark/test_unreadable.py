@@ -13,7 +13,7 @@ from dledger_broker.local.cluster import LocalCluster
 from dledger_client.export import ExportCode, ExportError, read_export
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.manifests.records import UNREADABLE
 from dledger_client.export.planning import Options
 from dledger_client.export.run import export_once
@@ -55,7 +55,7 @@ def test_it_is_refused_or_left_out(
     assert query.awaitTermination(120)
     assert streamed == sent
 
-    storage, engine = Storage(tmp_path / "lake"), SparkEngine(lambda: spark)
+    storage, engine = ExportStorage(tmp_path / "lake"), SparkEngine(lambda: spark)
     with ClusterSource(where, storage.root) as source:
         with pytest.raises(ExportError) as refused:
             export_once(storage, source, engine, Options("garbage"), lambda: 1)

@@ -6,7 +6,7 @@ properties  The properties of many records at once: tag, keys, and a map of the 
 schema      The columns of records: names, types, defaults. Pure
 """
 
-from dledger_client.arrow.decode import Decoder, Source, Span
+from dledger_client.arrow.decode import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import (
     COLUMNS,
     DEFAULT_COLUMNS,
@@ -19,7 +19,7 @@ __all__ = [
     "COLUMNS",
     "DEFAULT_COLUMNS",
     "Decoder",
-    "Source",
+    "ExpectedQueue",
     "Span",
     "choose_columns",
     "ddl_of",

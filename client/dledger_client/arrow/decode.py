@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExpectedQueue:
     """The queue that batches must be of."""
 
     topic: str
@@ -68,7 +68,7 @@ class Decoder:
 
     def __init__(
         self,
-        source: Source,
+        source: ExpectedQueue,
         columns: Sequence[str],
         start: int,
         end: int,
@@ -214,7 +214,7 @@ def _wanted(batch: pa.RecordBatch, joined: Joined) -> pa.RecordBatch:
 class Values:
     """The columns of joined batches as Arrow arrays; properties are walked once."""
 
-    def __init__(self, joined: Joined, source: Source) -> None:
+    def __init__(self, joined: Joined, source: ExpectedQueue) -> None:
         self.joined = joined
         self.source = source
         self._properties: Properties | None = None

@@ -19,12 +19,12 @@ from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_client.export.errors import ExportError
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.holder import Holder
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
+from dledger_client.export.source import DataLost, FreezeRequest, FrozenLog, RangeUnreadable
 from dledger_client.reading import (
     Edge,
     Gap,
@@ -72,7 +72,7 @@ class ClusterSource:
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
         self._read_from = read_from
-        self._storage = Storage(root)
+        self._storage = ExportStorage(root)
         self._is_exporter = is_exporter
         self._holder: Holder | None = None
         self._planner = Planner(self._bootstrap, self._config)
@@ -111,7 +111,7 @@ class ClusterSource:
         except (ExportError, OSError):
             return True  # who cannot tell lets nothing go
 
-    def freeze(self, request: FreezeRequest) -> Frozen:
+    def freeze(self, request: FreezeRequest) -> FrozenLog:
         """Return what is committed, and hold it; ClientError when nobody can say."""
         assert self._holder is not None, "used in a `with`"
         hold = HoldRequest(f"export-{self._holder.name}", HOLD_MS)
@@ -167,7 +167,7 @@ class ClusterSource:
             ),
             {queue: hold for (_, queue), hold in plan.holds.items()},
         )  # fmt: skip
-        return Frozen(Identity(plan.cluster, topic, topic_id.hex()), queues, overdue)
+        return FrozenLog(Identity(plan.cluster, topic, topic_id.hex()), queues, overdue)
 
     def ranges(self) -> "ClusterRanges":
         """Return who reads what was frozen last."""

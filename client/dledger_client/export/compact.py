@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dledger_client.export.files.parquet import read_entry
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.manifests.checkpoint import Version
 from dledger_client.export.manifests.records import COMPACT, FileEntry, Merge, Plan
@@ -21,7 +21,7 @@ from dledger_client.export.manifests.records import COMPACT, FileEntry, Merge, P
 class MergeSource:
     """Reads ranges from the files that they replace; each is checked while it is read."""
 
-    storage: Storage
+    storage: ExportStorage
     merges: tuple[Merge, ...]
 
     def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from dledger_client.export.errors import ExportError
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 
 HOLDERS: Final = "_dledger/holders"
 HOLDERS_MAX: Final = 16
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(rb"[0-9a-f]{16}")
 class Holder:
     """A name that nobody else has as long as this is open."""
 
-    def __init__(self, storage: Storage | None) -> None:
+    def __init__(self, storage: ExportStorage | None) -> None:
         """Take a free name; draw one before the export's first version, or where nothing locks.
 
         Without a storage it is always drawn.
@@ -39,7 +39,7 @@ class Holder:
         if self._file is not None:
             self._file.close()
 
-    def _taken(self, storage: Storage) -> str:
+    def _taken(self, storage: ExportStorage) -> str:
         if not storage.names("_dledger"):
             return ""
         for number in range(HOLDERS_MAX):

@@ -8,7 +8,7 @@ from dledger_client.export.errors import ExportCode, ExportError
 from dledger_client.export.layout import FrozenQueue, Layout, bytes_before, pieces_of
 from dledger_client.export.manifests.history import check_owner, position_of
 from dledger_client.export.manifests.records import EXPORT, Gap, Manifest, Plan
-from dledger_client.export.source import Frozen
+from dledger_client.export.source import FrozenLog
 
 MIB: Final = 1 << 20
 FILE_BYTES: Final = 256 * MIB
@@ -61,7 +61,9 @@ def _bad(option: str, value: object, limit: str) -> None:
     raise ExportError(ExportCode.BAD_OPTION, f"{option}: {value}", f"must be {limit}")
 
 
-def make_plan(number: int, last: Manifest | None, frozen: Frozen, options: Options) -> Plan | None:
+def make_plan(
+    number: int, last: Manifest | None, frozen: FrozenLog, options: Options
+) -> Plan | None:
     """Return the next plan; None when there is nothing, or too little to be worth a file.
 
     ExportError when the folder is not this log's, or when records were trimmed unexported.
@@ -103,7 +105,7 @@ def _waiting_bytes(frozen: FrozenQueue) -> int:
     return round(bytes_before(frozen, frozen.end) - bytes_before(frozen, first))
 
 
-def _check_queues(last: Manifest | None, frozen: Frozen, options: Options) -> None:
+def _check_queues(last: Manifest | None, frozen: FrozenLog, options: Options) -> None:
     """Raise unless the queues that are exported are there, as far as they were exported."""
     there = {each.queue: each for each in frozen.queues}
     for queue, position in sorted(position_of(last).items()):
@@ -123,7 +125,7 @@ def _check_queues(last: Manifest | None, frozen: Frozen, options: Options) -> No
             )
 
 
-def _lost(last: Manifest | None, frozen: Frozen, options: Options) -> tuple[Gap, ...]:
+def _lost(last: Manifest | None, frozen: FrozenLog, options: Options) -> tuple[Gap, ...]:
     """Return what was trimmed before it was exported; DATA_LOSS unless that is accepted."""
     _check_queues(last, frozen, options)
     gaps = [

@@ -16,7 +16,7 @@ import pyarrow as pa
 from dledger_client.arrow import schema_of
 from dledger_client.export.errors import ExportCode, ExportError
 from dledger_client.export.files.parquet import read_entry
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import FileEntry, Manifest
 
@@ -59,10 +59,10 @@ def read_export(path: Path | str, version: int | None = None) -> ExportVersion:
     ExportError: NOT_AN_EXPORT, VERSION_UNKNOWN, VERSION_GONE, DAMAGED, NEWER_FORMAT.
     """
     root = Path(path)
-    found = history.load(Storage(root), version)
+    found = history.load(ExportStorage(root), version)
     files = sorted(found.files.values(), key=lambda each: (each.queue, each.start))
     missing = [entry.path for entry in files if not (root / entry.path).exists()]
-    if missing and version is not None and version < history.last_number(Storage(root)):
+    if missing and version is not None and version < history.last_number(ExportStorage(root)):
         raise ExportError(
             ExportCode.VERSION_GONE,
             f"{root}: {missing[0]}, {len(missing)} files of version {version} in all, were "

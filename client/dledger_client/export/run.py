@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from dledger_client.export.compact import MergeSource
 from dledger_client.export.errors import ExportCode, ExportError
 from dledger_client.export.files.parquet import check_written
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Layout, Piece
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import (
@@ -37,7 +37,7 @@ from dledger_client.export.manifests.records import (
     plan_name,
 )
 from dledger_client.export.planning import Options, check_options, make_plan
-from dledger_client.export.source import FreezeRequest, Frozen, Source
+from dledger_client.export.source import FreezeRequest, FrozenLog, LogSource
 from dledger_client.export.task import Made, MadeFile, Work
 from dledger_proto import __version__
 
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def export_once(
-    storage: Storage, source: Source, engine: Engine, options: Options, clock: Clock
+    storage: ExportStorage, source: LogSource, engine: Engine, options: Options, clock: Clock
 ) -> Outcome:
     """Publish the next version. ExportError changes nothing that is published.
 
@@ -109,7 +109,7 @@ def export_once(
     return _finish(engine, work, plan, adopted, clock)
 
 
-def plan_only(storage: Storage, source: Source, options: Options, now_ms: int) -> Outcome:
+def plan_only(storage: ExportStorage, source: LogSource, options: Options, now_ms: int) -> Outcome:
     """Return what a run would do; nothing is written (a hold on the log aside)."""
     check_options(options)
     number = history.last_number(storage) + 1
@@ -139,7 +139,7 @@ def _request(
 
 
 def check_plan(
-    plan: Plan, last: Manifest | None, frozen: Frozen, layout: Layout | None = None
+    plan: Plan, last: Manifest | None, frozen: FrozenLog, layout: Layout | None = None
 ) -> None:
     """Raise unless a plan that was found goes on where the last version ends, in this log."""
     history.check_owner(plan, frozen.identity, layout)
@@ -161,7 +161,7 @@ def check_plan(
             )
 
 
-def finish_compaction(storage: Storage, engine: Engine, plan: Plan, clock: Clock) -> Outcome:
+def finish_compaction(storage: ExportStorage, engine: Engine, plan: Plan, clock: Clock) -> Outcome:
     """Make a compaction's files of those they replace, publish it, and what there is then."""
     work = Work(storage, plan.identity, plan.columns, MergeSource(storage, plan.merges))
     outcome = _finish(engine, work, plan, True, clock)
@@ -210,7 +210,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
     return Outcome(manifest, plan, adopted, ours, reused)
 
 
-def _check_there(storage: Storage, entries: Sequence[FileEntry]) -> None:
+def _check_there(storage: ExportStorage, entries: Sequence[FileEntry]) -> None:
     """Raise CONFLICT unless every file is in this folder: tasks may have run on other hosts."""
     for entry in entries:
         size = storage.size(entry.path)
@@ -224,7 +224,7 @@ def _check_there(storage: Storage, entries: Sequence[FileEntry]) -> None:
             )
 
 
-def _check_replaced(storage: Storage, files: Sequence[MadeFile]) -> None:
+def _check_replaced(storage: ExportStorage, files: Sequence[MadeFile]) -> None:
     """Raise CONFLICT unless what replaced a damaged file is what lies there still."""
     for each in files:
         if each.replaced:

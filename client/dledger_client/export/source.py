@@ -67,7 +67,7 @@ class FreezeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class FrozenLog:
     """A log at one moment: everything below the ends is committed and does not change."""
 
     identity: Identity
@@ -87,10 +87,10 @@ class RangeSource(Protocol):
         ...
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A log."""
 
-    def freeze(self, request: FreezeRequest) -> Frozen:
+    def freeze(self, request: FreezeRequest) -> FrozenLog:
         """Return what is committed by a quorum's word, and keep it from being trimmed a while."""
         ...
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dledger_client.export.errors import ExportCode, ExportError, damaged, folder_failed, is_lasting
 from dledger_client.export.files.parquet import check, write
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.manifests.records import FileEntry, Gap, Identity, unreadable_gap
 from dledger_client.export.planning import WRITE_AGAIN
@@ -27,7 +27,7 @@ Watch = Callable[[int, int], None]
 class Work:
     """What all tasks of a plan share. Pickles."""
 
-    storage: Storage
+    storage: ExportStorage
     identity: Identity
     columns: tuple[str, ...]
     rows: RangeSource

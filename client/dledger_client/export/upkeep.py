@@ -13,7 +13,7 @@ from dledger_client.export.compact import make_compaction
 from dledger_client.export.errors import ExportCode, ExportError, damaged
 from dledger_client.export.files.content import ContentSum
 from dledger_client.export.files.parquet import check, check_written
-from dledger_client.export.files.storage import TEMPORARY, Storage
+from dledger_client.export.files.storage import TEMPORARY, ExportStorage
 from dledger_client.export.layout import FILE_NAME, day_of, topic_folder
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.checkpoint import CHECKPOINTS, Version
@@ -32,7 +32,7 @@ GRACE_MS_MIN: Final = 60_000
 """Below it what was made a moment ago would count as forgotten."""
 
 
-def compact(storage: Storage, engine: Engine, size_max: int, clock: Clock) -> Outcome:
+def compact(storage: ExportStorage, engine: Engine, size_max: int, clock: Clock) -> Outcome:
     """Publish a version of fewer files; Outcome without a manifest when there is nothing to merge.
 
     A compaction that was left open is finished instead. ExportError CONFLICT while a plan of an
@@ -76,7 +76,7 @@ class Verification:
 
 
 def verify(
-    storage: Storage,
+    storage: ExportStorage,
     log: RangeSource | None = None,
     retained_from: Callable[[int], int] = lambda _queue: 0,
     seen: Callable[[FileEntry], None] = lambda _entry: None,
@@ -127,7 +127,7 @@ def _order(version: Version) -> Iterator[ExportError]:
             yield damaged("manifests", f"queue {queue} ends at {at.get(queue)}, must at {end}")
 
 
-def _check_entry(storage: Storage, last: Manifest, entry: FileEntry) -> None:
+def _check_entry(storage: ExportStorage, last: Manifest, entry: FileEntry) -> None:
     path = storage.path(entry.path)
     if not path.exists():
         raise damaged(entry.path, "is missing")
@@ -170,7 +170,9 @@ def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bo
     return True
 
 
-def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = False) -> list[str]:
+def collect(
+    storage: ExportStorage, grace_ms: int, now_ms: int, *, dry_run: bool = False
+) -> list[str]:
     """Delete what no version needs, once it is older than the grace time; return the names.
 
     Kept: every live file, what somebody is writing, what a compaction replaced less than `grace_ms`
@@ -203,7 +205,7 @@ def collect(storage: Storage, grace_ms: int, now_ms: int, *, dry_run: bool = Fal
     return dead
 
 
-def _named(storage: Storage) -> tuple[str, bool, set[str], dict[str, int]]:
+def _named(storage: ExportStorage) -> tuple[str, bool, set[str], dict[str, int]]:
     """Return the topic, whether a plan is open, what versions name, when what was replaced was."""
     kept: set[str] = set()
     replaced: dict[str, int] = {}

@@ -120,7 +120,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class PlannedQueue:
     """One queue of a plan: its whole range, and what it was cut from."""
 
     state: QueueState
@@ -202,7 +202,7 @@ def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
 
 def resolve(
     states: Sequence[QueueState], start: Edge, end: Edge, *, fail_on_data_loss: bool = True
-) -> tuple[list[Frozen], list[Gap]]:
+) -> tuple[list[PlannedQueue], list[Gap]]:
     """Return each queue's range, and what of it is lost.
 
     OFFSET_OUT_OF_RANGE for an offset below the minimum (with `fail_on_data_loss`) or above the
@@ -212,7 +212,7 @@ def resolve(
     for edge, option in ((start, "startingOffsets"), (end, "endingOffsets")):
         check_queues(edge, states, option)
         check_group(edge, states, option)
-    frozen: list[Frozen] = []
+    frozen: list[PlannedQueue] = []
     gaps: list[Gap] = []
     for state in states:
         first = _offset(start, state, EARLIEST)
@@ -235,7 +235,7 @@ def resolve(
                     )
                 gaps.append(lost)
             first = state.minimum
-        frozen.append(Frozen(state, first, max(first, last)))
+        frozen.append(PlannedQueue(state, first, max(first, last)))
     return frozen, gaps
 
 
@@ -291,7 +291,7 @@ class Estimate:
         return self._edges[k] + round((size - self._before[k]) / self._densities[k])
 
 
-def cut(frozen: Frozen, size_max: float, records_max: int = 0) -> list[Range]:
+def cut(frozen: PlannedQueue, size_max: float, records_max: int = 0) -> list[Range]:
     """Return the ranges of a queue: of equal bytes, none above the limits by the estimate."""
     state = frozen.state
     start, end = frozen.start, frozen.end
@@ -325,7 +325,7 @@ def cut(frozen: Frozen, size_max: float, records_max: int = 0) -> list[Range]:
 
 
 def partitions(
-    frozen: Sequence[Frozen], *, size_max: int, records_max: int = 0, at_least: int = 1
+    frozen: Sequence[PlannedQueue], *, size_max: int, records_max: int = 0, at_least: int = 1
 ) -> list[tuple[Range, ...]]:
     """Return ranges in partitions, the largest first; small queues share one.
 

@@ -27,9 +27,9 @@ from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
 from dledger_client.reading.holds import Hold, HoldRequest
 from dledger_client.reading.plan import (
     Edge,
-    Frozen,
     Gap,
     Place,
+    PlannedQueue,
     Question,
     QueueState,
     Sample,
@@ -76,7 +76,7 @@ class ReadPlan:
     """A frozen plan: values only, nothing in it is resolved later."""
 
     cluster: str
-    queues: tuple[Frozen, ...]
+    queues: tuple[PlannedQueue, ...]
     gaps: tuple[Gap, ...]
     """What was asked for and is gone; empty unless data loss was accepted."""
     groups: Mapping[str, GroupRoute]
@@ -314,7 +314,7 @@ class Planner:
             if not is_trimmed or tries == TRIES:
                 return reply
 
-    async def _hold(self, queues: Sequence[Frozen], hold: HoldRequest) -> list[str]:
+    async def _hold(self, queues: Sequence[PlannedQueue], hold: HoldRequest) -> list[str]:
         """Hold each queue from its start on; return those that do not reach back so far any more.
 
         Empty ranges too: what is written behind them belongs to the job's next plan.

@@ -25,7 +25,7 @@ from dledger_client._core.retry import backoff
 from dledger_client._core.routes import GroupRoute, RouteTable
 from dledger_client._shell import calls
 from dledger_client._shell.wire import channel_options, failure, group_metadata
-from dledger_client.arrow import Decoder, Source, Span
+from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
 from dledger_client.reading.holds import Hold
@@ -210,7 +210,7 @@ class _Reading:
         self._reader = reader
         self._range = wanted
         self._hold = hold
-        source = Source(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
+        source = ExpectedQueue(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
         tell = None if reader.origin.fail_on_unreadable else self._pass_over
         self._decoder = Decoder(source, reader.columns, wanted.start, wanted.end, tell)
         self._progress_at = time.monotonic()

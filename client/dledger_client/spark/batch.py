@@ -33,11 +33,11 @@ from dledger_client.arrow.schema import COLUMNS, ddl_of, schema_of, unknown
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import error_of
 from dledger_client.reading import (
-    Frozen,
     Gap,
     Hold,
     HoldRequest,
     Origin,
+    PlannedQueue,
     Planner,
     Range,
     RangeReader,
@@ -140,7 +140,7 @@ class LogReader(DataSourceReader):
             queues = self._narrowed(planner, plan)
             return cut_plan(self._settings, plan, queues, planner.origin)
 
-    def _narrowed(self, _planner: "AnyPlanner", plan: ReadPlan) -> Sequence[Frozen]:
+    def _narrowed(self, _planner: "AnyPlanner", plan: ReadPlan) -> Sequence[PlannedQueue]:
         """Return the queues to read, narrowed by what was pushed down."""
         return plan.queues
 
@@ -218,7 +218,7 @@ def freeze(
 def cut_plan(
     settings: Settings,
     plan: ReadPlan,
-    queues: Sequence[Frozen],
+    queues: Sequence[PlannedQueue],
     folders: FolderOrigin | None = None,
 ) -> list[InputPartition]:
     """Return the partitions of a plan; parallel ones begin with different members.
@@ -330,12 +330,12 @@ class PushingReader(LogReader):
         if isinstance(given, EqualTo | LessThan | LessThanOrEqual):
             self._to_ms = min(time_ms + 3, self._to_ms or time_ms + 3)
 
-    def _narrowed(self, planner: "AnyPlanner", plan: ReadPlan) -> Sequence[Frozen]:
+    def _narrowed(self, planner: "AnyPlanner", plan: ReadPlan) -> Sequence[PlannedQueue]:
         times = [each for each in (self._from_ms, self._to_ms) if each is not None]
         topics = sorted({each.state.topic for each in plan.queues})
         states = planner.states(topics, times) if times and topics else []
         by_time = {state.place: state.by_time for state in states}
-        narrowed: list[Frozen] = []
+        narrowed: list[PlannedQueue] = []
         for each in plan.queues:
             if self._queues is not None and each.state.queue not in self._queues:
                 continue
@@ -378,7 +378,7 @@ class PushingReader(LogReader):
             _LOG.warning("%s", gap.describe())
 
 
-def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[Frozen]) -> list[Frozen]:
+def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[PlannedQueue]) -> list[PlannedQueue]:
     """Return what of some ranges is near to the records with a key, if they are few."""
     groups: dict[bytes, set[str]] = {}
     for each in queues:
@@ -387,7 +387,7 @@ def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[Frozen]) -> list[F
         topic_id: planner.offsets_of_key(topic_id, sorted(names), key)
         for topic_id, names in groups.items()
     }
-    near: list[Frozen] = []
+    near: list[PlannedQueue] = []
     for each in queues:
         by_queue = found[each.state.topic_id]
         if by_queue is None:

@@ -19,7 +19,7 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "plans and manifests are published over what is there",
         [
             Edit(
-                "dledger_client.export.files.storage:Storage.put_if_absent",
+                "dledger_client.export.files.storage:ExportStorage.put_if_absent",
                 "self.install(staged, name)",
                 "self.install(staged, name, over=True)",
             )
@@ -31,12 +31,12 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
         "a file gets its name, and a manifest names it, before its bytes are on disk",
         [
             Edit(
-                "dledger_client.export.files.storage:Storage.install",
+                "dledger_client.export.files.storage:ExportStorage.install",
                 "self._disk.sync_file(staged.path)",
                 "pass",
             ),
             Edit(
-                "dledger_client.export.files.storage:Storage.settle",
+                "dledger_client.export.files.storage:ExportStorage.settle",
                 "self._disk.sync_file(self.path(name))",
                 "pass",
             ),
@@ -46,7 +46,13 @@ EXPORT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "export-forgets-folders",
         "names are not synced before somebody builds on them",
-        [Edit("dledger_client.export.files.storage:Storage.install", "self.settle(name)", "pass")],
+        [
+            Edit(
+                "dledger_client.export.files.storage:ExportStorage.install",
+                "self.settle(name)",
+                "pass",
+            )
+        ],
         [f"{SCRIPTS}.test_what_is_published_survives_a_power_cut_right_behind_it"],
     ),
     Mutant(

@@ -4,13 +4,13 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from dledger_client.arrow import Source, Span
+from dledger_client.arrow import ExpectedQueue, Span
 from dledger_proto.batch.codec import NO_ID, BatchView, Record, check_batch, encode_batch
 from dledger_proto.limits import BATCH_RECORDS_MAX
 from tests.unit.proto.samples import TOPIC_ID
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-SOURCE = Source("orders", TOPIC_ID, 2)
+SOURCE = ExpectedQueue("orders", TOPIC_ID, 2)
 BITS = 1 << 64
 
 

@@ -16,7 +16,7 @@ from dledger_broker.cli.exports.export import repeat
 from dledger_broker.cli.output import note
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
-from dledger_client.export.files.storage import TEMPORARY, Storage
+from dledger_client.export.files.storage import TEMPORARY, ExportStorage
 from dledger_client.export.manifests.records import (
     Identity,
     Manifest,
@@ -44,7 +44,7 @@ def priorities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """An export of two queues."""
-    storage = Storage(tmp_path / "lake", QuickDisk())
+    storage = ExportStorage(tmp_path / "lake", QuickDisk())
     options = Options("orders", file_bytes=MIB)
     export_once(storage, FakeLog({0: 25, 1: 9}), HereEngine(), options, lambda: 5_000)
     return storage.root
@@ -91,7 +91,7 @@ def test_nothing_new_lets_go_of_the_log(
 ) -> None:
     """A run every few minutes would else keep everything for ever; a dry run keeps nothing."""
     identity = Identity("c1", TOPIC, TOPIC_ID.hex())
-    storage = Storage(tmp_path / "lake", QuickDisk())
+    storage = ExportStorage(tmp_path / "lake", QuickDisk())
     options = Options(TOPIC, file_bytes=MIB)
     export_once(storage, FakeLog({0: 2}, identity=identity), HereEngine(), options, lambda: 5_000)
     planner = FakePlanner({0: FakeQueue([1_000, 2_000])})
@@ -118,7 +118,7 @@ def test_whose_plan_it_was_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Options of this run that it was not made by would be passed over in silence."""
-    storage, log = Storage(tmp_path / "lake", QuickDisk()), FakeLog({0: 5})
+    storage, log = ExportStorage(tmp_path / "lake", QuickDisk()), FakeLog({0: 5})
     plan = plan_only(storage, log, Options("orders", file_bytes=MIB), 5_000).plan
     assert plan is not None
     storage.put_if_absent(plan_name(0), dump(plan))
@@ -157,7 +157,7 @@ def test_a_disk_that_fails_is_one_line_with_a_code(
         raise OSError(number, "It says so")
 
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(Storage, "put_if_absent", refuse)
+    monkeypatch.setattr(ExportStorage, "put_if_absent", refuse)
     of_a_log(monkeypatch, FakeLog({0: 9}))
     assert main(["export", "--topic", "orders", "--to", str(tmp_path / "lake")]) == 1
     said = capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_what_no_folder_says_is_not_told_of_one(
     def refuse(*_: object) -> bool:
         raise error
 
-    monkeypatch.setattr(Storage, "put_if_absent", refuse)
+    monkeypatch.setattr(ExportStorage, "put_if_absent", refuse)
     of_a_log(monkeypatch, FakeLog({0: 9}))
     assert main(["export", "--topic", "orders", "--to", str(tmp_path / "lake")]) == 1
     assert "FOLDER" not in capsys.readouterr().err
@@ -210,7 +210,7 @@ def test_watching_looks_as_often_as_it_was_told() -> None:
 def some_manifest() -> Manifest:
     """Return some manifest."""
     with tempfile.TemporaryDirectory() as made:
-        storage = Storage(Path(made) / "lake", QuickDisk())
+        storage = ExportStorage(Path(made) / "lake", QuickDisk())
         options = Options(TOPIC, file_bytes=MIB)
         outcome = export_once(storage, FakeLog({0: 2}), HereEngine(), options, lambda: 5_000)
         assert outcome.manifest is not None

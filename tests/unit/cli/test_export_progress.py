@@ -8,7 +8,7 @@ import pytest
 
 from dledger_broker.cli.exports import progress
 from dledger_broker.cli.exports.progress import Reporter
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.task import Made, Work
 from tests.unit.export.fakes import IDENTITY, FakeLog
@@ -42,7 +42,7 @@ def test_programs_are_told_how_long_it_takes(
             return []
 
     log = FakeLog({0: 100})
-    work = Work(Storage(Path("/lake")), IDENTITY, ("body",), log)
+    work = Work(ExportStorage(Path("/lake")), IDENTITY, ("body",), log)
     with reporter.running(Engine()):
         reporter.run(work, [Piece(0, 0, 60, size=1 << 30), Piece(1, 20, 60)])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

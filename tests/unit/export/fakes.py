@@ -13,7 +13,7 @@ from dledger_client.errors import error_of
 from dledger_client.export.files.storage import Disk
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.manifests.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, Frozen, RangeUnreadable
+from dledger_client.export.source import DataLost, FreezeRequest, FrozenLog, RangeUnreadable
 from dledger_client.export.task import Made, Work, make_one
 from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
@@ -74,7 +74,7 @@ class FakeLog:
     is_away: bool = False
     """Nobody answers who reads."""
 
-    def freeze(self, request: FreezeRequest) -> Frozen:
+    def freeze(self, request: FreezeRequest) -> FrozenLog:
         """Return everything up to the ends."""
         queues = []
         for queue, end in sorted(self.ends.items()):
@@ -89,7 +89,7 @@ class FakeLog:
             queues.append(FrozenQueue(queue, start, minimum, end, maximum, sizes, tuple(days)))
         self.ends = {queue: end + self.grows for queue, end in self.ends.items()}
         identity = replace(self.identity, topic=request.topic)
-        return Frozen(identity, tuple(queues), self.is_overdue)
+        return FrozenLog(identity, tuple(queues), self.is_overdue)
 
     def ranges(self) -> "FakeLog":
         """Return itself."""

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from dledger_client.export import ExportCode, ExportError, read_export, upkeep
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.checkpoint import (
     CHECKPOINTS,
@@ -29,7 +29,7 @@ from tests.unit.export.test_damage import changed
 from tests.unit.export.test_files import now, run, storage_in
 
 
-def compacted(tmp_path: Path) -> Storage:
+def compacted(tmp_path: Path) -> ExportStorage:
     """Return an export of versions 0 to 4: two, the compaction of both with its checkpoint, two."""
     storage, log = storage_in(tmp_path), FakeLog({0: 5, 1: 7})
     for number in range(5):
@@ -46,11 +46,11 @@ def same(left: Version, right: Version) -> bool:
     return replace(left, removed_ms={}) == replace(right, removed_ms={})
 
 
-def reads_of(storage: Storage, number: int | None = None) -> list[str]:
+def reads_of(storage: ExportStorage, number: int | None = None) -> list[str]:
     """Return the names of the records that are read for a version."""
     disk = FaultyDisk(storage.root)
     assert same(
-        history.load(Storage(storage.root, disk), number),
+        history.load(ExportStorage(storage.root, disk), number),
         history.load(storage, number, whole=True),
     )
     return sorted(
@@ -141,7 +141,7 @@ def test_a_full_disk_takes_nothing_from_a_compaction(
     run(storage, log)
     disk = FullDisk()
     disk.left = 3  # the plan, the merged file, the manifest
-    full = Storage(storage.root, disk)
+    full = ExportStorage(storage.root, disk)
     with caplog.at_level(logging.WARNING):
         assert upkeep.compact(full, HereEngine(), 1 << 30, now).manifest is not None
     assert "no checkpoint of version 2" in caplog.text

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dledger_client.export import cluster_source
 from dledger_client.export.cluster_source import DAY_MAX, ClusterSource, guesses, narrow
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Layout, day_of, pieces_of
-from dledger_client.export.source import FreezeRequest, Frozen
+from dledger_client.export.source import FreezeRequest, FrozenLog
 from tests.unit.reading.fakes import TOPIC, FakePlanner, FakeQueue
 
 DAY: int = 20_500
@@ -86,7 +86,7 @@ def test_a_trimmed_beginning_costs_no_more_looks_at_days() -> None:
     """They are bounded by what the log holds, and not by how long ago 1970 was."""
     planner = FakePlanner({0: FakeQueue(times(DAY - 1, DAY, DAY), minimum=2)})
     with source_of(planner) as source:
-        frozen: Frozen = source.freeze(FreezeRequest(TOPIC, {0: 1}))
+        frozen: FrozenLog = source.freeze(FreezeRequest(TOPIC, {0: 1}))
     assert days_of(frozen.queues[0]) == {2: day_of(DAY * MS_PER_DAY)}
     assert sum(planner.asked) < 100
 

@@ -18,7 +18,7 @@ import pytest
 
 from dledger_client.export import ExportCode, ExportError, read_export, upkeep
 from dledger_client.export.files import parquet
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import FILE_NAME, name_of
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import (
@@ -308,7 +308,7 @@ def test_a_file_system_without_hard_links_is_named(tmp_path: Path, number: int) 
         def link(self, old: Path, new: Path) -> None:
             raise OSError(number, os.strerror(number), old, None, new)
 
-    storage = Storage(tmp_path / "lake", Linkless())
+    storage = ExportStorage(tmp_path / "lake", Linkless())
     assert refusal(storage, FakeLog({0: 5})).code is ExportCode.NO_HARD_LINKS
     assert all("tmp" not in name for name in storage.walk("."))
     assert history.last_number(storage) == -1
@@ -333,12 +333,12 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, number: int) -> None:
 
     disk = FullDisk()
     disk.number = number
-    error = refusal(Storage(tmp_path / "lake", disk), FakeLog({0: 5}))
+    error = refusal(ExportStorage(tmp_path / "lake", disk), FakeLog({0: 5}))
     assert error.code is ExportCode.FOLDER_FAILED
     assert error.what == f"{tmp_path / 'lake'}: {os.strerror(number)}"
     disk.number = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
-        run(Storage(tmp_path / "lake", disk), FakeLog({0: 5}))
+        run(ExportStorage(tmp_path / "lake", disk), FakeLog({0: 5}))
 
 
 def test_a_queue_that_vanished_leaves_a_trace(

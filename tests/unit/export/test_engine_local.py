@@ -8,7 +8,7 @@ import pytest
 
 from dledger_client.export.engines import local
 from dledger_client.export.engines.local import JOBS_MAX, LocalEngine, Pace
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.task import Work
 from tests.unit.export.fakes import IDENTITY, FakeLog, QuickDisk
@@ -26,7 +26,9 @@ def test_a_large_machine_gets_no_more_jobs_than_may_be_asked_for(
 
     monkeypatch.setattr(local, "ProcessPoolExecutor", pool)
     monkeypatch.setattr(os, "cpu_count", lambda: 4 * JOBS_MAX)
-    work = Work(Storage(tmp_path, QuickDisk()), IDENTITY, ("queue_offset",), FakeLog({0: 1_000}))
+    work = Work(
+        ExportStorage(tmp_path, QuickDisk()), IDENTITY, ("queue_offset",), FakeLog({0: 1_000})
+    )
     pieces = [Piece(0, at, at + 1) for at in range(2 * JOBS_MAX)]
     with pytest.raises(KeyboardInterrupt):
         LocalEngine().run(work, pieces)
@@ -42,7 +44,7 @@ def test_a_large_machine_gets_no_more_jobs_than_may_be_asked_for(
 def test_what_was_there_is_done_too(tmp_path: Path) -> None:
     """Progress goes by rows: a run that goes on where another died begins with what that made."""
     columns = ("queue_offset", "store_timestamp")
-    work = Work(Storage(tmp_path, QuickDisk()), IDENTITY, columns, FakeLog({0: 50}))
+    work = Work(ExportStorage(tmp_path, QuickDisk()), IDENTITY, columns, FakeLog({0: 50}))
     pieces = [Piece(0, 0, 20, "2024-10-04"), Piece(0, 20, 40, "2024-10-04")]
     told: list[tuple[int, int]] = []
     for wanted in (pieces[:1], pieces):

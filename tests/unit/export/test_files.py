@@ -18,7 +18,7 @@ from dledger_client.export.compact import make_compaction
 from dledger_client.export.engines.local import LocalEngine
 from dledger_client.export.files import parquet
 from dledger_client.export.files.content import ContentSum
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import (
     FILE_NAME,
     FrozenQueue,
@@ -33,7 +33,7 @@ from dledger_client.export.manifests.records import dump, load_manifest, manifes
 from dledger_client.export.planning import COLUMNS as EXPORTED
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Outcome, export_once, plan_only
-from dledger_client.export.source import FreezeRequest, Frozen
+from dledger_client.export.source import FreezeRequest, FrozenLog
 from tests.unit.export.fakes import DAY0, IDENTITY, FakeLog, HereEngine, QuickDisk, rows_of
 
 OPTIONS = Options("orders", file_bytes=MIB)
@@ -45,15 +45,15 @@ def now() -> int:
     return NOW_MS
 
 
-def storage_in(folder: Path) -> Storage:
-    return Storage(folder / "lake", QuickDisk())
+def storage_in(folder: Path) -> ExportStorage:
+    return ExportStorage(folder / "lake", QuickDisk())
 
 
-def run(storage: Storage, log: FakeLog, options: Options = OPTIONS) -> Outcome:
+def run(storage: ExportStorage, log: FakeLog, options: Options = OPTIONS) -> Outcome:
     return export_once(storage, log, HereEngine(), options, now)
 
 
-def refusal(storage: Storage, log: FakeLog, options: Options = OPTIONS) -> ExportError:
+def refusal(storage: ExportStorage, log: FakeLog, options: Options = OPTIONS) -> ExportError:
     with pytest.raises(ExportError) as refused:
         run(storage, log, options)
     return refused.value
@@ -377,7 +377,7 @@ def test_a_file_in_the_folder_of_another_day_is_found(tmp_path: Path) -> None:
     """Its rows are all there, and whoever looks for them by day misses them."""
 
     class Misdated(FakeLog):
-        def freeze(self, request: FreezeRequest) -> Frozen:
+        def freeze(self, request: FreezeRequest) -> FrozenLog:
             frozen = super().freeze(request)
             whole = ((0, day_of(DAY0)),)
             return replace(frozen, queues=tuple(replace(q, days=whole) for q in frozen.queues))
@@ -412,7 +412,7 @@ def test_collection_keeps_what_anybody_needs(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="BAD_OPTION"):
         upkeep.collect(storage, 1, late)
     with pytest.raises(ExportError, match="NOT_AN_EXPORT"):
-        upkeep.collect(Storage(tmp_path / "none"), 60_000, late)
+        upkeep.collect(ExportStorage(tmp_path / "none"), 60_000, late)
 
 
 def test_an_old_version_is_read_until_it_is_collected(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_a_pool_makes_what_one_process_makes(tmp_path: Path) -> None:
     """And counts every row; an error of a worker is the run's."""
     log = FakeLog({0: 25, 1: 9})
     seen: list[tuple[int, int, int]] = []
-    pooled, alone = Storage(tmp_path / "a"), Storage(tmp_path / "b", QuickDisk())
+    pooled, alone = ExportStorage(tmp_path / "a"), ExportStorage(tmp_path / "b", QuickDisk())
     engine = LocalEngine(2, 0, lambda *done: seen.append(done))
     outcome = export_once(pooled, log, engine, OPTIONS, now)
     assert outcome.manifest == run(alone, log).manifest
@@ -465,4 +465,4 @@ def test_a_pool_makes_what_one_process_makes(tmp_path: Path) -> None:
         export_once(pooled, lost, engine, OPTIONS, now)
     away = FakeLog({0: 25, 1: 9}, is_away=True)
     with pytest.raises(ClientError, match="NO_LEADER: nobody leads"):
-        export_once(Storage(tmp_path / "c"), away, engine, OPTIONS, now)
+        export_once(ExportStorage(tmp_path / "c"), away, engine, OPTIONS, now)

@@ -17,7 +17,7 @@ import pytest
 
 from dledger_client.export import ExportCode, read_export, upkeep
 from dledger_client.export.files import parquet
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.manifests import history
 from dledger_client.export.planning import COLUMNS as EXPORTED
@@ -57,7 +57,7 @@ def test_a_disk_that_fills_up_names_nothing(
             super().create(path).close()
             return io.BufferedWriter(Filling(path, "wb"), 1)
 
-    storage = Storage(tmp_path / "lake", FillingDisk())
+    storage = ExportStorage(tmp_path / "lake", FillingDisk())
     assert refusal(storage, FakeLog({0: 40})).code is ExportCode.FOLDER_FAILED
     assert [name for name in storage.walk(".") if name.endswith(".parquet")] == []
     assert history.last_number(storage) == -1

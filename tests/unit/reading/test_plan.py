@@ -12,7 +12,7 @@ from dledger_client.reading.plan import (
     EARLIEST,
     LATEST,
     Edge,
-    Frozen,
+    PlannedQueue,
     QueueState,
     Sample,
     partitions,
@@ -129,7 +129,7 @@ def test_every_record_is_in_one_partition(
     states: list[QueueState], size_max: int, records_max: int, at_least: int
 ) -> None:
     """Ranges of a queue join without gap or overlap, whatever the samples say."""
-    frozen = [Frozen(each, each.minimum, each.maximum) for each in states]
+    frozen = [PlannedQueue(each, each.minimum, each.maximum) for each in states]
     found = partitions(frozen, size_max=size_max, records_max=records_max, at_least=at_least)
     for each in states:
         ranges = sorted(
@@ -147,22 +147,22 @@ def test_every_record_is_in_one_partition(
 def test_ranges_are_cut_by_bytes_not_by_counts() -> None:
     """The half with large records gets most of the ranges; small queues share a partition."""
     skewed = state(0, 0, 1_000, samples=(Sample(0, 10, 100), Sample(900, 10, 10_000)))
-    found = partitions([Frozen(skewed, 0, 1_000)], size_max=100_000)
+    found = partitions([PlannedQueue(skewed, 0, 1_000)], size_max=100_000)
     heavy = [part for made in found for part in made if part.start >= 450]
     assert len(heavy) >= len(found) - 2
     assert [made[0].size for made in found] == sorted(
         (made[0].size for made in found), reverse=True
     )
-    small = [Frozen(state(n, 0, 10, samples=(Sample(0, 1, 10),)), 0, 10) for n in range(50)]
+    small = [PlannedQueue(state(n, 0, 10, samples=(Sample(0, 1, 10),)), 0, 10) for n in range(50)]
     assert len(partitions(small, size_max=1_000)) == 5
     assert len(partitions(small, size_max=1_000_000)) == 1
     assert len(partitions(small, size_max=1_000_000, at_least=7)) >= 7
-    assert partitions([Frozen(state(), 10, 10)], size_max=1) == []
+    assert partitions([PlannedQueue(state(), 10, 10)], size_max=1) == []
 
 
 def test_partitions_have_a_bound() -> None:
     """Each is a task: the option that asks for millions of them is named, before any is made."""
-    huge = Frozen(state(0, maximum=1 << 40), 10, 1 << 40)
+    huge = PlannedQueue(state(0, maximum=1 << 40), 10, 1 << 40)
     for more in ({"size_max": 1 << 60, "records_max": 100}, {"size_max": 1}):
         with pytest.raises(InvalidRequest, match="partitions, at most 100000: raise maxBytes"):
             partitions([huge], **more)

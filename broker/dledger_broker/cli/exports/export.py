@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dledger_client.export.cluster_source import ClusterSource
-    from dledger_client.export.files.storage import Storage
+    from dledger_client.export.files.storage import ExportStorage
     from dledger_client.export.planning import Options
     from dledger_client.export.run import Engine, Outcome
 
@@ -257,7 +257,7 @@ def _spark_engine(master: str, reporter: Reporter) -> "Engine":
 
 
 def _run(
-    storage: "Storage",
+    storage: "ExportStorage",
     source: "ClusterSource",
     engine: "Engine",
     options: "Options",
@@ -276,7 +276,7 @@ def _run(
 
 
 def _plan_only(
-    storage: "Storage",
+    storage: "ExportStorage",
     source: "ClusterSource",
     _engine: "Engine",
     options: "Options",
@@ -436,8 +436,8 @@ def _now_ms() -> int:
     return int(time.time() * 1_000)
 
 
-def _storage(folder: str) -> "Storage":
-    from dledger_client.export.files.storage import Storage
+def _storage(folder: str) -> "ExportStorage":
+    from dledger_client.export.files.storage import ExportStorage
 
     if re.match(r"[a-z][a-z0-9+.-]*://", folder, re.IGNORECASE):
         bad_input(
@@ -449,12 +449,12 @@ def _storage(folder: str) -> "Storage":
         bad_input(f"{root.parent} is not a folder", "create it first")
     if root.exists() and not root.is_dir():
         bad_input(f"{root} is not a folder")
-    return Storage(root)
+    return ExportStorage(root)
 
 
 @contextmanager
 def _source(
-    name_servers: str, storage: "Storage", read_from: str, *, is_exporter: bool = True
+    name_servers: str, storage: "ExportStorage", read_from: str, *, is_exporter: bool = True
 ) -> "Generator[ClusterSource]":
     from dledger_client.config import ConnectionConfig
     from dledger_client.export.cluster_source import ClusterSource

@@ -83,13 +83,13 @@ def _sync(path: Path, flags: int) -> None:
 
 @dataclass(slots=True)
 class Staged:
-    """A file without a name of its own yet. Write to `file`, then `Storage.install` it."""
+    """A file without a name of its own yet. Write to `file`, then `ExportStorage.install` it."""
 
     file: BinaryIO
     path: Path
 
 
-class Storage:
+class ExportStorage:
     """The folder of one export. Names are relative, with "/". Pickles."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from dledger_client.export.errors import ExportCode, ExportError, damaged
-from dledger_client.export.files.storage import Storage
+from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Layout
 from dledger_client.export.manifests.checkpoint import (
     CHECKPOINTS,
@@ -38,7 +38,7 @@ _NUMBERED: Final = re.compile(rf"([0-9]{{{NUMBER_DIGITS}}})\.json")
 _LOG: Final = logging.getLogger("dledger_client.export")
 
 
-def last_number(storage: Storage) -> int:
+def last_number(storage: ExportStorage) -> int:
     """Return the newest version's number; -1 before the first. DAMAGED when one is missing."""
     numbers = _numbers(storage, "_dledger/manifests")
     if numbers and numbers != list(range(len(numbers))):
@@ -47,12 +47,12 @@ def last_number(storage: Storage) -> int:
     return len(numbers) - 1
 
 
-def _numbers(storage: Storage, folder: str) -> list[int]:
+def _numbers(storage: ExportStorage, folder: str) -> list[int]:
     """Return the numbers that files of a folder are named by, in order."""
     return [int(found[1]) for name in storage.names(folder) if (found := _NUMBERED.fullmatch(name))]
 
 
-def manifest_of(storage: Storage, number: int) -> Manifest:
+def manifest_of(storage: ExportStorage, number: int) -> Manifest:
     """Return a published version; VERSION_UNKNOWN, DAMAGED, NEWER_FORMAT."""
     name = manifest_name(number)
     data = storage.read(name)
@@ -68,7 +68,7 @@ def manifest_of(storage: Storage, number: int) -> Manifest:
     return manifest
 
 
-def open_plan(storage: Storage, number: int) -> Plan | None:
+def open_plan(storage: ExportStorage, number: int) -> Plan | None:
     """Return the plan of a number if somebody made one; settled, so it is safe to build on."""
     name = plan_name(number)
     data = storage.read(name)
@@ -81,7 +81,7 @@ def open_plan(storage: Storage, number: int) -> Plan | None:
     return plan
 
 
-def load(storage: Storage, number: int | None = None, *, whole: bool = False) -> Version:
+def load(storage: ExportStorage, number: int | None = None, *, whole: bool = False) -> Version:
     """Return a version, the newest by default; NOT_AN_EXPORT, VERSION_UNKNOWN, DAMAGED.
 
     `whole`: by manifests alone, however many there are.
@@ -110,7 +110,7 @@ def load(storage: Storage, number: int | None = None, *, whole: bool = False) ->
     return version
 
 
-def _nearest(storage: Storage, wanted: int) -> Version | None:
+def _nearest(storage: ExportStorage, wanted: int) -> Version | None:
     """Return the last version up to `wanted` that has a checkpoint which fits."""
     for number in reversed(_numbers(storage, CHECKPOINTS)):
         name = checkpoint_name(number)
@@ -126,7 +126,7 @@ def _nearest(storage: Storage, wanted: int) -> Version | None:
     return None
 
 
-def keep_checkpoint(storage: Storage, number: int) -> None:
+def keep_checkpoint(storage: ExportStorage, number: int) -> None:
     """Publish what a version holds. That it fails is a warning: it only saves readers time.
 
     What was replaced and is gone is left out, or it would be more with each compaction: when
@@ -143,12 +143,12 @@ def keep_checkpoint(storage: Storage, number: int) -> None:
         _LOG.warning("no checkpoint of version %s, readers go by what is before: %s", number, error)
 
 
-def replaced_checkpoints(storage: Storage) -> list[str]:
+def replaced_checkpoints(storage: ExportStorage) -> list[str]:
     """Return the names of checkpoints that nobody misses: all but the last two."""
     return [checkpoint_name(number) for number in _numbers(storage, CHECKPOINTS)[:-2]]
 
 
-def _bytes_of(storage: Storage, number: int) -> bytes:
+def _bytes_of(storage: ExportStorage, number: int) -> bytes:
     data = storage.read(manifest_name(number))
     assert data is not None, "a manifest is never deleted"
     return data
