@@ -1,18 +1,17 @@
 """The commit log of one group on one member: appending, cutting, reading, and its write rounds.
 
-Owns: the log's public face. What is where: `log_state` (memory), `planning` and `write_round`
-(making it durable), `recovery` (start), `lookup` and `span_reader` (reading), `tail` (the newest
-bytes), `space` (a full disk). It knows nothing of votes, commit or apply.
+Owns: the log's public face, and which calls a log that has failed refuses. The work is done in
+`memory/` (appending and cutting), `writing/` (rounds), `recovery/` (start), `reading/` (old bytes)
+and `space.py` (a full disk). The log knows nothing of votes, commit or apply.
 
-One thread, the loop's, calls everything here except `read_span`, `space.check` and `Round.execute`,
-which any thread may call. Appending and cutting change memory only; `take_round` hands out what is
-dirty, `Round.execute` writes it elsewhere, `round_finished` moves `written_index` and, when the
-round ended with a sync, `durable_index`. After a failed write or sync the log has failed:
-everything that could promise anything raises LogFailed, reading goes on.
+One thread, the loop's, calls everything here. Any thread may call `read_span`, `path_of`,
+`space.check` and `Round.execute`. Appending and cutting change memory only. `take_round` hands out
+what is dirty, and `Round.execute` writes it. `round_finished` moves `written_index` and, after a
+round that ended with a sync, `durable_index`. After a failed write or sync the log has failed:
+every call that could promise anything raises LogFailed, and reading goes on.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 from dledger.files import FileSystem
@@ -21,14 +20,14 @@ from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
 from dledger.log.memory.chain import NO_INDEX, NO_TERM, Chain
 from dledger.log.memory.log_state import LogState
-from dledger.log.memory.tail import Tail, TailEntry
+from dledger.log.memory.tail import Tail
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.reading.lookup import Lookup
 from dledger.log.reading.span_reader import SpanReader
 from dledger.log.recovery.recover import recover
 from dledger.log.settings import LogSettings
-from dledger.log.space import DiskSpace, is_full
-from dledger.log.writing.planning import Planner
+from dledger.log.space import DiskSpace
+from dledger.log.writing.rounds import WriteRounds
 from dledger.log.writing.write_round import LogDisk, Round
 from dledger.types import (
     AppendPayload,
@@ -43,19 +42,9 @@ from dledger.types import (
     Term,
 )
 from dledger_proto.entry import (
-    CorruptEntry,
     EntryHeader,
-    decode_entry,
-    frame_entry,
     parse_genesis,
 )
-from dledger_proto.limits import GIB
-
-JOIN_PAYLOADS_MIN = 16
-JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
-"""Many small payloads are joined once: a view of each costs more than the copy, three times."""
-TRIM_BYTES_MAX = GIB
-"""Removed at once, or a segment: however long a log is, to let go of it holds nobody up."""
 
 
 class CommitLog:
@@ -96,14 +85,10 @@ class CommitLog:
             checkpoint_position=found.checkpoint.end.position,
         )
         self._lookup = Lookup(self._state, folder.log_path, self._pool)
-        self._planner = Planner(
-            self._state, folder, self._lookup, self._disk, settings.checkpoint_bytes
-        )
         self._reader = SpanReader(folder.log_path, self._pool)
-        self._publish(cut=False)
-        self._hard_state = folder.load_hard_state().encode()
-        self._in_flight: Round | None = None
-        self._cut_in_flight: Chain | None = None
+        self._rounds = WriteRounds(
+            self._state, folder, self._lookup, self._reader, self._disk, settings.checkpoint_bytes
+        )
 
     @classmethod
     def open(
@@ -235,26 +220,7 @@ class CommitLog:
         ValueError for our own misuse: a term or time that goes back, an entry out of its limits.
         """
         self._disk.check()
-        end = self._state.end
-        if term < end.term or time_ms < end.time_ms:
-            raise ValueError(
-                f"term {term}, time_ms {time_ms} behind {end.term}, {end.time_ms} of {end.index}"
-            )
-        self._check_genesis(kind, payloads)
-        index = LogIndex(end.index + 1)
-        header, crc = frame_entry(
-            kind, payloads, index=index, term=term, time_ms=time_ms,
-            position=end.position, previous_crc=end.crc,
-        )  # fmt: skip
-        body_size = sum(map(len, payloads))
-        count = len(payloads)
-        if count >= JOIN_PAYLOADS_MIN and body_size <= count * JOIN_PAYLOAD_SIZE_MAX:
-            payloads = (b"".join(payloads),)
-        ref = EntryRef(index, term, end.position, len(header) + body_size, crc)
-        entry = TailEntry(ref, kind, time_ms, header, [memoryview(part) for part in payloads])
-        after = Chain(index, Position(end.position + ref.size), crc, term, time_ms)
-        self._state.add(entry, after)
-        return ref
+        return self._state.append_new(kind, payloads, term, time_ms)
 
     def append_frames(self, buffer: Buffer, entries: Sequence[tuple[EntryHeader, int]]) -> None:
         """Append entries of the leader, as it framed them: (header, offset in `buffer`) each.
@@ -263,39 +229,7 @@ class CommitLog:
         The buffer must not change afterwards.
         """
         self._disk.check()
-        chain = self._state.end
-        view = memoryview(buffer)
-        kept: list[tuple[TailEntry, Chain]] = []
-        for given, offset in entries:
-            decoded = decode_entry(view, offset, check_payloads=True)
-            header = decoded.header
-            mismatch = chain.mismatch(header)
-            if mismatch is not None or header != given:
-                raise CorruptEntry(mismatch or f"at {offset} lies {header.describe()}")
-            kind = EntryKind(header.kind)
-            if (kind is EntryKind.GENESIS) != (header.index == 1):
-                raise CorruptEntry(f"entry {header.index} is a {kind.name}")
-            if kind is EntryKind.GENESIS:
-                parse_genesis(decoded.payloads[0] if decoded.payloads else b"")
-            chain = chain.after(header)
-            ref = EntryRef(
-                chain.index, chain.term, Position(header.position), header.size, chain.crc
-            )
-            body_at = offset + header.header_size
-            body = [view[body_at : offset + header.size]] if header.payload_count else []
-            kept.append((
-                TailEntry(ref, kind, header.time_ms, bytes(view[offset:body_at]), body), chain,
-            ))  # fmt: skip
-        for entry, end in kept:
-            if entry.kind is EntryKind.GENESIS:
-                self._state.group_id = parse_genesis(entry.body[0]).group_id
-            self._state.add(entry, end)
-
-    def _check_genesis(self, kind: EntryKind, payloads: Sequence[Buffer]) -> None:
-        if (kind is EntryKind.GENESIS) != self.is_empty:
-            raise ValueError(f"a {kind.name} entry at index {self.last_index + 1}")
-        if kind is EntryKind.GENESIS:
-            self._state.group_id = parse_genesis(payloads[0]).group_id
+        self._state.append_frames(buffer, entries)
 
     def truncate_from(self, index: LogIndex, committed: LogIndex = NO_INDEX) -> None:
         """Forget the entry at `index` and all behind it; the disk follows with the next round.
@@ -315,11 +249,7 @@ class CommitLog:
             end = Chain(kept.ref.index, position, kept.ref.crc, kept.ref.term, kept.time_ms)
         self._state.cut_behind(end, self._lookup.samples_up_to(end.position))
         self._lookup.forget_behind(end)
-        if self._in_flight is not None:
-            lowest = self._cut_in_flight
-            if lowest is None or end.position < lowest.position:
-                self._cut_in_flight = end
-        self._publish(cut=True)
+        self._rounds.cut(end)
 
     def trim_head(self, position_needed: Position, index_limit: LogIndex) -> list[str]:
         """Plan to remove whole segments below a position, none with the index limit or above.
@@ -329,20 +259,9 @@ class CommitLog:
         got its space back. The last segment always stays.
         """
         self._disk.check()
-        state = self._state
-        if state.trim_base is not None or self._pool.fs.is_freeing:
+        if self._state.trim_base is not None or self._pool.fs.is_freeing:
             return []
-        bound = min(position_needed, state.durable.position)
-        names: list[str] = []
-        for place, segment in enumerate(state.segments[:-1]):
-            end = state.end_of(place)
-            if end > bound or state.last_index_of(place) >= index_limit:
-                break
-            if names and end - state.segments[0].base > TRIM_BYTES_MAX:
-                break
-            names.append(segment.name)
-            state.trim_base = end
-        return names
+        return self._state.plan_trim(position_needed, index_limit)
 
     # Write rounds.
 
@@ -355,45 +274,11 @@ class CommitLog:
         be left to a later round's sync. `checkpoint`: let a durable checkpoint cover all of the
         log, with the sync that it needs. At most one round is in flight.
         """
-        self._disk.check()
-        assert self._in_flight is None, "a round is in flight"
-        content = hard_state.encode() if hard_state is not None else self._hard_state
-        changed = content != self._hard_state
-        self._in_flight = self._planner.plan(
-            content if changed else None, sync=sync, checkpoint=checkpoint
-        )
-        self._hard_state = content
-        self._cut_in_flight = None
-        if self._state.trim_base is not None:
-            # The files go while the round is executed: nobody may be sent to them any more.
-            self._state.drop_head(self._state.trim_base)
-            self._publish(cut=False)
-        return self._in_flight
+        return self._rounds.take(hard_state, sync=sync, checkpoint=checkpoint)
 
     def round_finished(self, finished: Round) -> None:
         """Learn that a round was executed without an error."""
-        self._disk.check()
-        assert finished is self._in_flight, "not the round in flight"
-        assert finished.executed, "the round was not executed"
-        self._in_flight = None
-        state = self._state
-        cut = self._cut_in_flight
-        state.written = cut if cut is not None and cut.position < finished.end.position else (
-            finished.end
-        )  # fmt: skip
-        if finished.synced:
-            state.durable = state.written
-        if finished.group_id != self._folder.identity.group_id:
-            self._folder.identity = replace(self._folder.identity, group_id=finished.group_id)
-        state.sealed_on_disk()
-        if finished.trimmed is not None:
-            state.trim_base = None
-        state.tail.evict(state.durable.index)
-        self._publish(cut=False)
-
-    def _publish(self, *, cut: bool) -> None:
-        bases = [segment.base for segment in self._state.segments]
-        self._reader.publish(bases, self._state.written.position, cut=cut)
+        self._rounds.finish(finished)
 
     # Reading.
 
@@ -471,24 +356,9 @@ class CommitLog:
 
     def close(self) -> None:
         """Sync, write a last checkpoint, close all files. What no round wrote is forgotten."""
-        state = self._state
-        if not self.failed and self._in_flight is None:
-            if self.unsynced_bytes:
-                self._disk.sync(state.segments[state.place_of_index(state.written.index)].name)
-                state.durable = state.written
-            checkpoint = state.checkpoint(state.durable)
-            if checkpoint.end.position != state.checkpoint_position:
-                self._store_checkpoint(checkpoint.encode())
+        self._rounds.close()
         self._disk.close()
         self._pool.close()
-
-    def _store_checkpoint(self, content: bytes) -> None:
-        path = self._folder.checkpoint_path
-        try:
-            self._disk.store(self._folder.path, path, content, sync_name=True)
-        except OSError as error:
-            if not is_full(error):  # without it the next start only reads more
-                raise
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""

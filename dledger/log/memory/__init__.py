@@ -1,7 +1,7 @@
 """The log in memory, as the loop's thread sees it.
 
-chain      the end of a log, when an entry follows it, and how entries are read one after the other
-log_state  what the log holds, and how much of it is written and synced
+chain      the end of a log, and when an entry follows it
+log_state  what the log holds: appending, cutting, trimming, and how much of it is on disk
 samples    sparse places of entries and starts of terms, for finding entries by index
 segment    one segment file as the log knows it, and the index file of a sealed one
 tail       the newest entries as bytes: all that is not synced, and a bounded cache

@@ -1,8 +1,8 @@
-"""What the log holds, as the loop's thread sees it: ahead of the disk by what no round has written.
+"""What the log holds, as the loop's thread sees it. It is ahead of the disk.
 
-Owns: segments, chain, terms, tail and the marks (taken, written, durable, cut) that say which part
-of it is on disk. No I/O: rounds are planned from it (`planning`), bytes are found with it
-(`lookup`).
+Owns: segments, chain, terms, tail, and the marks that say how much of them is on disk; appending,
+cutting and trimming, which change memory only. No I/O: `writing/rounds.py` writes what changed,
+`reading/lookup.py` finds old bytes.
 
     first ........ durable ........ written ........ taken ........ end
          on disk, synced  in the files,     in a round    in memory only
@@ -19,8 +19,25 @@ from dledger.log.memory.chain import START, Chain
 from dledger.log.memory.samples import Samples, TermStarts
 from dledger.log.memory.segment import Segment
 from dledger.log.memory.tail import Tail, TailEntry
-from dledger.types import LogIndex, Position, Term
-from dledger_proto.entry import GROUP_ID_SIZE, SALT_SIZE, SEGMENT_HEADER_SIZE, SegmentHeader
+from dledger.types import Buffer, EntryKind, EntryRef, LogIndex, Position, Term
+from dledger_proto.entry import (
+    GROUP_ID_SIZE,
+    SALT_SIZE,
+    SEGMENT_HEADER_SIZE,
+    CorruptEntry,
+    EntryHeader,
+    SegmentHeader,
+    decode_entry,
+    frame_entry,
+    parse_genesis,
+)
+from dledger_proto.limits import GIB
+
+JOIN_PAYLOADS_MIN = 16
+JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
+"""Many small payloads are joined once: a view of each costs more than the copy, three times."""
+TRIM_BYTES_MAX = GIB
+"""Removed at once, or a segment: however long a log is, to let go of it holds nobody up."""
 
 
 @dataclass(slots=True)
@@ -100,7 +117,65 @@ class LogState:
             position = self.tail.at(index).ref.position
         return index, position
 
-    def add(self, entry: TailEntry, end: Chain) -> None:
+    def append_new(
+        self, kind: EntryKind, payloads: Sequence[Buffer], term: Term, time_ms: int
+    ) -> EntryRef:
+        """Add an entry of this leader behind the last one; see `CommitLog.append_new`."""
+        end = self.end
+        if term < end.term or time_ms < end.time_ms:
+            raise ValueError(
+                f"term {term}, time_ms {time_ms} behind {end.term}, {end.time_ms} of {end.index}"
+            )
+        if (kind is EntryKind.GENESIS) != (end.index == 0):
+            raise ValueError(f"a {kind.name} entry at index {end.index + 1}")
+        if kind is EntryKind.GENESIS:
+            self.group_id = parse_genesis(payloads[0]).group_id
+        index = LogIndex(end.index + 1)
+        header, crc = frame_entry(
+            kind, payloads, index=index, term=term, time_ms=time_ms,
+            position=end.position, previous_crc=end.crc,
+        )  # fmt: skip
+        body_size = sum(map(len, payloads))
+        count = len(payloads)
+        if count >= JOIN_PAYLOADS_MIN and body_size <= count * JOIN_PAYLOAD_SIZE_MAX:
+            payloads = (b"".join(payloads),)
+        ref = EntryRef(index, term, end.position, len(header) + body_size, crc)
+        entry = TailEntry(ref, kind, time_ms, header, [memoryview(part) for part in payloads])
+        after = Chain(index, Position(end.position + ref.size), crc, term, time_ms)
+        self._add(entry, after)
+        return ref
+
+    def append_frames(self, buffer: Buffer, entries: Sequence[tuple[EntryHeader, int]]) -> None:
+        """Add entries that the leader framed; see `CommitLog.append_frames`."""
+        chain = self.end
+        view = memoryview(buffer)
+        kept: list[tuple[TailEntry, Chain]] = []
+        for given, offset in entries:
+            decoded = decode_entry(view, offset, check_payloads=True)
+            header = decoded.header
+            mismatch = chain.mismatch(header)
+            if mismatch is not None or header != given:
+                raise CorruptEntry(mismatch or f"at {offset} lies {header.describe()}")
+            kind = EntryKind(header.kind)
+            if (kind is EntryKind.GENESIS) != (header.index == 1):
+                raise CorruptEntry(f"entry {header.index} is a {kind.name}")
+            if kind is EntryKind.GENESIS:
+                parse_genesis(decoded.payloads[0] if decoded.payloads else b"")
+            chain = chain.after(header)
+            ref = EntryRef(
+                chain.index, chain.term, Position(header.position), header.size, chain.crc
+            )
+            body_at = offset + header.header_size
+            body = [view[body_at : offset + header.size]] if header.payload_count else []
+            kept.append((
+                TailEntry(ref, kind, header.time_ms, bytes(view[offset:body_at]), body), chain,
+            ))  # fmt: skip
+        for entry, end in kept:
+            if entry.kind is EntryKind.GENESIS:
+                self.group_id = parse_genesis(entry.body[0]).group_id
+            self._add(entry, end)
+
+    def _add(self, entry: TailEntry, end: Chain) -> None:
         """Put an entry behind the last one; `end` is the chain with it."""
         segment = self._segment_for(entry.ref.size)
         segment.note(entry.ref.index, entry.ref.position, entry.time_ms)
@@ -186,6 +261,20 @@ class LogState:
                 if segment.samples is None:
                     return
                 segment.samples = None
+
+    def plan_trim(self, position_needed: Position, index_limit: LogIndex) -> list[str]:
+        """Choose the segments to remove from the head; return the names of their files."""
+        bound = min(position_needed, self.durable.position)
+        names: list[str] = []
+        for place, segment in enumerate(self.segments[:-1]):
+            end = self.end_of(place)
+            if end > bound or self.last_index_of(place) >= index_limit:
+                break
+            if names and end - self.segments[0].base > TRIM_BYTES_MAX:
+                break
+            names.append(segment.name)
+            self.trim_base = end
+        return names
 
     def drop_head(self, base: Position) -> None:
         """The files before `base` go: forget their entries."""

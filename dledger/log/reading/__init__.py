@@ -1,6 +1,7 @@
 """Reading old log bytes from any thread, while the loop appends, cuts and trims.
 
-file_pool    Open files for reading old log bytes, shared by threads
-lookup       Finding entries by index
-span_reader  Reading runs of log bytes from any thread, while the loop appends, cuts and trims
+file_pool    open files, shared by threads
+lookup       finding entries by index, and reading them for apply
+span_reader  runs of bytes by position
+walk         entry frames, one after the other
 """

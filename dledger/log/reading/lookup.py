@@ -11,17 +11,7 @@ from typing import Final
 
 from dledger.log.atomic_file import CorruptFile, read_file
 from dledger.log.errors import DamagedLog
-from dledger.log.memory.chain import (
-    ENTRIES_CHUNK,
-    HEADERS_CHUNK,
-    BadFrame,
-    Chain,
-    Located,
-    ReadAt,
-    located,
-    walk_entries,
-    walk_headers,
-)
+from dledger.log.memory.chain import Chain
 from dledger.log.memory.log_state import LogState
 from dledger.log.memory.samples import Samples, TermStarts
 from dledger.log.memory.segment import (
@@ -31,6 +21,16 @@ from dledger.log.memory.segment import (
     parse_segment_index,
 )
 from dledger.log.reading.file_pool import FilePool
+from dledger.log.reading.walk import (
+    ENTRIES_CHUNK,
+    HEADERS_CHUNK,
+    BadFrame,
+    Located,
+    ReadAt,
+    located,
+    walk_entries,
+    walk_headers,
+)
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.entry import DecodedEntry, EntryHeader, segment_name
 

@@ -1,5 +1,5 @@
-"""Recovering the log after a start: what lies on the disk, and what is done with it.
+"""Recovering the log after a start.
 
-recover     Recovery: from what lies on the disk to the log as it was
-table       What recovery does with what it finds, as three tables
+recover  finds what lies on the disk, and does what the tables say
+table    what each finding means, as three tables
 """

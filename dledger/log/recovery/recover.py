@@ -17,10 +17,11 @@ from dledger.log.atomic_file import TEMPORARY_SUFFIX, CorruptFile, NewerFile, re
 from dledger.log.checkpoint import Checkpoint, parse_checkpoint
 from dledger.log.errors import DamagedLog, NewerFormat
 from dledger.log.folder import DataFolder
-from dledger.log.memory.chain import START, BadFrame, Chain, ReadAt, walk_entries
+from dledger.log.memory.chain import START, Chain
 from dledger.log.memory.samples import Samples, TermStarts
 from dledger.log.memory.segment import INDEX_SUFFIX, Segment, file_offset, index_name
 from dledger.log.reading.file_pool import FilePool
+from dledger.log.reading.walk import BadFrame, ReadAt, walk_entries
 from dledger.log.recovery.table import (
     FILE_ROWS,
     FOLDER_ROWS,

@@ -1,5 +1,5 @@
-"""Writing the log: what is in memory, and how a write round makes it durable.
+"""Making the log durable, one write round at a time.
 
-planning     Planning a write round
-write_round  A write round
+rounds       what a round writes, which one is in flight, and what holds once it is over
+write_round  the steps of a round, and the disk that they run against
 """

@@ -1,10 +1,10 @@
 """A write round: what is written at once, as a list of steps, and the disk they run against.
 
 Owns: the order of writes and syncs inside a step, allocation, and that nothing is promised after a
-failure. Which steps a round has, and in which order, is `planning`'s. A round is executed once, in
-a worker thread, while the loop appends to the next one; rounds never overlap, so `LogDisk` needs
-no lock. After an OSError the log has failed for good: whatever the disk then holds, no later call
-of fdatasync may vouch for it (the kernel reports a lost write once and forgets it).
+failure. `rounds.py` decides which steps a round has, and their order. A worker thread executes a
+round once, while the loop appends to the next one. Rounds never overlap, so `LogDisk` needs no
+lock. After an OSError the log has failed for good. No later call of fdatasync may vouch for what
+the disk then holds: the kernel reports a lost write once and forgets it.
 """
 
 from collections.abc import Sequence

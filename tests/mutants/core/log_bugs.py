@@ -27,7 +27,7 @@ LOG_BUGS: Final[Sequence[Mutant]] = (
         "an entry's stamp calls synced what is written, so a torn tail reads as damage",
         [
             Edit(
-                "dledger.log.writing.planning:Planner._plan_entries",
+                "dledger.log.writing.rounds:WriteRounds._plan_entries",
                 "state.durable.position,",
                 "state.written.position,",
             )

@@ -50,7 +50,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a suffix is cut while the checkpoint still claims it",
         [
             Edit(
-                "dledger.log.writing.planning:Planner._plan_cut",
+                "dledger.log.writing.rounds:WriteRounds._plan_cut",
                 "if state.checkpoint_position > cut.position:",
                 "if False:",
             )

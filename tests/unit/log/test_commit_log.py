@@ -335,7 +335,7 @@ def test_a_long_head_is_trimmed_in_steps(
     member, _ = filled(disk)
     member.sync()
     log = member.log
-    monkeypatch.setattr("dledger.log.commit_log.TRIM_BYTES_MAX", at_once)
+    monkeypatch.setattr("dledger.log.memory.log_state.TRIM_BYTES_MAX", at_once)
     steps: list[int] = []
     for freeing in (False, True) * 20:
         monkeypatch.setattr(type(disk[0]), "is_freeing", freeing)

@@ -1,6 +1,9 @@
-"""Planning a write round: from what changed in memory to the steps that make it durable.
+"""The write rounds of a log, one at a time: what a round writes, and what holds once it is over.
 
-Owns: the order of the steps, on which recovery's tables lean:
+Owns: which round is in flight, its steps in their order, and the marks in memory that it moves.
+`write_round.py` executes the steps. The group decides when a round is due (`raft/durability.py`).
+
+Recovery's tables lean on the order of the steps:
 
 1. *Hard state first.* A term or vote that is durable without the entries of the same round is
    always safe: it only forbids. Entries of a term that the hard state does not know yet are not:
@@ -21,10 +24,13 @@ Owns: the order of the steps, on which recovery's tables lean:
 from dataclasses import replace
 
 from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState
 from dledger.log.memory.chain import Chain
 from dledger.log.memory.log_state import LogState
 from dledger.log.memory.segment import Segment, SegmentIndex, index_name
 from dledger.log.reading.lookup import Lookup
+from dledger.log.reading.span_reader import SpanReader
+from dledger.log.space import is_full
 from dledger.log.writing.write_round import (
     CreateSegment,
     CutSuffix,
@@ -39,27 +45,105 @@ from dledger.log.writing.write_round import (
 from dledger.types import LogIndex
 
 
-class Planner:
-    """Takes what is dirty out of a `LogState` and turns it into a round."""
+class WriteRounds:
+    """Makes rounds of what is dirty in a `LogState`, and learns when they are over."""
 
     def __init__(
         self,
         state: LogState,
         folder: DataFolder,
         lookup: Lookup,
+        reader: SpanReader,
         disk: LogDisk,
         checkpoint_bytes: int,
     ) -> None:
         self._state = state
         self._folder = folder
         self._lookup = lookup
+        self._reader = reader
         self._disk = disk
         self._checkpoint_bytes = checkpoint_bytes
         self._group_id = folder.identity.group_id
         """What the identity file says after all rounds taken so far."""
+        self._hard_state = folder.load_hard_state().encode()
+        """What the hard state file says after all rounds taken so far."""
+        self._in_flight: Round | None = None
+        self._cut_in_flight: Chain | None = None
+        """The lowest cut since the round in flight was taken."""
+        self._publish(cut=False)
 
-    def plan(self, hard_state: bytes | None, *, sync: bool, checkpoint: bool) -> Round | None:
-        """Return the next round; None when nothing is dirty. Marks everything as taken."""
+    def take(self, hard_state: HardState | None, *, sync: bool, checkpoint: bool) -> Round | None:
+        """Return the next round; None when nothing is dirty. See `CommitLog.take_round`."""
+        self._disk.check()
+        assert self._in_flight is None, "a round is in flight"
+        content = hard_state.encode() if hard_state is not None else self._hard_state
+        changed = content != self._hard_state
+        self._in_flight = self._plan(content if changed else None, sync=sync, checkpoint=checkpoint)
+        self._hard_state = content
+        self._cut_in_flight = None
+        if self._state.trim_base is not None:
+            # The files go while the round is executed: nobody may be sent to them any more.
+            self._state.drop_head(self._state.trim_base)
+            self._publish(cut=False)
+        return self._in_flight
+
+    def cut(self, end: Chain) -> None:
+        """Note that everything behind `end` was cut from the log in memory."""
+        if self._in_flight is not None:
+            lowest = self._cut_in_flight
+            if lowest is None or end.position < lowest.position:
+                self._cut_in_flight = end
+        self._publish(cut=True)
+
+    def finish(self, finished: Round) -> None:
+        """Move the marks to what an executed round has written and synced."""
+        self._disk.check()
+        assert finished is self._in_flight, "not the round in flight"
+        assert finished.executed, "the round was not executed"
+        self._in_flight = None
+        state = self._state
+        cut = self._cut_in_flight
+        state.written = cut if cut is not None and cut.position < finished.end.position else (
+            finished.end
+        )  # fmt: skip
+        if finished.synced:
+            state.durable = state.written
+        if finished.group_id != self._folder.identity.group_id:
+            self._folder.identity = replace(self._folder.identity, group_id=finished.group_id)
+        state.sealed_on_disk()
+        if finished.trimmed is not None:
+            state.trim_base = None
+        state.tail.evict(state.durable.index)
+        self._publish(cut=False)
+
+    def close(self) -> None:
+        """Sync what is written and store a last checkpoint, unless a round is in flight."""
+        state = self._state
+        if self._disk.failure is not None or self._in_flight is not None:
+            return
+        if state.written.position != state.durable.position:
+            self._disk.sync(state.segments[state.place_of_index(state.written.index)].name)
+            state.durable = state.written
+        checkpoint = state.checkpoint(state.durable)
+        if checkpoint.end.position != state.checkpoint_position:
+            self._store_checkpoint(checkpoint.encode())
+
+    def _store_checkpoint(self, content: bytes) -> None:
+        path = self._folder.checkpoint_path
+        try:
+            self._disk.store(self._folder.path, path, content, sync_name=True)
+        except OSError as error:
+            if not is_full(error):  # without it the next start only reads more
+                raise
+
+    def _publish(self, *, cut: bool) -> None:
+        bases = [segment.base for segment in self._state.segments]
+        self._reader.publish(bases, self._state.written.position, cut=cut)
+
+    # Planning.
+
+    def _plan(self, hard_state: bytes | None, *, sync: bool, checkpoint: bool) -> Round | None:
+        """Turn everything that is dirty into steps, and mark it as taken."""
         state = self._state
         steps: list[RoundStep] = []
         if hard_state is not None:
