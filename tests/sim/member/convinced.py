@@ -1,6 +1,6 @@
 """A leader whose trials have found that waiting for callers pays."""
 
-from dledger.raft.commit.gathering import Trial
+from dledger.raft.commit.trial import Trial
 
 
 class Convinced(Trial):

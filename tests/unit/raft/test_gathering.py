@@ -8,15 +8,14 @@ from random import Random
 
 import pytest
 
-from dledger.raft.commit.gathering import (
-    GATHER_SECONDS,
+from dledger.raft.commit.gathering import GATHER_SECONDS, Gathering
+from dledger.raft.commit.trial import (
     HALF_SECONDS,
     HALF_TIME,
     KEPT_SECONDS_MAX,
     LEFT_SECONDS_MAX,
     PAUSE_SECONDS,
     REST_SECONDS_MIN,
-    Gathering,
     Trial,
 )
 from tests.sim.member.convinced import Convinced
