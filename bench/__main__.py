@@ -18,9 +18,9 @@ from rich.console import Console
 
 from bench.bulk import decode, exports, spark
 from bench.cluster import failover, idle, lag, restart, steady
+from bench.effort import Plan
 from bench.figures import Figure, table
 from bench.log import append, fetch, gaps, latency, lone, send, single
-from bench.plan import Plan
 from bench.setup.cluster import NotReady
 from dledger_proto.errors import DledgerError
 

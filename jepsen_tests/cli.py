@@ -31,15 +31,15 @@ from jepsen_tests.exit_codes import (
 )
 from jepsen_tests.history.events import BadHistory, Kind
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.run.run import Plan, Watch, execute
+from jepsen_tests.run.phases import Plan, Watch, execute
 from jepsen_tests.run.verdict import judge_file
-from jepsen_tests.suite.plan import SUITES
 from jepsen_tests.suite.results import summary
-from jepsen_tests.suite.runs import run_suite
+from jepsen_tests.suite.runner import run_suite
+from jepsen_tests.suite.suites import SUITES
 from jepsen_tests.terminal import Terminal, visible
-from jepsen_tests.trials.strength import TRIALS
-from jepsen_tests.trials.strength_report import caught_in_simulation, strength_table
-from jepsen_tests.trials.trials import exit_code, prove
+from jepsen_tests.trials.catalogue import TRIALS
+from jepsen_tests.trials.report import caught_in_simulation, strength_table
+from jepsen_tests.trials.runner import exit_code, prove
 from jepsen_tests.workloads import WORKLOADS
 
 app = typer.Typer(

@@ -11,8 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared
-from bench.plan import Plan
 from dledger_client.arrow.decode import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import DEFAULT_COLUMNS, PROPERTIES, schema_of
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, check_envelope, encode_batch

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.plan import Plan
 from bench.setup.cluster import NotReady, Running, running
 from bench.setup.native import Window, plain_records, pour_bytes, pour_for
 from dledger_client import AsyncProducer

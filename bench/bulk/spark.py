@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared
-from bench.plan import Plan
 from bench.setup.cluster import running
 from bench.setup.native import AppendStream, Window, append_stream, register, rich_records
 from dledger_broker.local.cluster import LocalCluster

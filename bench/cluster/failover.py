@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from bench.effort import Plan
 from bench.figures import Figure, stated
-from bench.plan import Plan
 from bench.setup.blocking import sending
 from bench.setup.cluster import NotReady, Running, running
 from bench.setup.cuttable import cuttable

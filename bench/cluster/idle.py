@@ -4,8 +4,8 @@ import asyncio
 import statistics
 import time
 
+from bench.effort import Plan
 from bench.figures import Figure, stated
-from bench.plan import Plan
 from bench.setup.cluster import Running, anonymous_bytes, cpu_seconds, require_room, running
 from bench.setup.native import pour_bytes
 

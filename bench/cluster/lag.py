@@ -7,8 +7,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from bench.effort import Plan
 from bench.figures import Figure, compared, stated
-from bench.plan import Plan
 from bench.setup.cluster import NotReady, Running, anonymous_bytes, require_room, running
 from bench.setup.native import (
     AppendStream,

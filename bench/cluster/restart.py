@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, stated
-from bench.plan import Plan
 from bench.setup.cluster import NotReady, Running, require_room, running
 from bench.setup.native import (
     AppendStream,

@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from bench.effort import Plan
 from bench.figures import Figure, stated
 from bench.log.append import WINDOWS
-from bench.plan import Plan
 from bench.setup.cluster import Running, running
 from bench.setup.native import plain_records, pour_for
 from dledger_proto.v1 import broker_pb2 as pb

@@ -3,8 +3,8 @@
 Beside it: the speed prototype, and three plain writers that share the disk.
 """
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, stated
-from bench.plan import Plan
 from bench.setup.cluster import Running, cpu_seconds, running
 from bench.setup.floors import three_writers
 from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for, rich_records

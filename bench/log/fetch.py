@@ -6,8 +6,8 @@ memory of recent entries, so that it comes from disk (the page cache, on such a 
 
 import time
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, stated
-from bench.plan import Plan
 from bench.setup import floors
 from bench.setup.cluster import Running, running
 from bench.setup.native import BODY_SIZE, pour_bytes

@@ -9,8 +9,8 @@ import itertools
 import os
 import time
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, stated
-from bench.plan import Plan
 from bench.setup.cluster import running
 from bench.setup.users import BREATH_MESSAGES
 from dledger_client import AsyncProducer, AsyncSendFuture

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.plan import Plan
 from bench.setup import floors
 from bench.setup.cluster import Running, running
 from bench.setup.native import BODY_SIZE

@@ -8,8 +8,8 @@ import asyncio
 import os
 import time
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared, percentile, stated
-from bench.plan import Plan
 from bench.setup import bare, floors
 from bench.setup.blocking import sending
 from bench.setup.cluster import NotReady, Running, running

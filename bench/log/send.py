@@ -4,9 +4,9 @@ Also `send_many`, from as many tasks as the batched append has batches in flight
 to hear of each message: `submit` with callbacks, `send` awaited by many tasks.
 """
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared
 from bench.log.append import WARM_SECONDS, WINDOWS
-from bench.plan import Plan
 from bench.setup.cluster import running
 from bench.setup.native import plain_records, pour_for
 from bench.setup.users import callbacks_for, send_for, send_many_for, submit_for

@@ -5,8 +5,8 @@ Beside each: a bare echo server asked in the same way with messages of the same 
 
 from functools import partial
 
+from bench.effort import Plan
 from bench.figures import Figure, Rounds, compared
-from bench.plan import Plan
 from bench.setup import floors
 from bench.setup.callers import call_rate
 from bench.setup.cluster import Running, running

@@ -12,8 +12,8 @@ from typing import Any, Final
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import CANNOT, HEALED_SECONDS
 from jepsen_tests.run.schedule import enough_seconds
-from jepsen_tests.suite.plan import Entry
 from jepsen_tests.suite.results import markdown_table
+from jepsen_tests.suite.suites import Entry
 
 Ran = tuple[Entry, Mapping[str, Any]]
 """A run: what it was to do, and its results; empty when it left none."""

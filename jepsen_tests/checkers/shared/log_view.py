@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from jepsen_tests.checkers.shared.coverage import Coverage
+from jepsen_tests.checkers.shared.offset_ranges import Coverage
 from jepsen_tests.history.events import NEVER, Kind, Op
 
 REPLIED: Final = 1

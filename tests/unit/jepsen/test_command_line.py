@@ -17,7 +17,7 @@ from jepsen_tests.history.events import Header, HistoryWriter, Kind
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.suite.coverage import missed
-from jepsen_tests.suite.plan import SMOKE, Entry
+from jepsen_tests.suite.suites import SMOKE, Entry
 
 
 @pytest.mark.parametrize(

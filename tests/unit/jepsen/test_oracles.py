@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jepsen_tests.checkers.shared.coverage import Coverage
 from jepsen_tests.checkers.shared.linear import Does, Number, Step, linearize
+from jepsen_tests.checkers.shared.offset_ranges import Coverage
 from jepsen_tests.checkers.shared.realtime import high_water
 from jepsen_tests.history.events import Kind, Op
 from tests.unit.jepsen.stories import Story, judged

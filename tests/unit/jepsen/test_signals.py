@@ -17,9 +17,9 @@ from jepsen_tests.cli import main
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, Ending, interruptible
 from jepsen_tests.history.events import read_history
 from jepsen_tests.processes.child import Children, tool
-from jepsen_tests.run.run import Plan, Watch, execute
-from jepsen_tests.suite.plan import Entry
-from jepsen_tests.suite.runs import Done, repeated
+from jepsen_tests.run.phases import Plan, Watch, execute
+from jepsen_tests.suite.runner import Done, repeated
+from jepsen_tests.suite.suites import Entry
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 

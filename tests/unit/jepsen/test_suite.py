@@ -15,10 +15,10 @@ from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.processes.child import Children
 from jepsen_tests.run.schedule import draw_schedule
-from jepsen_tests.suite import runs as suite_runs
+from jepsen_tests.suite import runner
 from jepsen_tests.suite.coverage import NO_RESULTS, NO_TIME, Ran, coverage_table, covered, made_up
-from jepsen_tests.suite.plan import NIGHTLY, ROUNDS, SMOKE, Entry, planned
-from jepsen_tests.suite.runs import COVERAGE, Done, _clear, repeated, run_suite, suite_code
+from jepsen_tests.suite.runner import COVERAGE, Done, _clear, repeated, run_suite, suite_code
+from jepsen_tests.suite.suites import NIGHTLY, ROUNDS, SMOKE, Entry, planned
 from jepsen_tests.workloads import WORKLOADS
 
 NOT_BY_PROXIES = {"loss"}
@@ -162,8 +162,8 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Became],
     """Run a suite of one entry; what becomes of each run is told by the argument."""
 
     def run(became: Became) -> int:
-        monkeypatch.setattr(suite_runs, "SUITES", {"tiny": (SMALL,)})
-        monkeypatch.setattr(suite_runs, "_run", became)
+        monkeypatch.setattr(runner, "SUITES", {"tiny": (SMALL,)})
+        monkeypatch.setattr(runner, "_run", became)
         return run_suite("tiny", 1, 1, 1, tmp_path, Console(quiet=True))
 
     return run

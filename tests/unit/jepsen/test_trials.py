@@ -8,9 +8,9 @@ from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.history.events import NEMESIS, Kind
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.trials.strength import TRIALS, Trial
-from jepsen_tests.trials.strength_report import caught_in_simulation, strength_table
-from jepsen_tests.trials.trials import Outcome, Run, _after, described, exit_code
+from jepsen_tests.trials.catalogue import TRIALS, Trial
+from jepsen_tests.trials.report import caught_in_simulation, strength_table
+from jepsen_tests.trials.runner import Outcome, Run, _after, described, exit_code
 from jepsen_tests.workloads import WORKLOADS
 from tests.mutants.catalogue import by_name
 from tests.unit.jepsen.stories import Story

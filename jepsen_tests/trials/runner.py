@@ -18,7 +18,7 @@ from rich.progress import Progress
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.history.events import NEVER, History, phase_of, read_history
 from jepsen_tests.processes.child import Children
-from jepsen_tests.trials.strength import ABSENT, TRIALS, Trial
+from jepsen_tests.trials.catalogue import ABSENT, TRIALS, Trial
 
 
 @dataclass(frozen=True, slots=True)

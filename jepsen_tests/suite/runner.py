@@ -24,7 +24,7 @@ from jepsen_tests.errors import unknown_name
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
 from jepsen_tests.processes.child import Children
 from jepsen_tests.suite.coverage import Covered, Ran, coverage_table, covered, made_up, missed
-from jepsen_tests.suite.plan import SUITES, Entry, planned
+from jepsen_tests.suite.suites import SUITES, Entry, planned
 
 COVERAGE: Final = "coverage.md"
 """In a suite's folder: which faults its runs did, by backend."""

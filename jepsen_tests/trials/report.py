@@ -8,7 +8,7 @@ from typing import Final
 
 from jepsen_tests.exit_codes import EXIT_INVALID, EXIT_VALID
 from jepsen_tests.suite.results import markdown_table
-from jepsen_tests.trials.trials import Outcome
+from jepsen_tests.trials.runner import Outcome
 
 CAUGHT: Final = Path(__file__).parents[2] / "tests" / "mutants" / "caught.json"
 """Which script or seed of the simulation catches each known bug."""
