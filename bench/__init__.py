@@ -1,11 +1,13 @@
-"""Benchmarks: every figure beside its floor or its peer, measured in the same run.
+"""Benchmarks: each figure stands beside its floor or its peer, measured in the same run.
 
-figures   A figure: what was measured, beside what it is compared with
-plan      How long and how often everything is measured
-bulk/     Benchmarks of decoding, exports and Spark
-cluster/  Benchmarks of failover, restart, idling and the state
-log/      Benchmarks of sending and reading
-setup/    What benchmarks run against: clusters, floors, peers, load
+`prototype/` keeps the speed prototype as it was measured. It is the peer of some benchmarks.
+
+    effort    how long and how often everything is measured
+    figures   the figures: medians, what they must reach, JSON lines, the table
+    bulk/     decoding, exports and Spark
+    cluster/  failover, restart, idling and the state
+    log/      sending and reading
+    setup/    what benchmarks run against: clusters, floors, peers, load
 """
 
 import os

@@ -18,13 +18,13 @@ from rich.console import Console
 
 from bench.bulk import decode, exports, spark
 from bench.cluster import failover, idle, lag, restart, steady
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, table
 from bench.log import append, fetch, gaps, latency, lone, send, single
 from bench.setup.cluster import NotReady
 from dledger_proto.errors import DledgerError
 
-Measure = Callable[[Plan], Awaitable[list[Figure]]]
+Measure = Callable[[Effort], Awaitable[list[Figure]]]
 BENCHMARKS: dict[str, Measure] = {
     "append": append.measure,
     "send": send.measure,
@@ -66,10 +66,10 @@ def main(
         raise typer.Exit(2)
     folder.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="bench-", dir=folder))
-    plan = Plan.quick(work) if quick else Plan(work, runs=runs, minutes=minutes)
+    effort = Effort.quick(work) if quick else Effort(work, runs=runs, minutes=minutes)
     figures: list[Figure] = []
     try:
-        failed = uvloop.run(_run(chosen, plan, out, figures, screen))
+        failed = uvloop.run(_run(chosen, effort, out, figures, screen))
     finally:
         shutil.rmtree(work, ignore_errors=True)
         if figures:
@@ -78,7 +78,7 @@ def main(
 
 
 async def _run(
-    chosen: list[str], plan: Plan, out: Path | None, figures: list[Figure], screen: Console
+    chosen: list[str], effort: Effort, out: Path | None, figures: list[Figure], screen: Console
 ) -> int:
     """Run benchmarks one after the other; return the exit code.
 
@@ -88,7 +88,7 @@ async def _run(
     for name in chosen:
         screen.print(f"[dim]{time.strftime('%H:%M:%S')} {name}[/]")
         try:
-            found = await BENCHMARKS[name](plan)
+            found = await BENCHMARKS[name](effort)
         except (NotReady, DledgerError, grpc.aio.AioRpcError) as error:
             failed = 1
             screen.print(f"{name}: {error}; logs are in out/bench-failed", style="red")

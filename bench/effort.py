@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Effort:
     """What the command line decides."""
 
     folder: Path
@@ -29,8 +29,8 @@ class Plan:
     idle_seconds: float = 30.0
 
     @classmethod
-    def quick(cls, folder: Path, runs: int = 1) -> "Plan":
-        """Return a plan of minutes that shows the shape, not the figure."""
+    def quick(cls, folder: Path, runs: int = 1) -> "Effort":
+        """Return an effort of minutes: it shows the shape of the figures, not the figures."""
         return cls(
             folder, runs, seconds=1.5, minutes=0.2, trials=3, kills=5,
             small_log_bytes=64 << 20, large_log_bytes=640 << 20, filled_bytes=256 << 20,

@@ -18,21 +18,16 @@ from rich.table import Table
 from dledger_proto.names import printable
 from jepsen_tests.backends import BACKENDS
 from jepsen_tests.backends.own import OwnBackend
-from jepsen_tests.backends.surface import Backend, Wanted
+from jepsen_tests.backends.surface import Backend, WantedCluster
 from jepsen_tests.backends.troubles import namespaces
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
-from jepsen_tests.exit_codes import (
-    EXIT_FAILED,
-    EXIT_UNKNOWN,
-    EXIT_VALID,
-    WORST_FIRST,
-    Ending,
-    interruptible,
-)
-from jepsen_tests.history.events import BadHistory, Kind
+from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
+from jepsen_tests.history.events import Kind
+from jepsen_tests.history.history_file import BadHistory
 from jepsen_tests.nemeses import FAULTS
-from jepsen_tests.run.phases import Plan, Watch, execute
+from jepsen_tests.run.phases import RunPlan, Watch, execute
 from jepsen_tests.run.verdict import judge_file
+from jepsen_tests.signals import StopRequest, interruptible
 from jepsen_tests.suite.results import summary
 from jepsen_tests.suite.runner import run_suite
 from jepsen_tests.suite.suites import SUITES
@@ -129,7 +124,7 @@ def run(
         names = _known("nemesis", nemesis, FAULTS)
         seed = int(time.time()) if seed is None else seed
         folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-{workload}-{seed}").absolute()
-        plan = Plan(
+        plan = RunPlan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checked before anything is made
         _check_together(backend, mutant, nodes, bootstrap=bootstrap, group=group, commands=commands)
@@ -137,7 +132,7 @@ def run(
             BACKENDS[backend].own_namespaces(),
             [sys.executable, "-m", "jepsen_tests", *sys.argv[1:]],
         )
-        wanted = Wanted(
+        wanted = WantedCluster(
             folder, nodes or 3, plan.workload.settings, mutant, bootstrap, group, commands
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
@@ -182,12 +177,12 @@ def check_possible(names: Collection[str], backend: Backend) -> None:
         raise BadRequest(f"backend {backend.name} cannot do {', '.join(reasons)}")
 
 
-async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | None:
+async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | None:
     """Run it while somebody may look on; None when it was broken off before it began."""
     check_possible(plan.nemeses, backend)
-    watch, ending = Watch(), Ending()
-    ending.listen()
-    if not await ending.unless_asked(backend.prepare()):
+    watch, stop = Watch(), StopRequest()
+    stop.listen()
+    if not await stop.unless_asked(backend.prepare()):
         return None
     console.print(
         f"{plan.workload.name} on {backend.describe()}, seed {plan.seed}", markup=False,
@@ -208,7 +203,7 @@ async def _watched(plan: Plan, backend: Backend, console: Console) -> Path | Non
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         showing = asyncio.ensure_future(_show(live, watch))
         try:
-            history = await execute(plan, backend, watch, ending)
+            history = await execute(plan, backend, watch, stop)
         finally:
             showing.cancel()
     nemesis = watch.nemesis

@@ -1,7 +1,7 @@
 """Benchmarks of decoding, exports and Spark.
 
-decode         Batches of the wire to Arrow columns
-exports        Exports without a JVM
-spark          Spark: our source, online and off, beside tuples and Parquet
-spark_sources  What our Spark source is compared with
+decode         how fast batches of the wire become Arrow columns
+exports        exports without a JVM
+spark          the Spark source, online and offline, beside tuples and Parquet
+spark_sources  the two sources with which the Spark source is compared
 """

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared
 from dledger_client.arrow.decode import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import DEFAULT_COLUMNS, PROPERTIES, schema_of
@@ -27,15 +27,15 @@ TOTAL_BYTES: Final = 48 << 20
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn, for small and larger bodies."""
     rounds = Rounds()
     for size in WANTED:
-        spans = made_spans(size, min(TOTAL_BYTES // size, int(100_000 * plan.seconds)))
+        spans = made_spans(size, min(TOTAL_BYTES // size, int(100_000 * effort.seconds)))
         count = sum(span.record_count for span in spans)
         for way in (by_columns, by_records):
             sum(1 for _ in way(spans[:1], PER_BATCH))  # the first call imports and caches
-        for _ in range(plan.runs):
+        for _ in range(effort.runs):
             for name, way in (("columns", by_columns), ("records", by_records)):
                 start = time.perf_counter()
                 rows = sum(batch.num_rows for batch in way(spans, count))

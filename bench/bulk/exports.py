@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, percentile, stated
 from bench.setup.cluster import NotReady, Running, running
 from bench.setup.native import Window, plain_records, pour_bytes, pour_for
@@ -68,22 +68,22 @@ print(len(partitions), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - bef
 """The same of a task of Spark's source, without Spark."""
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure one after the other, on one cluster."""
     rounds = Rounds()
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         await here.create_topic("wide", QUEUES)
         topic = await here.create_topic("exported")
         async with AsyncProducer(here.cluster.name_server) as producer:
             for queue in range(QUEUES):
                 producer.submit("wide", b"x", queue=queue)
             await producer.flush()
-        await pour_bytes(here, topic, int(plan.seconds * (100 << 20)))
-        folder = Path(tempfile.mkdtemp(prefix="export-", dir=plan.folder))
+        await pour_bytes(here, topic, int(effort.seconds * (100 << 20)))
+        folder = Path(tempfile.mkdtemp(prefix="export-", dir=effort.folder))
         first = await _export(here, "exported", folder)
         if first != 0:
             raise NotReady(f"the first export ended with {first}")
-        for _ in range(plan.runs):
+        for _ in range(effort.runs):
             rounds.add("plan", await asyncio.to_thread(_plan_seconds, here))
             start = time.perf_counter()
             code = await _export(here, "exported", folder)
@@ -92,13 +92,13 @@ async def measure(plan: Plan) -> list[Figure]:
                 raise NotReady(f"an export of nothing ended with {code}")
         await here.create_topic("large")
         async with AsyncProducer(here.cluster.name_server) as producer:
-            for _ in range(int(plan.seconds * (100 << 20)) // LARGE):
+            for _ in range(int(effort.seconds * (100 << 20)) // LARGE):
                 await producer.send("large", os.urandom(LARGE), queue=0)
         for name, program in (("export", EXPORT_MEMORY), ("read", READ_MEMORY)):
             for stored in ("exported", "large"):
-                taken = await _task_memory(here, plan.folder, program, stored)
+                taken = await _task_memory(here, effort.folder, program, stored)
                 rounds.add(f"memory {name}", taken)
-        await _paced(here, topic, plan, rounds)
+        await _paced(here, topic, effort, rounds)
     return [
         stated("plan_1000_queues", rounds["plan"], "s", "<=", 0.3,
                note="bounds behind a quorum's word, 64 samples at most of each queue, and holds"),
@@ -117,7 +117,7 @@ async def measure(plan: Plan) -> list[Figure]:
                  note=f"of batches of {PER_BATCH}"),
         compared("p99_while_an_export_starts", rounds["starting p99"], "ms", "idle",
                  rounds["idle p99"], "<=", 2.0,
-                 note=f"its first {plan.seconds:g} s, from the first import on"),
+                 note=f"its first {effort.seconds:g} s, from the first import on"),
         compared("p99_beside_a_loop", rounds["computing p99"], "ms", "idle", rounds["idle p99"],
                  note="what any process does that computes at the least priority"),
     ]  # fmt: skip
@@ -175,22 +175,22 @@ async def _task_memory(here: Running, folder: Path, code: str, topic: str) -> fl
     return float(taken)
 
 
-async def _paced(here: Running, topic: bytes, plan: Plan, rounds: Rounds) -> None:
+async def _paced(here: Running, topic: bytes, effort: Effort, rounds: Rounds) -> None:
     """Produce at a pace, in turn alone and while an export starts, and reads from followers."""
     records = plain_records(PER_BATCH)
-    peak = await pour_for(here, topic, records, Window(64), plan.seconds)
+    peak = await pour_for(here, topic, records, Window(64), effort.seconds)
     window = Window(64, batches_per_second=PACE * peak.rate / PER_BATCH)
 
     async def measure(prefix: str) -> None:
-        poured = await pour_for(here, topic, records, window, plan.seconds)
+        poured = await pour_for(here, topic, records, window, effort.seconds)
         rounds.add(f"{prefix}rate", poured.rate)
         rounds.add(f"{prefix}p99", percentile(poured.batch_seconds, 0.99) * 1000)
 
-    for number in range(plan.runs):
+    for number in range(effort.runs):
         await measure("idle ")
         async with _process(sys.executable, "-c", COMPUTING):
             await measure("computing ")
-        folder = plan.folder / f"while-{number}-{os.getpid()}"
+        folder = effort.folder / f"while-{number}-{os.getpid()}"
         command = _export_command(here, "exported", folder, "--max-rate", EXPORT_RATE, "--json")
         async with _process(*command) as export:
             await measure("starting ")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared
 from bench.setup.cluster import running
 from bench.setup.native import AppendStream, Window, append_stream, register, rich_records
@@ -48,12 +48,12 @@ COLUMNS: Final = (
 ROOT: Final = Path(__file__).parents[2]
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: reads, online and off, by tuples, of Parquet; exports three ways."""
     rounds = Rounds()
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         topic = await here.create_topic(TOPIC)
-        wanted = int(RECORDS_PER_SECOND * plan.seconds)
+        wanted = int(RECORDS_PER_SECOND * effort.seconds)
         leader = await here.leader()
         records = [each._replace(body=os.urandom(BODY_SIZE)) for each in rich_records(DIFFERENT)]
         batches = await register(here, leader, topic, 0, records, PER_BATCH)
@@ -62,9 +62,9 @@ async def measure(plan: Plan) -> list[Figure]:
             poured = await stream.pour(lambda: batches.sequence < wanted)
         await here.caught_up()
         follower = next(name for name in here.cluster.member_names if name != leader)
-        await asyncio.to_thread(_copy_stopped, here.cluster, follower, plan.folder / STOPPED)
+        await asyncio.to_thread(_copy_stopped, here.cluster, follower, effort.folder / STOPPED)
         await here.caught_up()
-        await asyncio.to_thread(_in_spark, here.cluster.name_server, poured.records, plan, rounds)
+        await asyncio.to_thread(_in_spark, here.cluster.name_server, poured.records, effort, rounds)
     tuples, tables, frames, bare = (
         "tuples", "spark.read.parquet", "DataFrame path", "bare read and write",
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _copy_stopped(cluster: LocalCluster, member: str, folder: Path) -> None:
     cluster.start(member)
 
 
-def _in_spark(name_server: str, stored: int, plan: Plan, rounds: Rounds) -> None:
+def _in_spark(name_server: str, stored: int, effort: Effort, rounds: Rounds) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.getenv("PYTHONPATH"))))
     from bench.bulk.spark_sources import TupleSource
     from dledger_client.spark import session
@@ -107,9 +107,9 @@ def _in_spark(name_server: str, stored: int, plan: Plan, rounds: Rounds) -> None
     )
     try:
         spark.dataSource.register(TupleSource)
-        bench = _Jobs(spark, name_server, stored, plan.folder)
-        bench.write_frame(plan.folder / "same")
-        for number in range(-1, plan.runs):
+        bench = _Jobs(spark, name_server, stored, effort.folder)
+        bench.write_frame(effort.folder / "same")
+        for number in range(-1, effort.runs):
             for name, job in bench.in_turn(number):
                 start = time.perf_counter()
                 job()

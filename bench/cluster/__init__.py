@@ -1,9 +1,9 @@
 """Benchmarks of failover, restart, idling and the state.
 
-failover     Losing the leader under one synchronous producer
-idle         What a group takes when it has nothing to do
-lag          A follower that is stopped (SIGSTOP) for a minute
-restart      Starting again: after kill -9 under load, and with a large log
-state_store  Which way of keeping the state crash-safe costs the loop least (D16)
-steady       Full load on all processors: no election that is not needed
+failover     how long one synchronous producer waits when the leader is lost
+idle         processor time and memory of a group that has nothing to do
+lag          a follower that is stopped (SIGSTOP) for a minute
+restart      the start after kill -9 under load, and with a large log
+state_store  which way to keep the state crash-safe costs the loop least (D16)
+steady       full load on all processors: nobody may start a needless election
 """

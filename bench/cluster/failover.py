@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, stated
 from bench.setup.blocking import sending
 from bench.setup.cluster import NotReady, Running, running
@@ -25,19 +25,19 @@ LOOK_SECONDS = 0.002
 Break = Callable[[str], None]
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure kills, pauses, cuts."""
     figures: list[Figure] = []
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         cluster = here.cluster
         await here.create_topic(TOPIC)
-        gaps = await _trials(here, plan.trials, cluster.kill, cluster.start)
+        gaps = await _trials(here, effort.trials, cluster.kill, cluster.start)
         figures += _figures("kill", gaps, 0.2, 1.5, "SIGKILL")
-        gaps = await _trials(here, plan.trials, cluster.pause, cluster.resume)
+        gaps = await _trials(here, effort.trials, cluster.pause, cluster.resume)
         figures += _figures("pause", gaps, 1.2, 2.5, "SIGSTOP")
-    async with cuttable(plan.folder) as (here, network):
+    async with cuttable(effort.folder) as (here, network):
         await here.create_topic(TOPIC)
-        gaps = await _trials(here, plan.trials, network.cut, network.heal)
+        gaps = await _trials(here, effort.trials, network.cut, network.heal)
         figures += _figures("cut", gaps, 1.2, 2.5, "every link through a TCP proxy goes silent")
     return figures
 

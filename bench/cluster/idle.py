@@ -4,7 +4,7 @@ import asyncio
 import statistics
 import time
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, stated
 from bench.setup.cluster import Running, anonymous_bytes, cpu_seconds, require_room, running
 from bench.setup.native import pour_bytes
@@ -12,21 +12,21 @@ from bench.setup.native import pour_bytes
 MIB = 1 << 20
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure an idle group, then fill it and look again."""
     # Three members hold everything, and reserve a segment each.
-    require_room(plan.folder, 3 * plan.filled_bytes + (8 << 30))
-    async with running(plan.folder) as here:
+    require_room(effort.folder, 3 * effort.filled_bytes + (8 << 30))
+    async with running(effort.folder) as here:
         topic = await here.create_topic("idle", queues=4)
         await asyncio.sleep(1.0)
-        share = await _idle_share(here, plan.idle_seconds)
+        share = await _idle_share(here, effort.idle_seconds)
         idle = _memory(here)
-        await pour_bytes(here, topic, plan.filled_bytes)
+        await pour_bytes(here, topic, effort.filled_bytes)
         filled = _memory(here)
         await here.caught_up()
-        share_after = await _idle_share(here, plan.idle_seconds)
+        share_after = await _idle_share(here, effort.idle_seconds)
         settled = _memory(here)
-    gib = plan.filled_bytes / 2**30
+    gib = effort.filled_bytes / 2**30
     return [
         stated("idle_processor", [share], "% of one core, all members", "<=", 3.0),
         stated("idle_processor_filled", [share_after], "% of one core, all members", "<=", 3.0),

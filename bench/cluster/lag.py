@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, compared, stated
 from bench.setup.cluster import NotReady, Running, anonymous_bytes, require_room, running
 from bench.setup.native import (
@@ -28,16 +28,16 @@ CATCH_UP_FACTOR_MAX = 10.0
 """Of the time missed; then it is given up."""
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure both."""
-    require_room(plan.folder, int(4 * plan.pause_seconds * (200 << 20)))
-    async with running(plan.folder) as here:
+    require_room(effort.folder, int(4 * effort.pause_seconds * (200 << 20)))
+    async with running(effort.folder) as here:
         topic = await here.create_topic("lag", queues=4)
         warm = await pour_for(here, topic, plain_records(PER_BATCH), Window(WINDOW), WARM_SECONDS)
-        growth = await _growth(here, topic, plan.pause_seconds)
+        growth = await _growth(here, topic, effort.pause_seconds)
         await here.caught_up()
         half = warm.rate / PER_BATCH / 2
-        took, missed = await _catch_up(here, topic, half, plan.pause_seconds)
+        took, missed = await _catch_up(here, topic, half, effort.pause_seconds)
     return [
         stated("lag_leader_memory", [growth / MIB], "MiB", "<=", 64.0,
                f"growth of the leader's RssAnon, a follower stopped for {missed:.0f} s"),

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, stated
 from bench.setup.cluster import NotReady, Running, require_room, running
 from bench.setup.native import (
@@ -38,20 +38,20 @@ LOAD_RATE = 100.0
 SIZE_RUNS_MIN = 5
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure kills, then sizes."""
-    return [*await _kills(plan), *await _sizes(plan)]
+    return [*await _kills(effort), *await _sizes(effort)]
 
 
-async def _kills(plan: Plan) -> list[Figure]:
+async def _kills(effort: Effort) -> list[Figure]:
     rounds = Rounds()
     chance = random.Random(11)
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         topic = await here.create_topic("restart", queues=4)
         leader = await here.leader()
         victim = next(name for name in here.cluster.member_names if name != leader)
         async with _load(here, topic):
-            for number in range(plan.kills):
+            for number in range(effort.kills):
                 if number % KILLS_PER_EMPTY_START == 0:
                     rounds.add("empty", await asyncio.to_thread(_start_empty, here.cluster))
                 await asyncio.sleep(chance.uniform(0.1, 1.0))
@@ -61,7 +61,7 @@ async def _kills(plan: Plan) -> list[Figure]:
                 rounds.add("caught up", await _caught_up(here, victim))
         await here.caught_up()
         await _check_identical(here)
-    note = f"{plan.kills} kills at random points under load; afterwards all members identical"
+    note = f"{effort.kills} kills at random points under load; afterwards all members identical"
     return [
         compared("restart", rounds["restart"], "s", "start on an empty folder", rounds["empty"],
                  "<=", 2.0, note),
@@ -150,24 +150,24 @@ async def _check_identical(here: Running) -> None:
         raise NotReady(f"members differ: {', '.join(seen)}; see {here.cluster.folder}")
 
 
-async def _sizes(plan: Plan) -> list[Figure]:
-    require_room(plan.folder, plan.large_log_bytes + plan.small_log_bytes + (4 << 30))
+async def _sizes(effort: Effort) -> list[Figure]:
+    require_room(effort.folder, effort.large_log_bytes + effort.small_log_bytes + (4 << 30))
     rounds = Rounds()
     async with (
-        running(plan.folder, members=1) as small,
-        running(plan.folder, members=1) as large,
+        running(effort.folder, members=1) as small,
+        running(effort.folder, members=1) as large,
     ):
-        for here, size in ((small, plan.small_log_bytes), (large, plan.large_log_bytes)):
+        for here, size in ((small, effort.small_log_bytes), (large, effort.large_log_bytes)):
             topic = await here.create_topic("size", queues=4)
             await pour_bytes(here, topic, size)
-        for _ in range(max(plan.runs, SIZE_RUNS_MIN)):
+        for _ in range(max(effort.runs, SIZE_RUNS_MIN)):
             for name, here in (("small", small), ("large", large)):
                 member = here.cluster.member_names[0]
                 here.cluster.kill(member)
                 rounds.add(name, _start(here.cluster, member))
                 await here.leader()
                 await here.caught_up()
-    note = f"{plan.large_log_bytes / 2**30:g} GiB against {plan.small_log_bytes / 2**30:g} GiB"
+    note = f"{effort.large_log_bytes / 2**30:g} GiB against {effort.small_log_bytes / 2**30:g} GiB"
     return [
         compared("restart_large_log", rounds["large"], "s", "start with a small log",
                  rounds["small"], "<=", 1.25, note)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, stated
 from bench.log.append import WINDOWS
 from bench.setup.cluster import Running, running
@@ -29,13 +29,13 @@ minutes would need three hundred gigabytes."""
 QUEUES = 4
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure."""
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         topic = await here.create_topic("steady", queues=QUEUES)
         term = await _term(here)
         rates: list[float] = []
-        left = plan.minutes * 60
+        left = effort.minutes * 60
         while left > 0:
             size = list(WINDOWS)[len(rates) % len(WINDOWS)]
             seconds = min(SLICE_SECONDS, left)
@@ -46,7 +46,7 @@ async def measure(plan: Plan) -> list[Figure]:
         last_term = await _term(here)
         texts = [here.cluster.log_text(name) for name in here.cluster.member_names]
     needless = needless_terms(texts, term, last_term)
-    note = f"{plan.minutes:g} minutes, {last_term - term} elections"
+    note = f"{effort.minutes:g} minutes, {last_term - term} elections"
     return [
         stated("steady_needless_elections", [float(len(needless))], "elections", "<=", 0.0, note),
         stated("steady_rate", rates, "records/s"),

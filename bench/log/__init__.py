@@ -1,10 +1,10 @@
 """Benchmarks of sending and reading.
 
-append   Batched append
-fetch    Reading a stored backlog by one consumer, every batch checked against its CRC
-gaps     How long nothing is acknowledged while nothing is wrong
-latency  End to end at a low rate
-lone     A lone synchronous send: nothing else in flight
-send     What users write: `submit` once per message, default batching
-single   Single messages without client batching
+append   batches appended by the native wire
+fetch    one consumer reads a stored backlog and checks each batch's CRC
+gaps     the longest time without an acknowledgement while nothing is wrong
+latency  from send to receipt at a low rate
+lone     a lone synchronous send: nothing else is in flight
+send     the public client: one `submit` for each message, default batching
+single   single messages without batching in the client
 """

@@ -3,7 +3,7 @@
 Beside it: the speed prototype, and three plain writers that share the disk.
 """
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, stated
 from bench.setup.cluster import Running, cpu_seconds, running
 from bench.setup.floors import three_writers
@@ -19,33 +19,35 @@ RICH_BATCHES = 64
 """So many in turn, each key once in them: an index of the same few keys would be no index."""
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: ours, the prototype, the writers."""
     rounds = Rounds()
-    for _ in range(plan.runs):
-        await _ours(plan, rounds)
-        for size, rate in prototype_rates(plan.folder, plan.seconds, WARM_SECONDS).items():
+    for _ in range(effort.runs):
+        await _ours(effort, rounds)
+        for size, rate in prototype_rates(effort.folder, effort.seconds, WARM_SECONDS).items():
             rounds.add(f"prototype {size}", rate)
-        rounds.add("writers", three_writers(plan.folder, plan.seconds) / BODY_SIZE)
+        rounds.add("writers", three_writers(effort.folder, effort.seconds) / BODY_SIZE)
     return list(_figures(rounds))
 
 
-async def _ours(plan: Plan, rounds: Rounds) -> None:
-    async with running(plan.folder) as here:
+async def _ours(effort: Effort, rounds: Rounds) -> None:
+    async with running(effort.folder) as here:
         topic = await here.create_topic("append", queues=4)
         await pour_for(here, topic, plain_records(64), WINDOWS[64], WARM_SECONDS)
         for size in WINDOWS:
             before = _processor_time(here)
-            rate = await _rate(here, topic, plan, plain_records(size), size)
+            rate = await _rate(here, topic, effort, plain_records(size), size)
             used = _processor_time(here) - before
             rounds.add(f"plain {size}", rate)
-            rounds.add(f"cost {size}", used / (rate * plan.seconds * BODY_SIZE / 1e6) * 1000)
+            rounds.add(f"cost {size}", used / (rate * effort.seconds * BODY_SIZE / 1e6) * 1000)
             rich = rich_records(RICH_BATCHES * size)
-            rounds.add(f"rich {size}", await _rate(here, topic, plan, rich, size))
+            rounds.add(f"rich {size}", await _rate(here, topic, effort, rich, size))
 
 
-async def _rate(here: Running, topic: bytes, plan: Plan, records: list[Record], size: int) -> float:
-    return (await pour_for(here, topic, records, WINDOWS[size], plan.seconds, size)).rate
+async def _rate(
+    here: Running, topic: bytes, effort: Effort, records: list[Record], size: int
+) -> float:
+    return (await pour_for(here, topic, records, WINDOWS[size], effort.seconds, size)).rate
 
 
 def _processor_time(here: Running) -> float:

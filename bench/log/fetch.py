@@ -6,7 +6,7 @@ memory of recent entries, so that it comes from disk (the page cache, on such a 
 
 import time
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, stated
 from bench.setup import floors
 from bench.setup.cluster import Running, running
@@ -22,14 +22,14 @@ TOPIC = "fetch"
 POLL_RECORDS = 10_000
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: our wire, our consumer's batches, its records, the bare stream."""
     rounds = Rounds()
-    total = int(plan.seconds * (200 << 20))
-    async with running(plan.folder) as here, floors.echo_server() as echo:
+    total = int(effort.seconds * (200 << 20))
+    async with running(effort.folder) as here, floors.echo_server() as echo:
         topic = await here.create_topic(TOPIC)
         stored = (await pour_bytes(here, topic, total)).records
-        for _ in range(plan.runs):
+        for _ in range(effort.runs):
             seconds, chunk = await _drain_wire(here, topic, stored)
             rounds.add("wire", stored * BODY_SIZE / 1e6 / seconds)
             rounds.add("chunk", chunk)

@@ -9,7 +9,7 @@ import itertools
 import os
 import time
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, stated
 from bench.setup.cluster import running
 from bench.setup.users import BREATH_MESSAGES
@@ -25,15 +25,15 @@ SECONDS_FACTOR = 4
 GAP_MAX_SECONDS = 0.1
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure."""
     rounds = Rounds()
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         await here.create_topic(TOPIC, queues=QUEUES)
         async with AsyncProducer(here.cluster.name_server) as producer:
             await acknowledgements(producer, 1.0)
-            for _ in range(plan.runs):
-                times = await acknowledgements(producer, plan.seconds * SECONDS_FACTOR)
+            for _ in range(effort.runs):
+                times = await acknowledgements(producer, effort.seconds * SECONDS_FACTOR)
                 rounds.add(
                     "gap", max(after - before for before, after in itertools.pairwise(times))
                 )

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, percentile, stated
 from bench.setup import floors
 from bench.setup.cluster import Running, running
@@ -14,17 +14,17 @@ TOPIC = "latency"
 INTERVAL_SECONDS = 0.01
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: a hundred messages a second, and the floor of a lone send."""
     rounds = Rounds()
-    async with running(plan.folder) as here, floors.echo_server() as echo:
+    async with running(effort.folder) as here, floors.echo_server() as echo:
         await here.create_topic(TOPIC)
-        for _ in range(plan.runs):
-            taken = await _end_to_end(here, max(plan.seconds, 2.0))
+        for _ in range(effort.runs):
+            taken = await _end_to_end(here, max(effort.seconds, 2.0))
             rounds.add("p50", percentile(taken, 0.5) * 1000)
             rounds.add("p99", percentile(taken, 0.99) * 1000)
             echo_seconds = await floors.echo_round_trip(echo, count=300)
-            sync_seconds = floors.one_fdatasync(plan.folder, count=100)
+            sync_seconds = floors.one_fdatasync(effort.folder, count=100)
             rounds.add("floor", (2 * echo_seconds + sync_seconds) * 1000)
     return [
         compared("end_to_end_p50", rounds["p50"], "ms", "client echo + peer echo + fdatasync",

@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, percentile, stated
 from bench.setup import bare, floors
 from bench.setup.blocking import sending
@@ -21,22 +21,22 @@ START_SECONDS = 1.0
 """What a process needs until its first message is stored, about."""
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: a batch of one on the bare wire, `send` of both clients, the floor."""
     rounds = Rounds()
     async with (
-        running(plan.folder) as here,
+        running(effort.folder) as here,
         floors.echo_server() as echo,
-        bare.group(plan.folder) as bare_group,
+        bare.group(effort.folder) as bare_group,
         AsyncProducer(here.cluster.name_server) as producer,
     ):
         topic = await here.create_topic(TOPIC)
         await _send_seconds(producer, 0.5)
-        for _ in range(plan.runs):
-            await _ours(here, topic, producer, plan, rounds)
+        for _ in range(effort.runs):
+            await _ours(here, topic, producer, effort, rounds)
             echo_seconds = await floors.echo_round_trip(echo)
             rounds.add("bare", await floors.echo_round_trip(bare_group) * 1000)
-            sync_seconds = floors.one_fdatasync(plan.folder)
+            sync_seconds = floors.one_fdatasync(effort.folder)
             rounds.add("floor", (2 * echo_seconds + sync_seconds) * 1000)
             rounds.add("echo", echo_seconds * 1000)
             rounds.add("fdatasync", sync_seconds * 1000)
@@ -58,13 +58,13 @@ async def measure(plan: Plan) -> list[Figure]:
 
 
 async def _ours(
-    here: Running, topic: bytes, producer: AsyncProducer, plan: Plan, rounds: Rounds
+    here: Running, topic: bytes, producer: AsyncProducer, effort: Effort, rounds: Rounds
 ) -> None:
-    poured = await pour_for(here, topic, plain_records(1), Window(1), plan.seconds)
+    poured = await pour_for(here, topic, plain_records(1), Window(1), effort.seconds)
     _add(rounds, "append", poured.batch_seconds)
-    _add(rounds, "async_send", await _send_seconds(producer, plan.seconds))
+    _add(rounds, "async_send", await _send_seconds(producer, effort.seconds))
     async with sending(here.cluster.name_server, TOPIC) as acks:
-        await asyncio.sleep(START_SECONDS + plan.seconds)
+        await asyncio.sleep(START_SECONDS + effort.seconds)
     if acks.failures:
         raise NotReady(f"{len(acks.failures)} sends failed: {acks.failures[0]}")
     # The first ones look for the leader and open the stream.

@@ -4,7 +4,7 @@ Also `send_many`, from as many tasks as the batched append has batches in flight
 to hear of each message: `submit` with callbacks, `send` awaited by many tasks.
 """
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared
 from bench.log.append import WARM_SECONDS, WINDOWS
 from bench.setup.cluster import running
@@ -16,23 +16,25 @@ TOPIC = "send"
 SEND_TASKS = 1_000
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: batched append on the bare wire, `submit`, `send_many`."""
     rounds = Rounds()
-    async with running(plan.folder) as here:
+    async with running(effort.folder) as here:
         topic = await here.create_topic(TOPIC, queues=4)
         async with AsyncProducer(here.cluster.name_server) as producer:
             await submit_for(producer, TOPIC, WARM_SECONDS)
-            for _ in range(plan.runs):
+            for _ in range(effort.runs):
                 for size, window in WINDOWS.items():
                     records = plain_records(size)
-                    poured = await pour_for(here, topic, records, window, plan.seconds)
+                    poured = await pour_for(here, topic, records, window, effort.seconds)
                     rounds.add(f"append {size}", poured.rate)
-                    rate = await send_many_for(producer, TOPIC, size, window.batches, plan.seconds)
+                    rate = await send_many_for(
+                        producer, TOPIC, size, window.batches, effort.seconds
+                    )
                     rounds.add(f"send_many {size}", rate)
-                rounds.add("submit", await submit_for(producer, TOPIC, plan.seconds))
-                rounds.add("callbacks", await callbacks_for(producer, TOPIC, plan.seconds))
-                rate = await send_for(producer, TOPIC, SEND_TASKS, plan.seconds)
+                rounds.add("submit", await submit_for(producer, TOPIC, effort.seconds))
+                rounds.add("callbacks", await callbacks_for(producer, TOPIC, effort.seconds))
+                rate = await send_for(producer, TOPIC, SEND_TASKS, effort.seconds)
                 rounds.add("send", rate)
     figures = [
         compared(

@@ -5,7 +5,7 @@ Beside each: a bare echo server asked in the same way with messages of the same 
 
 from functools import partial
 
-from bench.effort import Plan
+from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared
 from bench.setup import floors
 from bench.setup.callers import call_rate
@@ -18,19 +18,19 @@ WINDOW = 256
 CALLERS = 64
 
 
-async def measure(plan: Plan) -> list[Figure]:
+async def measure(effort: Effort) -> list[Figure]:
     """Measure in turn: our stream, the echo's; our unary calls, the echo's."""
     rounds = Rounds()
-    async with running(plan.folder) as here, floors.echo_server() as echo:
+    async with running(effort.folder) as here, floors.echo_server() as echo:
         topic = await here.create_topic("single", queues=4)
         size = await _message_size(here, topic)
-        for _ in range(plan.runs):
+        for _ in range(effort.runs):
             window = Window(WINDOW, batches_per_frame=1)
-            poured = await pour_for(here, topic, plain_records(1), window, plan.seconds)
+            poured = await pour_for(here, topic, plain_records(1), window, effort.seconds)
             rounds.add("stream", poured.rate)
-            rounds.add("echo stream", await floors.echo_stream_rate(echo, plan.seconds, size))
-            rounds.add("unary", await _unary_rate(here, topic, plan.seconds))
-            rounds.add("echo unary", await floors.echo_unary_rate(echo, plan.seconds, size))
+            rounds.add("echo stream", await floors.echo_stream_rate(echo, effort.seconds, size))
+            rounds.add("unary", await _unary_rate(here, topic, effort.seconds))
+            rounds.add("echo unary", await floors.echo_unary_rate(echo, effort.seconds, size))
     return [
         compared(
             "single_stream", rounds["stream"], "records/s", "bare echo stream",

@@ -1,14 +1,14 @@
 """What benchmarks run against: clusters, floors, peers, load.
 
-bare      Replication with nothing in it
-blocking  A synchronous producer in a process of its own, one message after the other
-callers   Callers who each send one thing after the other, counted together
-cluster   Real clusters as processes, for as long as a measurement needs them
-cuttable  A cluster whose members talk through proxies, so that one of them can be cut off
-echo      A bare gRPC server in a process of its own: what loopback, HTTP/2 and grpc.aio cost
-floors    What this machine gives at best, measured in the same run as our own figures
-native    The native wire without the client library: what a member can do, whoever asks
-peer      The speed prototype, run as it was measured: three members and its producer
-users     Load as users write it, through `dledger_client`
-writer    One plain writer: pwrite and fdatasync, again and again, into a file of its own
+bare      a floor: replication with nothing in it
+blocking  a synchronous producer in a process of its own, one message after the other
+callers   callers that each send one message after the other, counted together
+cluster   real clusters as processes, started for one measurement
+cuttable  a cluster behind proxies, so that one member can be cut off
+echo      a floor: a bare gRPC server in a process of its own
+floors    what this machine gives at best: disk, loopback, gRPC
+native    the native wire without the client library
+peer      the speed prototype: three members and their producer
+users     load as users write it, by `dledger_client`
+writer    a floor: one process that writes and syncs a file of its own
 """

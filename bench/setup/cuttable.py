@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.setup.cluster import Running, started
 from dledger_broker.local.cluster import NAME_SERVER, LocalCluster, free_ports
-from jepsen_tests.backends.surface import Kind, Trouble
+from jepsen_tests.backends.surface import Trouble, TroubleKind
 from jepsen_tests.backends.troubles import link_server
 
 CLIENTS = "clients"
@@ -30,7 +30,7 @@ class Network:
 
     def cut(self, member: str) -> None:
         """Let nothing through to or from a member."""
-        self._tell(member, asdict(Trouble(Kind.CUT)))
+        self._tell(member, asdict(Trouble(TroubleKind.CUT)))
 
     def heal(self, member: str) -> None:
         """Let everything through again."""
@@ -39,7 +39,7 @@ class Network:
     def _tell(self, member: str, trouble: dict[str, object] | None) -> None:
         for name, ends in self._links.items():
             if member in ends:
-                say(self._process, [name, Kind.CUT, trouble], "ok")
+                say(self._process, [name, TroubleKind.CUT, trouble], "ok")
 
 
 def say(process: subprocess.Popen[str], line: object, expected: str) -> None:

@@ -1,11 +1,11 @@
-"""Clusters to test, and the handles by which they are hurt; one module for each kind.
+"""The clusters under test, and the handles by which faults hurt them: one module for each kind.
 
-compose    The docker compose cluster of deploy/: the image that people run
-netns      Members as processes, each in a network namespace of its own, joined by a bridge
-own        A cluster of your own, which runs already and goes on running
-process    Members as processes of this machine, with a proxy on every link. Needs no root
-surface    What a backend offers: members to talk to, and handles for faults
-troubles/  How disks, links and processes are troubled
+compose    the docker compose cluster of deploy/: the image that people run
+netns      processes, each in a network namespace of its own; needs root
+own        a cluster of the user, which runs already and goes on running
+process    processes of this machine, with a proxy on each link; needs no root
+surface    what a backend offers: members to talk to, and handles for faults
+troubles/  the tools that trouble disks, links and processes
 """
 
 from collections.abc import Mapping

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from jepsen_tests.backends.surface import Backend, CannotLimit, CannotRun, Wanted
+from jepsen_tests.backends.surface import Backend, CannotLimit, CannotRun, WantedCluster
 from jepsen_tests.backends.troubles import packet_rules
 from jepsen_tests.backends.troubles.packet_rules import PacketRules
-from jepsen_tests.docker.engine import Engine, NoEngine, base_image, engine
+from jepsen_tests.docker.engine import DockerEngine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from jepsen_tests.errors import BadRequest
 from jepsen_tests.processes.threads import Threads
@@ -183,7 +183,7 @@ class ComposeBackend(Backend):
     name = "compose"
     group = GROUP
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         if wanted.nodes != len(NODES):
             raise BadRequest(
                 f"--nodes {wanted.nodes}: deploy/{FILE}.yaml has {len(NODES)} members; "
@@ -237,7 +237,7 @@ class ComposeBackend(Backend):
         except (NoEngine, CommandFailed) as error:
             raise CannotRun(str(error)) from error
 
-    def _enter(self) -> tuple[Engine, str]:
+    def _enter(self) -> tuple[DockerEngine, str]:
         used = self._exits.enter_context(engine(self._say))
         return used, base_image(used)
 

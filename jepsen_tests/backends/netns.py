@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jepsen_tests.backends.process import NAME_SERVERS, ProcessBackend
-from jepsen_tests.backends.surface import CannotRun, Wanted
+from jepsen_tests.backends.surface import CannotRun, WantedCluster
 from jepsen_tests.backends.troubles import namespaces
 from jepsen_tests.backends.troubles.packet_rules import PacketRules, run, why_not
 
@@ -33,7 +33,7 @@ class NetnsBackend(ProcessBackend):
 
     name = "netns"
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         reason = why_not(*TOOLS)
         if reason:
             raise CannotRun(reason)

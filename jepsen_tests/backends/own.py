@@ -29,7 +29,7 @@ from typing import Final
 
 from dledger_client import AsyncAdmin, ConnectionConfig, MemberStatus
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import Backend, CannotRun, Kind, Trouble, Wanted
+from jepsen_tests.backends.surface import Backend, CannotRun, Trouble, TroubleKind, WantedCluster
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 
 OF_PROCESSES: Final = ("kill", "stop", "start", "pause", "resume")
@@ -55,8 +55,8 @@ def read_commands(path: Path) -> dict[str, str]:
 class Shell:
     """Runs the lines. Implements `surface.Processes` and `surface.Network`."""
 
-    kinds = frozenset({Kind.CUT})
-    client_kinds = frozenset[Kind]()
+    kinds = frozenset({TroubleKind.CUT})
+    client_kinds = frozenset[TroubleKind]()
 
     def __init__(self, commands: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._commands = commands
@@ -72,7 +72,10 @@ class Shell:
         Whoever breaks a run off may do so in the middle of a line, also of one that heals.
         """
         undoing: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            *((f"heal {b} of {a}", partial(self.heal, [(a, b)], Kind.CUT)) for a, b in self._cut),
+            *(
+                (f"heal {b} of {a}", partial(self.heal, [(a, b)], TroubleKind.CUT))
+                for a, b in self._cut
+            ),
             *((f"resume {node}", partial(self.resume, node)) for node in sorted(self._paused)),
             *((f"start {node}", partial(self.start, node)) for node in sorted(self._ended)),
         ]
@@ -158,14 +161,14 @@ class Shell:
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """See `surface.Network`: who is dialled no longer hears who dials."""
-        assert trouble.kind is Kind.CUT
+        assert trouble.kind is TroubleKind.CUT
         for source, target in links:
             self._cut[source, target] = None
             await self._run("cut", target, source)
 
-    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """See `surface.Network`."""
-        assert kind is Kind.CUT
+        assert kind is TroubleKind.CUT
         for source, target in links:
             await self._run("heal", target, source)
             self._cut.pop((source, target), None)
@@ -182,7 +185,7 @@ class OwnBackend(Backend):
     name = "own"
     is_kept = True
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         if not wanted.bootstrap:
             raise BadRequest("backend own needs --bootstrap: the name servers of your cluster")
         self._bootstrap = wanted.bootstrap

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, Wanted
+from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, WantedCluster
 from jepsen_tests.backends.troubles import cgroup, loop_disk, namespaces
 from jepsen_tests.backends.troubles.cgroup import MemberCgroups
 from jepsen_tests.backends.troubles.links import LinkProxies
@@ -44,7 +44,7 @@ ASIDE: Final = ".damaged-"
 ROOT: Final = Path(__file__).parents[2]
 
 
-class Members:
+class LocalMembers:
     """Processes, folders and surroundings of the members. Implements the handles of `surface`."""
 
     def __init__(
@@ -254,12 +254,12 @@ class ProcessBackend(Backend):
     has_mutants = True
     group = GROUP
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         folder, nodes = wanted.folder, wanted.node_names
         self.nodes = nodes
         self._folder = folder
         self._settings = wanted.settings
-        self._members = Members(folder, nodes, wanted.mutant, self._within)
+        self._members = LocalMembers(folder, nodes, wanted.mutant, self._within)
         self.processes = self._members
         self.folders = self._members
         self.syncs = self._members

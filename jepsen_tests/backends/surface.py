@@ -41,7 +41,7 @@ Setting = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCluster:
     """The cluster that is asked for."""
 
     folder: Path
@@ -106,7 +106,7 @@ class Processes(Protocol):
         ...
 
 
-class Kind(enum.StrEnum):
+class TroubleKind(enum.StrEnum):
     """What can be wrong with a link."""
 
     CUT = "cut"
@@ -126,7 +126,7 @@ class Kind(enum.StrEnum):
 class Trouble:
     """One kind with its strength; what does not belong to the kind is ignored."""
 
-    kind: Kind
+    kind: TroubleKind
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
     loss_percent: int = 0
@@ -137,16 +137,16 @@ class Trouble:
 class Network(Protocol):
     """Links between members, and from clients to members."""
 
-    kinds: frozenset[Kind]
+    kinds: frozenset[TroubleKind]
     """What this backend can do to a link between members."""
-    client_kinds: frozenset[Kind]
+    client_kinds: frozenset[TroubleKind]
     """What it can do to a link from CLIENTS."""
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """Trouble links (from, to); a link has one trouble of each kind at most."""
         ...
 
-    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """End one kind of trouble on links."""
         ...
 
@@ -238,7 +238,7 @@ class Backend(ABC):
     cgroups: Cgroups | None = None
 
     @abstractmethod
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         """CannotRun when this machine cannot, as far as is known without starting anything."""
 
     @classmethod

@@ -1,12 +1,12 @@
-"""Checkers: pure functions from a history to judgements, each of one rule.
+"""Checkers: pure functions from a history to a judgement, each of one rule.
 
-C13 (exactly-once) is absent: the product has no transactions. `judge` runs them all over one
-view, so that the logs are read once.
+`judge` runs all of them over one view of the history, so that the logs are read once. C13 (exactly
+once) does not exist: the product has no transactions.
 
-    bench     How fast all checkers together judge a long history, against only parsing its file
-    cluster/  Checkers of members, availability and clients
-    log/      Checkers of what clients wrote and read
-    shared/   What several checkers share
+    bench     how fast all checkers judge a long history, compared with parsing its file
+    cluster/  rules about members, availability and clients
+    log/      rules about what clients wrote and read
+    shared/   what several checkers use
 """
 
 from typing import Final
@@ -23,7 +23,8 @@ from jepsen_tests.checkers.log.reads import committed_visibility, polls
 from jepsen_tests.checkers.log.registers import linearizable_registers
 from jepsen_tests.checkers.shared.judgement import ALWAYS, Checker, Judgement, Valid
 from jepsen_tests.checkers.shared.view import View
-from jepsen_tests.history.events import History, uncollected
+from jepsen_tests.history.events import History
+from jepsen_tests.history.history_file import uncollected
 
 __all__ = ["CHECKERS", "CheckerCrashed", "judge"]
 

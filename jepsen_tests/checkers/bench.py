@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.shared.judgement import Valid, merged
-from jepsen_tests.history.events import Header, HistoryWriter, Kind, Row, read_history, read_rows
+from jepsen_tests.history.events import Header, Kind, Row
+from jepsen_tests.history.history_file import HistoryWriter, read_history, read_rows
 
 OPERATIONS: Final = 1_000_000
 ROUNDS: Final = 3

@@ -1,6 +1,6 @@
-"""A docker engine and the containers of deploy/ on it.
+"""A docker engine, and the containers of deploy/ on it.
 
-engine  A docker engine to work with: the one that can be reached
-stack   The containers of a compose file, under a project name and on ports of their own
-traces  What a docker engine leaves on a machine, and taking it away again
+engine  the docker engine that answers, or one that the harness starts for the run
+stack   the containers of a compose file, under a project name and ports of their own
+traces  finds what an engine leaves on a machine, and removes it
 """

@@ -45,7 +45,7 @@ class LeftBehind(Exception):
 
 
 @dataclass
-class Engine:
+class DockerEngine:
     """A running engine, and how to talk to it."""
 
     environment: dict[str, str]
@@ -70,13 +70,13 @@ class Engine:
 
 
 @contextmanager
-def engine(note: Note) -> Generator[Engine]:
+def engine(note: Note) -> Generator[DockerEngine]:
     """Yield an engine for the length of the block; NoEngine where there can be none."""
     with tempfile.TemporaryDirectory(prefix="dledger-engine-") as name:
         folder = Path(name)
         (folder / "config").mkdir()
         if _answers(os.environ):
-            used = Engine(dict(os.environ), is_ours=False, note=note)
+            used = DockerEngine(dict(os.environ), is_ours=False, note=note)
             try:
                 yield used
             finally:
@@ -101,7 +101,7 @@ def _answers(environment: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def _own(folder: Path, note: Note) -> Generator[Engine]:
+def _own(folder: Path, note: Note) -> Generator[DockerEngine]:
     _check_may_start()
     install([package for name, package in PACKAGES.items() if not shutil.which(name)], note)
     before = Traces.look(CGROUP_PARENT)
@@ -124,7 +124,7 @@ def _own(folder: Path, note: Note) -> Generator[Engine]:
     try:
         _wait_up(process, environment, folder / "dockerd.log")
         note("started an engine of our own")
-        yield Engine(environment, is_ours=True, note=note)
+        yield DockerEngine(environment, is_ours=True, note=note)
     finally:
         _stop(process, folder)
         left = take_away(before, CGROUP_PARENT)
@@ -210,7 +210,7 @@ def _processes_of(folder: Path) -> Iterator[tuple[int, str]]:
 # The base image
 
 
-def base_image(used: Engine) -> str:
+def base_image(used: DockerEngine) -> str:
     """Return the name of an image with Python to build on; NoEngine when there can be none."""
     if used.has(REGISTRY_BASE):
         return REGISTRY_BASE
@@ -227,7 +227,7 @@ def base_image(used: Engine) -> str:
     return name
 
 
-def _from_packages(used: Engine, name: str) -> None:
+def _from_packages(used: DockerEngine, name: str) -> None:
     """Make the least Debian with Python, which trusts whom this machine trusts."""
     _check_may_start()
     install([] if shutil.which("mmdebstrap") else ["mmdebstrap"], used.note)
@@ -266,7 +266,7 @@ def _bootstrap(sources: Path) -> list[str]:
 
 
 def _import(
-    used: Engine, made: "subprocess.Popen[bytes]", name: str
+    used: DockerEngine, made: "subprocess.Popen[bytes]", name: str
 ) -> "subprocess.CompletedProcess[str]":
     assert made.stdout is not None
     trust = "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt"

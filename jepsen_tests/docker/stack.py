@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jepsen_tests.docker.engine import ROOT, Engine
+from jepsen_tests.docker.engine import ROOT, DockerEngine
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.processes.ports import free_ports
 
@@ -31,7 +31,7 @@ class Stack:
 
     def __init__(
         self,
-        used: Engine,
+        used: DockerEngine,
         file: str,
         image: str,
         base: str,

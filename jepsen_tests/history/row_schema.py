@@ -93,7 +93,7 @@ class Notes(msgspec.Struct):
     least_ok: dict[str, tuple[Natural, Annotated[float, msgspec.Meta(ge=0, le=1)]]] = {}
 
 
-class What:
+class FieldType:
     """A type, and how it is called in a message."""
 
     def __init__(self, type_: Any, said: str) -> None:
@@ -116,72 +116,76 @@ class What:
         return True
 
 
-NOTHING: Final = What(None, "null")
-PLACE: Final = What(Place, 'a place: "topic/queue"')
-OFFSET: Final = What(Natural, "an offset: a number from 0 on")
-SENT: Final = What(SentValues, 'a list of values without "!" in front: ["1-1", ...]')
-STORED: Final = What(tuple[Natural, Natural], "[offset of the first value, term or 0]")
-SENT_TO: Final = What(
+NOTHING: Final = FieldType(None, "null")
+PLACE: Final = FieldType(Place, 'a place: "topic/queue"')
+OFFSET: Final = FieldType(Natural, "an offset: a number from 0 on")
+SENT: Final = FieldType(SentValues, 'a list of values without "!" in front: ["1-1", ...]')
+STORED: Final = FieldType(tuple[Natural, Natural], "[offset of the first value, term or 0]")
+SENT_TO: Final = FieldType(
     tuple[Natural | None, Natural], "[offset of the first value, term or 0], or [null, 0]"
 )
 """The latter: stored before by the same producer, whose new epoch knows that much alone. Only what
 the public clients send; every workload does, in the final phase at least."""
-READ: Final = What(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
-BOUNDS: Final = What(tuple[Natural, Natural], "[minimum, maximum], the first not above the second")
-NUMBER: Final = What(Number, "a number of 64 bits")
-MAYBE: Final = What(Number | None, "a number or null")
-REGISTER: Final = What(
+READ: Final = FieldType(Runs, '[["topic/queue", offset of the first, ["value", ...]], ...]')
+BOUNDS: Final = FieldType(
+    tuple[Natural, Natural], "[minimum, maximum], the first not above the second"
+)
+NUMBER: Final = FieldType(Number, "a number of 64 bits")
+MAYBE: Final = FieldType(Number | None, "a number or null")
+REGISTER: Final = FieldType(
     Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z")], "the name of a register"
 )
-OF_GROUP: Final = What(OfGroup, 'a register: "group@topic/queue"')
-EMPTY: Final = What(Annotated[str, msgspec.Meta(max_length=0)], "empty")
-COMPARED: Final = What(
+OF_GROUP: Final = FieldType(OfGroup, 'a register: "group@topic/queue"')
+EMPTY: Final = FieldType(Annotated[str, msgspec.Meta(max_length=0)], "empty")
+COMPARED: Final = FieldType(
     Compared, '{"applied": index, "others": {member: [a higher one, one higher still], ...}}'
 )
-ASSIGNED: Final = What(dict[Place, Natural], '{"topic/queue": offset, ...}')
+ASSIGNED: Final = FieldType(dict[Place, Natural], '{"topic/queue": offset, ...}')
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowSchema:
     """Of one function."""
 
-    k: What
-    asked: What
-    found: What
+    k: FieldType
+    asked: FieldType
+    found: FieldType
     of_member: bool = False
     """`node` names a member."""
 
 
-SHAPES: Final[Mapping[str, Shape]] = {
-    "send": Shape(PLACE, SENT, SENT_TO),
-    "resend": Shape(PLACE, SENT, STORED),
-    "zombie-send": Shape(PLACE, SENT, SENT_TO),
-    "assign": Shape(EMPTY, ASSIGNED, NOTHING),
-    "poll": Shape(EMPTY, NOTHING, READ),
-    "crash": Shape(EMPTY, NOTHING, NOTHING),
-    "trim": Shape(PLACE, OFFSET, OFFSET),
-    "bounds": Shape(PLACE, NOTHING, BOUNDS),
-    "commit": Shape(OF_GROUP, OFFSET, NOTHING),
-    "reset": Shape(OF_GROUP, OFFSET, NOTHING),
-    "committed": Shape(OF_GROUP, NOTHING, MAYBE),
-    "set": Shape(REGISTER, NUMBER, NOTHING),
-    "get": Shape(REGISTER, NOTHING, MAYBE),
-    "drain": Shape(PLACE, NOTHING, READ, of_member=True),
-    "entries": Shape(
+ROW_SCHEMAS: Final[Mapping[str, RowSchema]] = {
+    "send": RowSchema(PLACE, SENT, SENT_TO),
+    "resend": RowSchema(PLACE, SENT, STORED),
+    "zombie-send": RowSchema(PLACE, SENT, SENT_TO),
+    "assign": RowSchema(EMPTY, ASSIGNED, NOTHING),
+    "poll": RowSchema(EMPTY, NOTHING, READ),
+    "crash": RowSchema(EMPTY, NOTHING, NOTHING),
+    "trim": RowSchema(PLACE, OFFSET, OFFSET),
+    "bounds": RowSchema(PLACE, NOTHING, BOUNDS),
+    "commit": RowSchema(OF_GROUP, OFFSET, NOTHING),
+    "reset": RowSchema(OF_GROUP, OFFSET, NOTHING),
+    "committed": RowSchema(OF_GROUP, NOTHING, MAYBE),
+    "set": RowSchema(REGISTER, NUMBER, NOTHING),
+    "get": RowSchema(REGISTER, NOTHING, MAYBE),
+    "drain": RowSchema(PLACE, NOTHING, READ, of_member=True),
+    "entries": RowSchema(
         EMPTY, NOTHING,
-        What(Entries, "first, terms, crcs (as many), applied, digest"), of_member=True,
+        FieldType(Entries, "first, terms, crcs (as many), applied, digest"), of_member=True,
     ),
-    "status": Shape(
+    "status": RowSchema(
         EMPTY, NOTHING,
-        What(Status, "role, term, leader, commit, applied, first, last, incarnation"),
+        FieldType(Status, "role, term, leader, commit, applied, first, last, incarnation"),
         of_member=True,
     ),
-    "resources": Shape(EMPTY, NOTHING, What(Resources, "rss, files, threads"), of_member=True),
+    "resources": RowSchema(
+        EMPTY, NOTHING, FieldType(Resources, "rss, files, threads"), of_member=True
+    ),
 }  # fmt: skip
 
 
-class Row(Protocol):
-    """As in `history`."""
+class AnyRow(Protocol):
+    """A row as in `events`, which imports this module."""
 
     t: int
     p: int
@@ -198,7 +202,7 @@ class Row(Protocol):
         ...
 
 
-class Shapes:
+class RowChecker:
     """Looks at the rows of one history, in order; they are known to pair."""
 
     def __init__(self, nodes: tuple[str, ...]) -> None:
@@ -213,7 +217,7 @@ class Shapes:
         self._keys: set[tuple[str, str]] = set()
         """Of functions, as far as they were found to be good: there are few, in many rows."""
 
-    def wrong(self, row: Row) -> str:
+    def wrong(self, row: AnyRow) -> str:
         """Return what is wrong with the next row, empty if nothing is."""
         if not self._t <= row.t <= T_MAX:
             return self.wrong_time(row.t)
@@ -222,9 +226,9 @@ class Shapes:
             return self._wrong_of_nemesis(row)
         if row.p < NEMESIS:
             return f"p is {row.p}, allowed are process numbers from 0 on, and -1 for the nemesis"
-        shape = SHAPES.get(row.f)
+        shape = ROW_SCHEMAS.get(row.f)
         if shape is None:
-            return f"f is {_shown(row.f)}, allowed are {_names(row.f, SHAPES)}"
+            return f"f is {_shown(row.f)}, allowed are {_names(row.f, ROW_SCHEMAS)}"
         if row.before != -1 and (wrong := self._wrong_of_before(row)):
             return wrong
         if row.type == "invoke":
@@ -249,7 +253,7 @@ class Shapes:
         self._t = t
         return ""
 
-    def _wrong_of_before(self, row: Row) -> str:
+    def _wrong_of_before(self, row: AnyRow) -> str:
         is_first = row.type == "invoke" and row.p not in self._asked
         if is_first and row.before in self._asked:
             return ""
@@ -258,7 +262,7 @@ class Shapes:
             "a process of earlier rows"
         )
 
-    def _wrong_of_result(self, row: Row) -> str:
+    def _wrong_of_result(self, row: AnyRow) -> str:
         if row.f in ("send", "zombie-send") and row.v[0] is None and row.v[1]:
             return f"v of {row.f} (ok) is {_shown(row.v)}, allowed is {SENT_TO.said}"
         if row.f == "bounds" and row.v[0] > row.v[1]:
@@ -275,7 +279,7 @@ class Shapes:
                     self._places.add(run[0])
         return ""
 
-    def _wrong_of_values(self, row: Row) -> str:
+    def _wrong_of_values(self, row: AnyRow) -> str:
         if row.f == "resend":
             if self._sent.get(row.v[0]) == (row.k, row.v):
                 return ""
@@ -288,7 +292,7 @@ class Shapes:
             return ""
         return f"v of {row.f} is {_shown(values)}, allowed are values that were never sent before"
 
-    def _wrong_of_invocation(self, row: Row, shape: Shape) -> str:
+    def _wrong_of_invocation(self, row: AnyRow, shape: RowSchema) -> str:
         if (row.node or shape.of_member) and row.node not in self._nodes:
             return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
         if (row.f, row.k) not in self._keys:
@@ -299,7 +303,7 @@ class Shapes:
             return _unlike("v", row.v, shape.asked, row)
         return self._wrong_of_values(row) if shape.asked is SENT else ""
 
-    def _wrong_of_nemesis(self, row: Row) -> str:
+    def _wrong_of_nemesis(self, row: AnyRow) -> str:
         if row.f == "phase" and row.k not in PHASES:
             return f"k of a phase is {_shown(row.k)}, allowed are {', '.join(PHASES)}"
         if not re.fullmatch(r"[\w-]+", row.f):
@@ -312,7 +316,7 @@ class Shapes:
             return self._wrong_of_standstill(row)
         return "" if row.v is None else _unlike("v", row.v, NOTHING, row)
 
-    def _wrong_of_standstill(self, row: Row) -> str:
+    def _wrong_of_standstill(self, row: AnyRow) -> str:
         if row.k not in self._nodes:
             return f"k of {row.f} is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
         if not re.fullmatch(r"\d{1,9}(\.\d{1,3})? s", row.err, re.ASCII):
@@ -335,11 +339,11 @@ def wrong_notes(notes: Mapping[str, Any]) -> str:
     return ""
 
 
-def _unlike(field: str, value: Any, what: What, row: Row) -> str:
+def _unlike(field: str, value: Any, what: FieldType, row: AnyRow) -> str:
     return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
 
 
-def _unlike_place(name: str, row: Row, allowed: str) -> str:
+def _unlike_place(name: str, row: AnyRow, allowed: str) -> str:
     return f"the place of a run of {row.f} is {_shown(name)}, allowed is {allowed}"
 
 

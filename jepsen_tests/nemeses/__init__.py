@@ -1,14 +1,14 @@
-"""The faults by name.
+"""The faults by name, and the nemesis that carries a schedule of them out.
 
-composites    Several things at once, aimed by role
-damage        Damage to the files of a stopped member: flipped bits, lost ends, old blocks
-disks         Disks that are slow, hang, fail, are full, lose what was not synced, or are gone
-fault         What a fault is: something done to the cluster, with its own undoing
-losing        Which member may lose its data now
-nemesis       Carries a schedule out: begins the faults of a phase, waits, undoes them all
-network       Networks that are cut, slow, narrow, lossy, or reset connections
-processes     Processes that end, restart, stand still
-surroundings  Wrong clocks, slow machines, leadership that is handed round
+composites    several faults at once, aimed by role
+damage        damage to the files of a stopped member: flipped bits, lost ends, old blocks
+disks         disks that are slow, hang, fail, are full, or lose what was not synced
+fault         what a fault is: it hurts the cluster, and pushes its own undoing
+losing        which member may lose its data now
+nemesis       begins the faults of each phase, waits, and undoes them
+network       networks that are cut, slow, narrow or lossy, or reset connections
+processes     processes that end, restart or stand still
+surroundings  wrong clocks, slow machines, leadership that moves
 """
 
 from collections.abc import Mapping

@@ -4,24 +4,24 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from jepsen_tests.backends.surface import CLIENTS, Kind, Network, Trouble
+from jepsen_tests.backends.surface import CLIENTS, Network, Trouble, TroubleKind
 from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped
 
 Link = tuple[str, str]
 FLAPS: Final = 6
 RING_MIN: Final = 5
 """Of three each would hear both others: nothing would be cut."""
-CUT: Final = Trouble(Kind.CUT)
+CUT: Final = Trouble(TroubleKind.CUT)
 
 
-def _network(scene: Scene, kind: Kind) -> Network:
+def _network(scene: Scene, kind: TroubleKind) -> Network:
     network = scene.handle("network", scene.backend.network)
     if kind not in network.kinds:
         raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links")
     return network
 
 
-def _to_clients(scene: Scene, kind: Kind) -> Network:
+def _to_clients(scene: Scene, kind: TroubleKind) -> Network:
     network = scene.handle("network", scene.backend.network)
     if kind not in network.client_kinds:
         raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links to clients")
@@ -44,7 +44,7 @@ async def cut(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
 
 async def join(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
     """Undo it before all is healed."""
-    await _network(scene, Kind.CUT).heal(between(some, others), Kind.CUT)
+    await _network(scene, TroubleKind.CUT).heal(between(some, others), TroubleKind.CUT)
 
 
 def between(some: Sequence[str], others: Sequence[str]) -> list[Link]:
@@ -124,12 +124,12 @@ async def flap(scene: Scene) -> str:
     """A member comes and goes, each time for about an election timeout."""
     node = await scene.one()
     links = between([node], _others(scene, [node]))
-    network = _network(scene, Kind.CUT)
-    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
+    network = _network(scene, TroubleKind.CUT)
+    scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
     for _ in range(FLAPS):
         await network.trouble(links, CUT)
         await asyncio.sleep(scene.random.uniform(0.1, 1.5))
-        await network.heal(links, Kind.CUT)
+        await network.heal(links, TroubleKind.CUT)
         await asyncio.sleep(scene.random.uniform(0.1, 1.0))
     return node
 
@@ -138,9 +138,9 @@ async def resets(scene: Scene) -> str:
     """All connections of a member are reset, several times."""
     node = await scene.one()
     links = between([node], _others(scene, [node]))
-    network = _network(scene, Kind.RESET)
+    network = _network(scene, TroubleKind.RESET)
     for _ in range(FLAPS):
-        await network.trouble(links, Trouble(Kind.RESET))
+        await network.trouble(links, Trouble(TroubleKind.RESET))
         await asyncio.sleep(scene.random.uniform(0.05, 0.8))
     return node
 
@@ -149,7 +149,7 @@ async def delay(scene: Scene) -> str:
     """Everything takes longer, unevenly."""
     milliseconds = scene.random.choice([5.0, 30.0, 100.0])
     nodes = scene.backend.nodes
-    trouble = Trouble(Kind.DELAY, delay_ms=milliseconds, jitter_ms=milliseconds)
+    trouble = Trouble(TroubleKind.DELAY, delay_ms=milliseconds, jitter_ms=milliseconds)
     await _trouble(scene, between(nodes, nodes), trouble)
     return f"all, {milliseconds:.0f} ms and up to as much again"
 
@@ -159,7 +159,7 @@ async def loss(scene: Scene) -> str:
     node = await scene.one()
     percent = scene.random.choice([5, 20, 40])
     links = between([node], _others(scene, [node]))
-    await _trouble(scene, links, Trouble(Kind.LOSS, loss_percent=percent))
+    await _trouble(scene, links, Trouble(TroubleKind.LOSS, loss_percent=percent))
     return f"{node}, {percent} %"
 
 
@@ -168,7 +168,7 @@ async def narrow(scene: Scene) -> str:
     node = await scene.one()
     rate = scene.random.choice([20_000, 200_000])
     links = between([node], _others(scene, [node]))
-    await _trouble(scene, links, Trouble(Kind.BANDWIDTH, bytes_per_second=rate))
+    await _trouble(scene, links, Trouble(TroubleKind.BANDWIDTH, bytes_per_second=rate))
     # Where a member's whole interface is narrowed, what it sends to others is late for all.
     return f"all, {rate} bytes/s on the links of {node}"
 
@@ -177,30 +177,30 @@ async def slices(scene: Scene) -> str:
     """Everything arrives in small pieces."""
     nodes = scene.backend.nodes
     size = scene.random.choice([7, 100])
-    await _trouble(scene, between(nodes, nodes), Trouble(Kind.SLICES, slice_bytes=size))
+    await _trouble(scene, between(nodes, nodes), Trouble(TroubleKind.SLICES, slice_bytes=size))
     return f"all, {size} bytes"
 
 
 async def leader_unheard(scene: Scene) -> str:
     """The leader hears its clients, and its answers are lost: they know nothing, it has done it."""
-    network, node = _to_clients(scene, Kind.MUTE), await scene.leader()
-    await _put(scene, network, [(CLIENTS, node)], Trouble(Kind.MUTE))
+    network, node = _to_clients(scene, TroubleKind.MUTE), await scene.leader()
+    await _put(scene, network, [(CLIENTS, node)], Trouble(TroubleKind.MUTE))
     return node
 
 
 async def clients_cut(scene: Scene) -> str:
     """No client reaches a member, often the leader; the other members do."""
-    network, node = _to_clients(scene, Kind.CUT), await scene.one()
+    network, node = _to_clients(scene, TroubleKind.CUT), await scene.one()
     await _put(scene, network, [(CLIENTS, node)], CUT)
     return node
 
 
 async def client_resets(scene: Scene) -> str:
     """The connections of all clients are reset, several times."""
-    network = _to_clients(scene, Kind.RESET)
+    network = _to_clients(scene, TroubleKind.RESET)
     links = [(CLIENTS, node) for node in scene.backend.nodes]
     for _ in range(FLAPS):
-        await network.trouble(links, Trouble(Kind.RESET))
+        await network.trouble(links, Trouble(TroubleKind.RESET))
         await asyncio.sleep(scene.random.uniform(0.05, 0.8))
     return "all"
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import CannotLimit, Kind, Trouble
+from jepsen_tests.backends.surface import CannotLimit, Trouble, TroubleKind
 from jepsen_tests.nemeses.disks import start_empty, wipe_one
 from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped
 from jepsen_tests.nemeses.losing import lose_disk
@@ -124,10 +124,10 @@ async def heal_at_timeout(scene: Scene) -> str:
             await asyncio.sleep(0.2)
             continue
         links = between([node], [other for other in scene.backend.nodes if other != node])
-        scene.undo.push_async_callback(network.heal, links, Kind.CUT)
-        await network.trouble(links, Trouble(Kind.CUT))
+        scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
+        await network.trouble(links, Trouble(TroubleKind.CUT))
         await asyncio.sleep(scene.random.uniform(0.4, 1.4))
-        await network.heal(links, Kind.CUT)
+        await network.heal(links, TroubleKind.CUT)
         await asyncio.sleep(scene.random.uniform(0.1, 0.8))
         hit.append(node)
     if not hit:
@@ -142,8 +142,8 @@ async def wipe_cut_off(scene: Scene) -> str:
     others = [node for node in scene.backend.nodes if node not in (leader, wiped)]
     links = between(others, [leader, wiped])
     hit = await wipe_one(scene, wiped)
-    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
-    await network.trouble(links, Trouble(Kind.CUT))
+    scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
+    await network.trouble(links, Trouble(TroubleKind.CUT))
     return f"{hit} wiped, alone with leader {leader}"
 
 
@@ -154,8 +154,8 @@ async def kill_while_cut(scene: Scene) -> str:
     node = await scene.leader()
     links = between([node], [other for other in scene.backend.nodes if other != node])
     scene.undo.push_async_callback(bring_back, scene, node)
-    scene.undo.push_async_callback(network.heal, links, Kind.CUT)
-    await network.trouble(links, Trouble(Kind.CUT))
+    scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
+    await network.trouble(links, Trouble(TroubleKind.CUT))
     await asyncio.sleep(scene.random.uniform(0.2, 1.5))
     await processes.kill(node)
     return node

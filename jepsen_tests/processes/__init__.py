@@ -1,7 +1,7 @@
-"""Processes, ports and threads of the harness.
+"""Child processes, ports and threads of the harness.
 
-child    Child processes: runs of the harness, and tools, that end with whoever started them
-launch   Starts an ordinary process of the product whose disk and clock can be troubled
-ports    Ports of this machine that members listen on, and will again after a restart
-threads  Threads that work for an event loop: cancelling who waits for one does not end it
+child    child processes that end with the process that started them
+launch   starts a process of the product whose disk and clock can be troubled
+ports    ports for members, which stay free while a member restarts
+threads  waits for threads that a cancelled task left behind
 """

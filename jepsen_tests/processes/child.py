@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from jepsen_tests.exit_codes import ending_signals
+from jepsen_tests.signals import ending_signals
 
 _LEASH: Final = (
     'exec 3<&0 </dev/null; "$@" 3<&- & it=$!; '

@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jepsen_tests.history.events import NEVER, History, Kind, Op, faults_in_force
+from jepsen_tests.history.events import NEVER, History, Kind, Op
+from jepsen_tests.history.faults import faults_in_force
 
 mpl.rcParams["text.parse_math"] = False  # what histories hold is no formula
 COLOURS: Final = {Kind.OK: "#3b7dd8", Kind.FAIL: "#e0a100", Kind.INFO: "#d03b3b"}

@@ -1,7 +1,7 @@
-"""One run: a cluster, a workload, faults, the end; then the history is complete.
+"""The phases of a run: setup, faults, heal, final. After them the history is complete.
 
-Owns the phases and what happens when something of the harness itself fails: the cluster is ended,
-the history keeps no end, and nothing is said about the product. Who breaks a run off: `endings`.
+Owns also what happens when the harness itself fails: it ends the cluster, the history gets no end,
+and nothing is said about the product. How a signal ends a run: `signals`.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from dledger_proto import __version__
 from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
-from jepsen_tests.exit_codes import Ending
-from jepsen_tests.history.events import EXAMINE, INTERRUPTED, Header, HistoryWriter, Kind
+from jepsen_tests.history.events import EXAMINE, INTERRUPTED, Header, Kind
+from jepsen_tests.history.history_file import HistoryWriter
 from jepsen_tests.nemeses import FAULTS, LOSING
 from jepsen_tests.nemeses.fault import BORNE_SECONDS
 from jepsen_tests.nemeses.nemesis import Nemesis
@@ -30,6 +30,7 @@ from jepsen_tests.run.members import wait_until_well
 from jepsen_tests.run.observer import Observer
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.run.schedule import Schedule, draw_schedule
+from jepsen_tests.signals import StopRequest
 from jepsen_tests.workloads.clients import CONNECTION, place_of
 from jepsen_tests.workloads.workload import TOPIC_PREFIX, Stage, Workload
 
@@ -45,7 +46,7 @@ ENDING_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(slots=True)
-class Plan:
+class RunPlan:
     """What is to be run; checked before anything starts."""
 
     workload: Workload
@@ -96,7 +97,7 @@ def product_version() -> str:
     return f"{__version__} {found.stdout.strip()}"
 
 
-def _header(plan: Plan, backend: Backend) -> Header:
+def _header(plan: RunPlan, backend: Backend) -> Header:
     workload = plan.workload
     return Header(
         workload=workload.name,
@@ -124,34 +125,34 @@ def _header(plan: Plan, backend: Backend) -> Header:
     )
 
 
-async def execute(plan: Plan, backend: Backend, watch: Watch, ending: Ending) -> Path:
+async def execute(plan: RunPlan, backend: Backend, watch: Watch, stop: StopRequest) -> Path:
     """Run it all, or what is left after somebody broke it off; return the path of the history."""
     path = plan.folder / "history.jsonl"
     with HistoryWriter(path, _header(plan, backend)) as writer:
         recorder = watch.recorder = Recorder(writer)
         try:
-            if not await ending.unless_asked(_work(plan, backend, recorder, watch)):
-                recorder.nemesis(INTERRUPTED, ending.signal, Kind.OK)
+            if not await stop.unless_asked(_work(plan, backend, recorder, watch)):
+                recorder.nemesis(INTERRUPTED, stop.signal, Kind.OK)
         except DledgerError as error:
             raise HarnessFailure(f"{watch.phase}: {error}") from error
         finally:
             watch.phase = "stopping"
-            await _stop(backend, ending)
+            await _stop(backend, stop)
         writer.close(recorder.now())
     watch.phase = "over"
     return path
 
 
-async def _work(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+async def _work(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
     await backend.start()
     await _phases(plan, backend, recorder, watch)
 
 
-async def _stop(backend: Backend, ending: Ending) -> None:
+async def _stop(backend: Backend, stop: StopRequest) -> None:
     """End the cluster: in order, or at once when that is asked for, before or meanwhile."""
     is_stopped = False
     try:
-        if not ending.at_once:
+        if not stop.at_once:
             await backend.stop()
             is_stopped = True
     finally:
@@ -159,7 +160,7 @@ async def _stop(backend: Backend, ending: Ending) -> None:
             await backend.abort()
 
 
-async def _phases(plan: Plan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
     random = Random(plan.seed + 1)
     stage = Stage(backend, recorder, random, plan.concurrency)
     places = [
@@ -216,7 +217,7 @@ async def _our_topics(admin: AsyncAdmin) -> list[str]:
     return sorted(name for name in names if name.startswith(TOPIC_PREFIX))
 
 
-async def _set_up(plan: Plan, stage: Stage, admin: AsyncAdmin) -> None:
+async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
     """Wait until the cluster serves, and make the topics."""
     until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
     while True:

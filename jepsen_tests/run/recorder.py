@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from dledger_proto.errors import DledgerError
-from jepsen_tests.history.events import NEMESIS, STOOD_STILL, HistoryWriter, Kind, Row
+from jepsen_tests.history.events import NEMESIS, STOOD_STILL, Kind, Row
+from jepsen_tests.history.history_file import HistoryWriter
 from jepsen_tests.run.standstill import Standstill
 
 DETAIL_LENGTH: Final = 160

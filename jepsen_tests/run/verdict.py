@@ -18,16 +18,9 @@ from rich.text import Text
 from dledger_proto.names import printable
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.shared.judgement import Judgement, Valid, merged
-from jepsen_tests.history.events import (
-    BROKEN_OFF,
-    EXAMINE,
-    SKIPPED,
-    Fault,
-    History,
-    Kind,
-    faults_in_force,
-    read_history,
-)
+from jepsen_tests.history.events import BROKEN_OFF, EXAMINE, SKIPPED, History, Kind
+from jepsen_tests.history.faults import FaultInForce, faults_in_force
+from jepsen_tests.history.history_file import read_history
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.report.page import write_page
 
@@ -84,7 +77,7 @@ def faults_done(history: History) -> Counter[str]:
     return Counter(each.name for each in real_faults(history) if not each.is_broken_off)
 
 
-def real_faults(history: History) -> list[Fault]:
+def real_faults(history: History) -> list[FaultInForce]:
     """Return what was done to hurt: not what was done to find out whether somebody is hurt."""
     return [each for each in faults_in_force(history) if each.name != EXAMINE]
 

@@ -1,7 +1,7 @@
-"""Suites of runs: plans, running them, what they covered, results.
+"""Suites of runs: their lists, their runner, their results.
 
-coverage  Which faults the runs of a suite did, backend by backend
-suites    Suites: their runs, and which faults each run does
-results   What many runs did and found, in one page of Markdown: `RESULTS.md` is made of it
-runner    Runs a suite: several runs at once, repeats, signals
+coverage  which faults the runs of a suite did, on each backend
+results   judges many runs again and sums them up as Markdown, for `RESULTS.md`
+runner    runs a suite: several runs at once, repeats, signals
+suites    the closed lists of runs, and which faults each run does
 """

@@ -13,16 +13,16 @@ from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import CANNOT, HEALED_SECONDS
 from jepsen_tests.run.schedule import enough_seconds
 from jepsen_tests.suite.results import markdown_table
-from jepsen_tests.suite.suites import Entry
+from jepsen_tests.suite.suites import SuiteEntry
 
-Ran = tuple[Entry, Mapping[str, Any]]
+Ran = tuple[SuiteEntry, Mapping[str, Any]]
 """A run: what it was to do, and its results; empty when it left none."""
 NO_TIME: Final = "no time"
 NO_RESULTS: Final = "no run that was to do it came to an end"
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class BackendCoverage:
     """What became of the faults that a suite has for a backend."""
 
     backend: str
@@ -36,7 +36,7 @@ class Covered:
     """Their turn comes in later rounds than there were."""
 
 
-def covered(entries: Iterable[Entry], ran: Sequence[Ran]) -> list[Covered]:
+def coverage_by_backend(entries: Iterable[SuiteEntry], ran: Sequence[Ran]) -> list[BackendCoverage]:
     """Return it for each backend of a suite's entries."""
     wanted: dict[str, set[str]] = {}
     for entry in entries:
@@ -47,7 +47,7 @@ def covered(entries: Iterable[Entry], ran: Sequence[Ran]) -> list[Covered]:
     ]
 
 
-def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> Covered:
+def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> BackendCoverage:
     done: Counter[str] = Counter()
     for _, results in ran:
         done.update(results.get("faults", {}))
@@ -55,7 +55,7 @@ def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> Covered
     left = [fault for fault in faults if fault in planned and not done[fault]]
     reasons = {fault: list(_reasons(fault, ran).values()) for fault in left}
     cannot = {f: why[0] for f, why in reasons.items() if why and all(map(_is_never, why))}
-    return Covered(
+    return BackendCoverage(
         backend,
         {fault: done[fault] for fault in faults if done[fault]},
         cannot,
@@ -91,16 +91,16 @@ def _is_never(why: str) -> bool:
     return why.startswith(CANNOT)
 
 
-def missed(entry: Entry, results: Mapping[str, Any]) -> dict[str, str]:
+def missed(entry: SuiteEntry, results: Mapping[str, Any]) -> dict[str, str]:
     """Return which faults of a run were not done although they could have been, and why."""
     done = results.get("faults", {})
     why = {name: _why_not(name, results) for name in entry.faults if name not in done}
     return {name: each for name, each in why.items() if not _is_never(each)}
 
 
-def made_up(found: Iterable[Covered], ran: Sequence[Ran]) -> list[Entry]:
+def made_up(found: Iterable[BackendCoverage], ran: Sequence[Ran]) -> list[SuiteEntry]:
     """Return runs of what no run did: of the same kind as one that could have, with time enough."""
-    lists: dict[Entry, list[str]] = {}
+    lists: dict[SuiteEntry, list[str]] = {}
     for each in found:
         mine = [(entry, results) for entry, results in ran if entry.backend == each.backend]
         for fault in each.missed:
@@ -121,7 +121,7 @@ def made_up(found: Iterable[Covered], ran: Sequence[Ran]) -> list[Entry]:
     ]
 
 
-def coverage_table(found: Iterable[Covered]) -> list[str]:
+def coverage_table(found: Iterable[BackendCoverage]) -> list[str]:
     """Return it as the lines of a Markdown table: every fault of every backend is in one cell."""
     return markdown_table(
         ("backend", "faults done", "cannot be done here", "missed", "not in these rounds"),

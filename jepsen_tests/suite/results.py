@@ -18,7 +18,7 @@ from jepsen_tests.checkers import CheckerCrashed, judge
 from jepsen_tests.checkers.cluster.availability import Recovery, recoveries
 from jepsen_tests.checkers.shared.view import View, seconds
 from jepsen_tests.errors import HarnessFailure
-from jepsen_tests.history.events import BadHistory, read_history
+from jepsen_tests.history.history_file import BadHistory, read_history
 from jepsen_tests.run.verdict import RESULTS, real_faults, results_of, verdict_when_made
 
 CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,7 +35,7 @@ WHY_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JudgedRun:
     """One run."""
 
     results: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Unjudged:
+class UnjudgedRun:
     """A run of which nothing can be said, and why."""
 
     folder: Path
@@ -76,8 +76,8 @@ def summary(folders: Sequence[Path]) -> tuple[str, int]:
     if not runs:
         raise HarnessFailure(f"no runs below {', '.join(map(str, folders))}")
     found = [_read(run) for run in runs]
-    outcomes = [each for each in found if isinstance(each, Outcome)]
-    unjudged = [each for each in found if isinstance(each, Unjudged)]
+    outcomes = [each for each in found if isinstance(each, JudgedRun)]
+    unjudged = [each for each in found if isinstance(each, UnjudgedRun)]
     parts = [_runs(outcomes), _totals(outcomes), _unavailability(outcomes)] if outcomes else []
     if unjudged:
         parts.append(_unjudged(unjudged))
@@ -92,16 +92,16 @@ def runs_below(folder: Path) -> set[Path]:
     }
 
 
-def _read(run: Path) -> "Outcome | Unjudged":
+def _read(run: Path) -> "JudgedRun | UnjudgedRun":
     """Judge a run again."""
     try:
         history = read_history(run / HISTORY)
         judgements = judge(history)
     except FileNotFoundError:
-        return Unjudged(run, "it left no history")
+        return UnjudgedRun(run, "it left no history")
     except (BadHistory, CheckerCrashed, OSError) as error:
-        return Unjudged(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
-    return Outcome(
+        return UnjudgedRun(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
+    return JudgedRun(
         results=results_of(history, judgements),
         fault_seconds=sum(seconds(fault.end - fault.start) for fault in real_faults(history)),
         gaps=_gaps(recoveries(View(history))),
@@ -126,7 +126,7 @@ def _gaps(found: Sequence[Recovery]) -> list[tuple[str, float, bool]]:
     ]
 
 
-def _unjudged(runs: Iterable[Unjudged]) -> list[str]:
+def _unjudged(runs: Iterable[UnjudgedRun]) -> list[str]:
     return ["Without a verdict:", "", *markdown_table(
         ("run", "why"), ((each.folder, each.why) for each in runs)
     )]  # fmt: skip
@@ -143,7 +143,7 @@ def _cell(value: object) -> str:
     return html.escape(printable(str(value)), quote=False).replace("|", "\\|")
 
 
-def _runs(outcomes: Sequence[Outcome]) -> list[str]:
+def _runs(outcomes: Sequence[JudgedRun]) -> list[str]:
     rows: list[list[object]] = []
     for each in outcomes:
         found, header = each.results, each.results["header"]
@@ -161,7 +161,7 @@ def _runs(outcomes: Sequence[Outcome]) -> list[str]:
     return markdown_table(heads, rows)
 
 
-def _totals(outcomes: Sequence[Outcome]) -> list[str]:
+def _totals(outcomes: Sequence[JudgedRun]) -> list[str]:
     operations = sum(each.results["operations"] for each in outcomes)
     shares = [
         f"{kind} {sum(each.results[kind] for each in outcomes) / max(1, operations):.1%}"
@@ -182,7 +182,7 @@ def _totals(outcomes: Sequence[Outcome]) -> list[str]:
     return [*lines, f"- other anomalies: {others}"]
 
 
-def _unavailability(outcomes: Sequence[Outcome]) -> list[str]:
+def _unavailability(outcomes: Sequence[JudgedRun]) -> list[str]:
     by_name: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for each in outcomes:
         for name, gap, is_alone in each.gaps:

@@ -23,8 +23,15 @@ from rich.text import Text
 from jepsen_tests.errors import unknown_name
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
 from jepsen_tests.processes.child import Children
-from jepsen_tests.suite.coverage import Covered, Ran, coverage_table, covered, made_up, missed
-from jepsen_tests.suite.suites import SUITES, Entry, planned
+from jepsen_tests.suite.coverage import (
+    BackendCoverage,
+    Ran,
+    coverage_by_backend,
+    coverage_table,
+    made_up,
+    missed,
+)
+from jepsen_tests.suite.suites import SUITES, SuiteEntry, planned
 
 COVERAGE: Final = "coverage.md"
 """In a suite's folder: which faults its runs did, by backend."""
@@ -48,7 +55,7 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
     ):
         task = progress.add_task(name, total=len(entries))
 
-        def run(entry: Entry, number: int, ending: str = "") -> Done:
+        def run(entry: SuiteEntry, number: int, ending: str = "") -> FinishedRun:
             done = _run(entry, seed + number, folder / f"{number + 1:02}{ending}", children)
             done.show(console)
             progress.advance(task)
@@ -59,7 +66,7 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
         more = [] if children.asked else made_up(_covered(name, outcomes), _ran(outcomes))
         progress.update(task, total=len(entries) + len(more))
 
-        def make_up(number: int, ending: str = "") -> Done:
+        def make_up(number: int, ending: str = "") -> FinishedRun:
             return run(more[number], len(entries) + number, f"-more{ending}")
 
         made = [make_up(number) for number in range(len(more))]
@@ -75,13 +82,15 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
     return suite_code([*codes, EXIT_UNKNOWN if children.asked else EXIT_VALID], found)
 
 
-def suite_code(codes: Iterable[int], found: Iterable[Covered]) -> int:
+def suite_code(codes: Iterable[int], found: Iterable[BackendCoverage]) -> int:
     """Return the worst of what counts; never valid where a fault that can be done was missed."""
     all_codes = {*codes, EXIT_UNKNOWN if any(each.missed for each in found) else EXIT_VALID}
     return next(code for code in WORST_FIRST if code in all_codes)
 
 
-def repeated(first: Sequence["Done"], again: Callable[[int], "Done"]) -> list[tuple["Done", ...]]:
+def repeated(
+    first: Sequence["FinishedRun"], again: Callable[[int], "FinishedRun"]
+) -> list[tuple["FinishedRun", ...]]:
     """Return the attempts at each entry: those that told nothing are made once more, in turn."""
     return [
         (done, again(number)) if done.code == EXIT_UNKNOWN and not done.was_broken_off else (done,)
@@ -97,16 +106,16 @@ def _clear(folder: Path) -> None:
     (folder / COVERAGE).unlink(missing_ok=True)
 
 
-def _ran(outcomes: Iterable[Sequence["Done"]]) -> list[Ran]:
+def _ran(outcomes: Iterable[Sequence["FinishedRun"]]) -> list[Ran]:
     """Return the attempts that count, the last ones: of a first one that told nothing, nothing."""
     return [(attempts[-1].entry, attempts[-1].results) for attempts in outcomes]
 
 
-def _covered(name: str, outcomes: Iterable[Sequence["Done"]]) -> list[Covered]:
-    return covered(SUITES[name], _ran(outcomes))
+def _covered(name: str, outcomes: Iterable[Sequence["FinishedRun"]]) -> list[BackendCoverage]:
+    return coverage_by_backend(SUITES[name], _ran(outcomes))
 
 
-def _table(name: str, outcomes: Iterable[tuple["Done", ...]]) -> Table:
+def _table(name: str, outcomes: Iterable[tuple["FinishedRun", ...]]) -> Table:
     table = Table("workload", "backend", "seed", "verdict", "operations", "ok", "fail", "info",
                   "faults", "not done", title=f"suite {name}")  # fmt: skip
     for attempts in outcomes:
@@ -116,10 +125,10 @@ def _table(name: str, outcomes: Iterable[tuple["Done", ...]]) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FinishedRun:
     """What became of one run."""
 
-    entry: Entry
+    entry: SuiteEntry
     seed: int
     code: int
     said: str
@@ -156,7 +165,7 @@ class Done:
             console.print(f"{fault} was not done: {why}", style="yellow", markup=False)
 
 
-def _run(entry: Entry, seed: int, out: Path, children: Children) -> Done:
+def _run(entry: SuiteEntry, seed: int, out: Path, children: Children) -> FinishedRun:
     ran = children.run(
         [
             "run", "--workload", entry.workload, "--nemesis", ",".join(entry.faults),
@@ -165,9 +174,9 @@ def _run(entry: Entry, seed: int, out: Path, children: Children) -> Done:
         ]
     )  # fmt: skip
     if ran is None:
-        return Done(entry, seed, EXIT_UNKNOWN, "", {}, was_broken_off=True)
+        return FinishedRun(entry, seed, EXIT_UNKNOWN, "", {}, was_broken_off=True)
     found = list(out.glob("*/results.json"))
     if ran.code not in WORST_FIRST or (not found and ran.code != EXIT_UNKNOWN):
-        return Done(entry, seed, EXIT_FAILED, ran.said, {})
+        return FinishedRun(entry, seed, EXIT_FAILED, ran.said, {})
     results: dict[str, Any] = json.loads(found[0].read_text()) if found else {}
-    return Done(entry, seed, ran.code, ran.said, results, was_broken_off=children.asked > 0)
+    return FinishedRun(entry, seed, ran.code, ran.said, results, was_broken_off=children.asked > 0)

@@ -1,9 +1,9 @@
-"""Suites: the closed lists of runs, and which faults each run of which round is to do. Pure.
+"""The closed lists of runs, and which faults each run of each round is to do. Pure.
 
-`smoke` meets every fault of the process backend once, in minutes. `nightly` does all of them on all
-backends, forty minutes a round, each round with other seeds. A short run has no time for every
-fault: those of its entry are dealt over some rounds, so that together these do all. Running them:
-`suite_runs`; what they did: `covered`.
+`smoke` does every fault of the process backend once, in minutes. `nightly` does all faults on all
+backends, forty minutes a round, each round with other seeds. A short run has no time for all faults
+of its entry. They are dealt over some rounds, so that these rounds together do all. `runner` runs a
+suite, `coverage` tells what it did.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from jepsen_tests.nemeses import FAULTS, LOSING
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SuiteEntry:
     """One run of a suite."""
 
     workload: str
@@ -32,39 +32,42 @@ def _all_but(names: Iterable[str]) -> tuple[str, ...]:
 
 
 SMOKE: Final = (
-    Entry("log", ("kill", "crash-loop", "pause", "isolate", "delay", "slices"), 50),
-    Entry("fifo", ("kill-leader", "pause-leaders", "isolate-leader", "flap", "transfer"), 45),
-    Entry("retry", ("kill-all", "partition", "one-way", "bandwidth", "failing-sync", "reset"), 50),
-    Entry("offsets", ("pause-majority", "partition-all", "bridge", "hung-sync", "slow-sync"), 45),
-    Entry("metadata", ("kill-majority", "heal-at-timeout", "kill-while-cut", "clock"), 40),
-    Entry("retention", ("power-cut", "power-cut-all", "full-disk", "next-quorum", "restart"), 45),
-    Entry("retry", ("power-cut-before-sync",), 12),
-    Entry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
-    Entry("fifo", ("wipe-cut-off", "starve", "next-quorum-wiped"), 40),
-    Entry("log", ("ring", "split-vote"), 22, nodes=5),
-    Entry(
+    SuiteEntry("log", ("kill", "crash-loop", "pause", "isolate", "delay", "slices"), 50),
+    SuiteEntry("fifo", ("kill-leader", "pause-leaders", "isolate-leader", "flap", "transfer"), 45),
+    SuiteEntry("retry", ("kill-all", "partition", "one-way", "bandwidth", "failing-sync", "reset"),
+        50),
+    SuiteEntry("offsets", ("pause-majority", "partition-all", "bridge", "hung-sync", "slow-sync"),
+        45),
+    SuiteEntry("metadata", ("kill-majority", "heal-at-timeout", "kill-while-cut", "clock"), 40),
+    SuiteEntry("retention", ("power-cut", "power-cut-all", "full-disk", "next-quorum", "restart"),
+        45),
+    SuiteEntry("retry", ("power-cut-before-sync",), 12),
+    SuiteEntry("log", ("wipe", "bit-flips", "truncation", "deletion", "stale-blocks"), 55),
+    SuiteEntry("fifo", ("wipe-cut-off", "starve", "next-quorum-wiped"), 40),
+    SuiteEntry("log", ("ring", "split-vote"), 22, nodes=5),
+    SuiteEntry(
         "offsets",
         ("kill-while-slow", "cut-while-slow", "cut-while-slow-itself", "late-first",
          "leader-unheard"),
         55,
     ),
-    Entry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
+    SuiteEntry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
 )  # fmt: skip
 ROUNDS: Final = 3
 """Of a whole night (`make chaos-nightly`): so many shares the short runs need."""
 NIGHTLY: Final = (
-    Entry("log", _all_but(()), 720, nodes=5),
-    Entry("fifo", _all_but(()), 480, backend="netns", shares=ROUNDS),
-    Entry("log", _all_but(()), 300, backend="compose", shares=ROUNDS),
-    Entry("retry", _all_but(()), 300, backend="toxiproxy", shares=ROUNDS),
-    Entry("offsets", _all_but(()), 240, shares=ROUNDS),
-    Entry("metadata", _all_but(()), 180, shares=ROUNDS),
-    Entry("retention", _all_but(LOSING), 180, shares=ROUNDS),
+    SuiteEntry("log", _all_but(()), 720, nodes=5),
+    SuiteEntry("fifo", _all_but(()), 480, backend="netns", shares=ROUNDS),
+    SuiteEntry("log", _all_but(()), 300, backend="compose", shares=ROUNDS),
+    SuiteEntry("retry", _all_but(()), 300, backend="toxiproxy", shares=ROUNDS),
+    SuiteEntry("offsets", _all_but(()), 240, shares=ROUNDS),
+    SuiteEntry("metadata", _all_but(()), 180, shares=ROUNDS),
+    SuiteEntry("retention", _all_but(LOSING), 180, shares=ROUNDS),
 )
-SUITES: Final[Mapping[str, tuple[Entry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
+SUITES: Final[Mapping[str, tuple[SuiteEntry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
 
 
-def planned(entries: Sequence[Entry], rounds: int, seed: int) -> list[Entry]:
+def planned(entries: Sequence[SuiteEntry], rounds: int, seed: int) -> list[SuiteEntry]:
     """Return the runs of so many rounds in order, each with the faults that it is to do.
 
     Neighbours take different shares, so that most faults of a backend come in every round.
@@ -76,7 +79,7 @@ def planned(entries: Sequence[Entry], rounds: int, seed: int) -> list[Entry]:
     ]
 
 
-def _share(entry: Entry, which: int, seed: int) -> tuple[str, ...]:
+def _share(entry: SuiteEntry, which: int, seed: int) -> tuple[str, ...]:
     """Return one share; those of as many rounds as there are shares are all faults, each once."""
     dealt = sorted(entry.faults)
     Random(seed).shuffle(dealt)

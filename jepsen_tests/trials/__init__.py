@@ -1,6 +1,6 @@
-"""Trials of known bugs: does the harness see them?
+"""Known bugs put into real members: does the harness find them?
 
-catalogue  Which known bugs are tried, and what must find them
-report     The table of the trials of known bugs, as Markdown: a part of `RESULTS.md`
-runner     Tries known bugs and counts which are found
+catalogue  the closed list of bugs, and what must find each
+report     the table of the trials as Markdown, a part of `RESULTS.md`
+runner     runs each bug beside the same run without the bug
 """

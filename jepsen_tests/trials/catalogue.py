@@ -2,7 +2,7 @@
 
 Owns the closed list: a bug of `tests/mutants`, the workload and the faults that should show the
 bug, and the anomalies that the bug may cause. Another anomaly does not count as a catch. A bug that
-a black box may miss says why. `trials` runs the list, `strength_report` makes the table.
+a black box may miss says why. `runner` runs the list, `report` makes the table.
 """
 
 from dataclasses import dataclass

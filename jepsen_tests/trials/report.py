@@ -8,7 +8,7 @@ from typing import Final
 
 from jepsen_tests.exit_codes import EXIT_INVALID, EXIT_VALID
 from jepsen_tests.suite.results import markdown_table
-from jepsen_tests.trials.runner import Outcome
+from jepsen_tests.trials.runner import TrialOutcome
 
 CAUGHT: Final = Path(__file__).parents[2] / "tests" / "mutants" / "caught.json"
 """Which script or seed of the simulation catches each known bug."""
@@ -19,7 +19,7 @@ def caught_in_simulation(path: Path = CAUGHT) -> dict[str, str]:
     return {each["mutant"]: each["by"] for each in json.loads(path.read_text())}
 
 
-def strength_table(outcomes: Sequence[Outcome], simulated: Mapping[str, str]) -> str:
+def strength_table(outcomes: Sequence[TrialOutcome], simulated: Mapping[str, str]) -> str:
     """Return what was caught by what, and of the rest why not and who catches it."""
     caught = [each for each in outcomes if each.is_caught]
     missed = [each for each in outcomes if not each.is_caught]
@@ -42,7 +42,7 @@ def strength_table(outcomes: Sequence[Outcome], simulated: Mapping[str, str]) ->
     return "\n".join(lines) + "\n"
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: TrialOutcome) -> str:
     if outcome.sound.code != EXIT_VALID:
         return "the sound run was not valid: nothing is proven"
     if outcome.bug.code == EXIT_INVALID:

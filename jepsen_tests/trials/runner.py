@@ -16,13 +16,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
-from jepsen_tests.history.events import NEVER, History, phase_of, read_history
+from jepsen_tests.history.events import NEVER, History
+from jepsen_tests.history.faults import phase_of
+from jepsen_tests.history.history_file import read_history
 from jepsen_tests.processes.child import Children
 from jepsen_tests.trials.catalogue import ABSENT, TRIALS, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrialRun:
     """What came of one run."""
 
     code: int
@@ -36,13 +38,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """A bug, and the same run without it."""
 
     trial: Trial
     seed: int
-    bug: Run
-    sound: Run
+    bug: TrialRun
+    sound: TrialRun
 
     @property
     def is_caught(self) -> bool:
@@ -57,8 +59,8 @@ class Outcome:
         return self.is_caught or (may_be_missed and self.sound.code == EXIT_VALID)
 
 
-def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[Outcome]:
-    """Run the trials, so many runs at once; keep and return what came of those that were made."""
+def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[TrialOutcome]:
+    """Run the trials, `jobs` runs at once; keep and return the outcome of each that was made."""
     trials = [trial for trial in TRIALS if only in ("", trial.mutant)]
     children = Children()
     with (
@@ -68,12 +70,12 @@ def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[
     ):
         task = progress.add_task("bugs", total=len(trials))
 
-        def run(trial: Trial) -> Outcome | None:
+        def run(trial: Trial) -> TrialOutcome | None:
             bug = _run(trial, seed, trial.mutant, out / "mutants", children)
             sound = _run(trial, seed, "", out / "mutants", children)
             if bug is None or sound is None:
                 return None
-            outcome = Outcome(trial, seed, bug, sound)
+            outcome = TrialOutcome(trial, seed, bug, sound)
             console.print(f"{trial.mutant}: {described(outcome)}", markup=False, highlight=False)
             progress.advance(task)
             return outcome
@@ -85,7 +87,7 @@ def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[
     return outcomes
 
 
-def described(outcome: Outcome) -> str:
+def described(outcome: TrialOutcome) -> str:
     """Return what is to be said of it in a line."""
     if outcome.sound.code != EXIT_VALID:
         return f"nothing is proven: the sound run is {outcome.sound.verdict}"
@@ -98,7 +100,7 @@ def described(outcome: Outcome) -> str:
     return f"not caught ({outcome.bug.verdict})"
 
 
-def exit_code(outcomes: Sequence[Outcome], asked: int) -> int:
+def exit_code(outcomes: Sequence[TrialOutcome], asked: int) -> int:
     """Return 0 when all that should be are caught and every sound run is valid."""
     if any(each.code == EXIT_FAILED for o in outcomes for each in (o.bug, o.sound)):
         return EXIT_FAILED
@@ -107,7 +109,7 @@ def exit_code(outcomes: Sequence[Outcome], asked: int) -> int:
     return EXIT_VALID if len(outcomes) == asked else EXIT_UNKNOWN
 
 
-def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) -> Run | None:
+def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) -> TrialRun | None:
     """Make one run; None when we were asked to end."""
     folder = out / trial.mutant / ("bug" if mutant else "sound")
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,7 @@ def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) ->
     (folder / "said.txt").write_text(ran.said)
     made = [each for each in set(folder.iterdir()) - before if (each / "results.json").exists()]
     if not made or ran.code not in (EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN):
-        return Run(EXIT_FAILED, "harness failed")
+        return TrialRun(EXIT_FAILED, "harness failed")
     results = json.loads((made[0] / "results.json").read_text())
     wrong = [each for each in results["judgements"] if each["valid"] == "invalid"]
     fitting = [
@@ -133,7 +135,9 @@ def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) ->
         if finding["kind"] in trial.shows
     ]  # fmt: skip
     after = _after(read_history(made[0] / "history.jsonl"), fitting) if fitting else 0.0
-    return Run(ran.code, str(results["verdict"]), tuple(map(_named, wrong)), bool(fitting), after)
+    return TrialRun(
+        ran.code, str(results["verdict"]), tuple(map(_named, wrong)), bool(fitting), after
+    )
 
 
 def _named(judgement: Mapping[str, Any]) -> str:

@@ -1,14 +1,14 @@
-"""The workloads by name.
+"""What the clients do, by name.
 
-clients   The clients of one worker: they are thrown away
-fifo      W2: strict order. Each ordering key has one producer
-log       W1 and W8: a log of many queues, written and read by everybody at once
-metadata  W6: topics as registers: does one exist, and how many read queues has it?
-offsets   W5: offsets of consumer groups as registers: committed, reset
-retry     W3: every batch repeated as it was; at most one copy may be visible
-values    Messages that can be recognised, with all that goes with a body: tag, keys, properties
-wire      The wire's smallest client: what the public clients hide
-workload  What a workload is: its queues, its workers, their steps
+clients   the clients of one worker, which a crash throws away
+fifo      W2: strict order; each ordering key has one producer
+log       W1 and W8: a log of many queues, which all workers write and read
+metadata  W6: topics as registers: does one exist, how many read queues has it?
+offsets   W5: offsets of consumer groups as registers
+retry     W3: each batch is sent again and again; one copy may be visible
+values    messages that a reader recognises: body, tag, keys, properties
+wire      a small client of the wire, for what the public clients never do
+workload  what a workload is: its queues, its workers, their setup
 """
 
 from collections.abc import Callable, Mapping

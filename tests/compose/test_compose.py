@@ -20,7 +20,7 @@ from _pytest.capture import CaptureManager
 
 from dledger_broker.demo.proof import compare_members
 from dledger_client import AsyncAdmin, AsyncProducer, ClientError
-from jepsen_tests.docker.engine import ROOT, Engine, NoEngine, base_image, engine
+from jepsen_tests.docker.engine import ROOT, DockerEngine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from tests.compose.report import Report
 from tests.compose.strict_order import (
@@ -50,7 +50,7 @@ DATA: Final = "/var/lib/dledger/g1"
 class Built:
     """An engine with our image."""
 
-    used: Engine
+    used: DockerEngine
     image: str
     base: str
     report: Report

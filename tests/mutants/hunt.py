@@ -75,7 +75,7 @@ def load_script(name: str) -> Callable[..., None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class HuntBounds:
     """What is spent on one mutant."""
 
     seeds: int
@@ -84,7 +84,9 @@ class Bounds:
     alone_seconds: float = 0.0
 
 
-def catch(mutant: Mutant, bounds: Bounds, known: str = "", before: Alone | None = None) -> Catch:
+def catch(
+    mutant: Mutant, bounds: HuntBounds, known: str = "", before: Alone | None = None
+) -> Catch:
     """Try what caught the mutant before, then its scripts, then seeds; and seeds alone."""
     from tests.sim.run import run_seed
 
@@ -158,7 +160,7 @@ def _known_alone(row: Row) -> Alone | None:
     return Alone(row["alone"], row["tried"], row["seconds"])
 
 
-def _job(work: tuple[str, Bounds, Row]) -> tuple[Catch | None, str]:
+def _job(work: tuple[str, HuntBounds, Row]) -> tuple[Catch | None, str]:
     name, bounds, row = work
     try:
         return catch(by_name()[name], bounds, row.get("by", ""), _known_alone(row)), ""
@@ -174,7 +176,7 @@ def hunt(arguments: argparse.Namespace) -> int:
     alone_seeds = arguments.alone_seeds
     if alone_seeds is None:
         alone_seeds = 0 if arguments.only else SEEDS
-    bounds = Bounds(arguments.seeds, alone_seeds, arguments.alone_seconds)
+    bounds = HuntBounds(arguments.seeds, alone_seeds, arguments.alone_seconds)
     work = [(mutant.name, bounds, known.get(mutant.name, {})) for mutant in chosen]
     catches: list[Catch] = []
     broken: list[str] = []

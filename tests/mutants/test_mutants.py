@@ -7,7 +7,7 @@ of `caught.json`, what caught it last time must catch it now. Slow ones are left
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.hunt import Bounds, catch, known_rows, merged
+from tests.mutants.hunt import HuntBounds, catch, known_rows, merged
 
 FAST = {
     row["mutant"]: row["by"] for row in known_rows() if row["by"].startswith(("test_", "unit."))
@@ -18,7 +18,7 @@ FAST = {
 def test_a_mutant_with_a_script_is_caught(name: str) -> None:
     """Its script fails, or says something is broken."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    assert catch(mutant, Bounds(0), FAST[name]).by == FAST[name]
+    assert catch(mutant, HuntBounds(0), FAST[name]).by == FAST[name]
 
 
 def test_every_mutant_was_caught() -> None:

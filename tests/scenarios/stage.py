@@ -31,7 +31,7 @@ from tests.sim.faults.old_copy import restore
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.memory_store import MemoryDisk
 from tests.sim.world.liveness import check_contents
-from tests.sim.world.plan import KIB, Plan, draw_plan
+from tests.sim.world.plan import KIB, WorldPlan, draw_plan
 from tests.sim.world.world import World
 
 DELAY: Final = 0.001
@@ -375,7 +375,7 @@ def check_log_and_digest(stage: Stage) -> None:
         raise Violation(Property.STATE_MOVES_TOGETHER, f"digests at the end: {digests}")
 
 
-def _still(plan: Plan, names: str, log: LogSettings) -> Plan:
+def _still(plan: WorldPlan, names: str, log: LogSettings) -> WorldPlan:
     return replace(
         plan,
         members=tuple(names),

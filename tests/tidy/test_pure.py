@@ -23,7 +23,7 @@ PURE = {
     "dledger/raft/": ("driver/", "engine/_pysyncobj.py"),
     "dledger/state/": ("saved.py",),
     "jepsen_tests/checkers/": ("bench.py",),
-    "jepsen_tests/history/": ("events.py",),
+    "jepsen_tests/history/": ("history_file.py",),
     "proto/dledger_proto/batch/": ("compression.py",),
     "tests/sim/invariants/": (),
 }

@@ -1,10 +1,10 @@
-"""How disks, links and processes are troubled.
+"""The tools that trouble disks, links and processes.
 
-cgroup           A member's share of processor and memory
-link_server      The process behind `links`: TCP proxies, one for each ordered pair of members
-links            Troubled links: TCP proxies in a process of their own
-loop_disk        A real disk under each member
-namespaces       A run's own namespaces: nobody else sees what it mounts, or has its network
-packet_rules     Packets that a member's network namespace drops, limits or resets
-toxiproxy_links  Members as processes behind toxiproxy, one proxy for each ordered pair
+cgroup           a control group for each member: its share of processor and memory
+link_server      the process behind `links`: a TCP proxy for each ordered pair of members
+links            starts that process and tells it which link to trouble
+loop_disk        a real disk under each member: full, or without power
+namespaces       namespaces of the run: nobody else copies its mounts or uses its network
+packet_rules     drops, limits and resets packets in a member's network namespace
+toxiproxy_links  processes behind toxiproxy, with a proxy for each ordered pair
 """

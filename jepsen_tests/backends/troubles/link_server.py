@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from jepsen_tests.backends.surface import Kind, Trouble
+from jepsen_tests.backends.surface import Trouble, TroubleKind
 
 HOST: Final = "127.0.0.1"
 CHUNK_SIZE: Final = 256 << 10
@@ -33,25 +33,25 @@ class Link:
 
     name: str
     target: tuple[str, int]
-    troubles: dict[Kind, Trouble] = field(default_factory=dict[Kind, Trouble])
+    troubles: dict[TroubleKind, Trouble] = field(default_factory=dict[TroubleKind, Trouble])
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while answers get through."""
     writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
     random: Random = field(default_factory=lambda: Random(1))
 
-    def set(self, kind: Kind, trouble: Trouble | None) -> None:
+    def set(self, kind: TroubleKind, trouble: Trouble | None) -> None:
         """Begin or end one kind of trouble."""
-        if kind is Kind.RESET:
+        if kind is TroubleKind.RESET:
             self._reset()
             return
-        if kind is Kind.MUTE and trouble is None and kind in self.troubles:
+        if kind is TroubleKind.MUTE and trouble is None and kind in self.troubles:
             self._reset()
         if trouble is None:
             self.troubles.pop(kind, None)
         else:
             self.troubles[kind] = trouble
-        for stops, way in ((Kind.CUT, self.is_open), (Kind.MUTE, self.answers)):
+        for stops, way in ((TroubleKind.CUT, self.is_open), (TroubleKind.MUTE, self.answers)):
             if stops in self.troubles:
                 way.clear()
             else:
@@ -116,17 +116,17 @@ class Link:
                     await writer.drain()
 
     def _piece(self) -> int:
-        slices = self.troubles.get(Kind.SLICES)
+        slices = self.troubles.get(TroubleKind.SLICES)
         return slices.slice_bytes if slices is not None else CHUNK_SIZE
 
     def _delay(self) -> float:
-        delay = self.troubles.get(Kind.DELAY)
+        delay = self.troubles.get(TroubleKind.DELAY)
         if delay is None:
             return 0.0
         return (delay.delay_ms + self.random.uniform(0, delay.jitter_ms)) / 1000
 
     def _transmission(self, size: int) -> float:
-        rate = self.troubles.get(Kind.BANDWIDTH)
+        rate = self.troubles.get(TroubleKind.BANDWIDTH)
         return size / rate.bytes_per_second if rate is not None else 0.0
 
 
@@ -152,7 +152,7 @@ async def serve() -> None:
     sys.stdout.flush()
     while line := await reader.readline():
         name, kind, trouble = json.loads(line)
-        links[name].set(Kind(kind), msgspec.convert(trouble, Trouble | None))
+        links[name].set(TroubleKind(kind), msgspec.convert(trouble, Trouble | None))
         sys.stdout.write("ok\n")
         sys.stdout.flush()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from jepsen_tests.backends.surface import Kind, Trouble
+from jepsen_tests.backends.surface import Trouble, TroubleKind
 
 STOP_SECONDS: Final = 5.0
 
@@ -15,8 +15,16 @@ STOP_SECONDS: Final = 5.0
 class LinkProxies:
     """A process of proxies. Implements `surface.Network`."""
 
-    kinds = frozenset({Kind.CUT, Kind.DELAY, Kind.BANDWIDTH, Kind.SLICES, Kind.RESET})
-    client_kinds = frozenset({Kind.CUT, Kind.RESET, Kind.MUTE})
+    kinds = frozenset(
+        {
+            TroubleKind.CUT,
+            TroubleKind.DELAY,
+            TroubleKind.BANDWIDTH,
+            TroubleKind.SLICES,
+            TroubleKind.RESET,
+        }
+    )
+    client_kinds = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleKind.MUTE})
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -49,7 +57,7 @@ class LinkProxies:
         for source, target in links:
             await self._say([f"{source}>{target}", trouble.kind, asdict(trouble)], "ok")
 
-    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """See `surface.Network`."""
         for source, target in links:
             await self._say([f"{source}>{target}", kind, None], "ok")

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from jepsen_tests.backends.surface import CannotRun, Kind, Trouble
+from jepsen_tests.backends.surface import CannotRun, Trouble, TroubleKind
 
 TOOLS: Final = ("nft", "tc", "ss")
 Inside = Callable[[str], Sequence[str]]
@@ -37,17 +37,17 @@ async def run(*command: str, text: str = "") -> None:
 class PacketRules:
     """What each member's namespace drops and limits. Implements `surface.Network`."""
 
-    kinds = frozenset({Kind.CUT, Kind.LOSS, Kind.BANDWIDTH, Kind.RESET})
-    client_kinds = frozenset[Kind]()
+    kinds = frozenset({TroubleKind.CUT, TroubleKind.LOSS, TroubleKind.BANDWIDTH, TroubleKind.RESET})
+    client_kinds = frozenset[TroubleKind]()
 
     def __init__(self, addresses: Mapping[str, str], inside: Inside) -> None:
         self._addresses = addresses
         self._inside = inside
-        self._troubles: dict[tuple[str, str, Kind], Trouble] = {}
+        self._troubles: dict[tuple[str, str, TroubleKind], Trouble] = {}
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """See `surface.Network`."""
-        if trouble.kind is Kind.RESET:
+        if trouble.kind is TroubleKind.RESET:
             for source, target in links:
                 if inside := self._inside(source):
                     await run(*inside, "ss", "-K", "dst", self._addresses[target])
@@ -56,7 +56,7 @@ class PacketRules:
             self._troubles[source, target, trouble.kind] = trouble
         await self.apply({node for link in links for node in link})
 
-    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """See `surface.Network`."""
         for source, target in links:
             self._troubles.pop((source, target, kind), None)
@@ -79,9 +79,9 @@ class PacketRules:
             if target != node:
                 continue
             packets = f"add rule inet chaos in ip saddr {self._addresses[source]}"
-            if kind is Kind.CUT:
+            if kind is TroubleKind.CUT:
                 lines.append(f"{packets} drop")
-            elif kind is Kind.LOSS:
+            elif kind is TroubleKind.LOSS:
                 lines.append(f"{packets} numgen random mod 100 < {trouble.loss_percent} drop")
         return "\n".join(lines) + "\n"
 
@@ -90,7 +90,7 @@ class PacketRules:
         rates = [
             trouble.bytes_per_second
             for (source, _, kind), trouble in self._troubles.items()
-            if source == node and kind is Kind.BANDWIDTH
+            if source == node and kind is TroubleKind.BANDWIDTH
         ]
         replace = (*inside, "tc", "qdisc", "replace", "dev", "eth0", "root")
         if rates:

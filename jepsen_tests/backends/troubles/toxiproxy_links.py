@@ -17,7 +17,7 @@ from typing import Final
 from toxiproxy import Proxy, Toxiproxy
 
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import CannotRun, Kind, Trouble, Wanted
+from jepsen_tests.backends.surface import CannotRun, Trouble, TroubleKind, WantedCluster
 from jepsen_tests.processes.child import leashed
 from jepsen_tests.processes.ports import HOST, free_ports
 from jepsen_tests.processes.threads import Threads
@@ -34,13 +34,13 @@ STREAMS: Final = ("upstream", "downstream")
 def _toxics(trouble: Trouble) -> tuple[str, dict[str, int]]:
     """Return the toxic of a trouble, and its attributes."""
     match trouble.kind:
-        case Kind.CUT | Kind.MUTE:
+        case TroubleKind.CUT | TroubleKind.MUTE:
             return "timeout", {"timeout": 0}
-        case Kind.DELAY:
+        case TroubleKind.DELAY:
             return "latency", {"latency": int(trouble.delay_ms), "jitter": int(trouble.jitter_ms)}
-        case Kind.BANDWIDTH:
+        case TroubleKind.BANDWIDTH:
             return "bandwidth", {"rate": max(1, trouble.bytes_per_second // 1000)}
-        case Kind.SLICES:
+        case TroubleKind.SLICES:
             size = trouble.slice_bytes
             return "slicer", {"average_size": size, "size_variation": size // 2, "delay": 0}
         case _:
@@ -50,8 +50,16 @@ def _toxics(trouble: Trouble) -> tuple[str, dict[str, int]]:
 class ToxicLinks:
     """A toxiproxy server and its proxies. Implements `surface.Network`."""
 
-    kinds = frozenset({Kind.CUT, Kind.DELAY, Kind.BANDWIDTH, Kind.SLICES, Kind.RESET})
-    client_kinds = frozenset({Kind.CUT, Kind.RESET, Kind.MUTE})
+    kinds = frozenset(
+        {
+            TroubleKind.CUT,
+            TroubleKind.DELAY,
+            TroubleKind.BANDWIDTH,
+            TroubleKind.SLICES,
+            TroubleKind.RESET,
+        }
+    )
+    client_kinds = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleKind.MUTE})
 
     def __init__(self) -> None:
         self._api = Toxiproxy()
@@ -81,10 +89,10 @@ class ToxicLinks:
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """See `surface.Network`."""
         await asyncio.to_thread(self._trouble, links, trouble)
-        if trouble.kind is Kind.RESET:
-            await self.heal(links, Kind.RESET)
+        if trouble.kind is TroubleKind.RESET:
+            await self.heal(links, TroubleKind.RESET)
 
-    async def heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """See `surface.Network`."""
         await asyncio.to_thread(self._heal, links, kind)
 
@@ -98,13 +106,13 @@ class ToxicLinks:
         toxic, attributes = _toxics(trouble)
         for source, target in links:
             proxy = self._proxy(source, target)
-            for stream in STREAMS[1:] if trouble.kind is Kind.MUTE else STREAMS:
+            for stream in STREAMS[1:] if trouble.kind is TroubleKind.MUTE else STREAMS:
                 proxy.add_toxic(
                     type=toxic, name=f"{trouble.kind}-{stream}", stream=stream,
                     attributes=attributes,
                 )  # fmt: skip
 
-    def _heal(self, links: Sequence[tuple[str, str]], kind: Kind) -> None:
+    def _heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         for source, target in links:
             proxy = self._proxy(source, target)
             present = {toxic.name for toxic in proxy.toxics().values()}
@@ -150,7 +158,7 @@ class ToxiproxyBackend(ProcessBackend):
 
     name = "toxiproxy"
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedCluster) -> None:
         self._binary = server_binary()
         super().__init__(wanted)
 

@@ -1,9 +1,9 @@
-"""Checkers of members, availability and clients.
+"""Rules about members, availability and clients.
 
-availability  C17, C18: how long nobody could write, and whether all is well again in the end
-clients       C21: every client gets on
-deaths        Which members ended by themselves without a fault that may rightly end them
-majority      When several troubles together left no majority that could go on
-outcomes      C19, C20: enough succeeded, every error is a known one
-replicas      C15, C16: members hold the same entries, and their terms
+availability  C17, C18: how long nobody could write, and whether the group works in the end
+clients       C21: each call ends, no client fails all the time, each queue opens again
+deaths        for C18: which members ended without a fault that explains their end
+majority      for C17: when several faults together left no majority
+outcomes      C19, C20: known errors, enough successes, resources that are given back
+replicas      C15, C16: equal members, and the rules of Raft
 """

@@ -12,7 +12,8 @@ from jepsen_tests.checkers.cluster.majority import time_within, without_majority
 from jepsen_tests.checkers.cluster.replicas import TOO_LONG
 from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.view import NS, View, seconds
-from jepsen_tests.history.events import Fault, Op
+from jepsen_tests.history.events import Op
+from jepsen_tests.history.faults import FaultInForce
 
 FAULTS_SHOWN: Final = 6
 """Of a chain, in the rows of its anomaly."""
@@ -21,7 +22,7 @@ FAULTS_SHOWN: Final = 6
 class Recovery(NamedTuple):
     """A fault, and the longest that one waited for a write, from a moment of its beginning on."""
 
-    fault: Fault
+    fault: FaultInForce
     since: int
     """That moment, ns."""
     ended: int
@@ -122,7 +123,9 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
             )
 
 
-def _budget(together: list[Fault], head: Recovery, budgets: dict[str, float], away: int) -> float:
+def _budget(
+    together: list[FaultInForce], head: Recovery, budgets: dict[str, float], away: int
+) -> float:
     """Return all budgets together, but beside the time with faults in force only the largest.
 
     `away` ns of that time have no majority, and need no budget.

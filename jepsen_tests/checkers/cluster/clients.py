@@ -7,7 +7,8 @@ from typing import Final
 from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.view import NS, View, seconds
 from jepsen_tests.errors import CANCELLED
-from jepsen_tests.history.events import HEAL, NEVER, Kind, Op, phase_of
+from jepsen_tests.history.events import HEAL, NEVER, Kind, Op
+from jepsen_tests.history.faults import phase_of
 
 HUNG_SECONDS: Final = 20.0
 """Four times the longest deadline of a client's call: whatever was to end it did not."""

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from jepsen_tests.checkers.shared.view import View
-from jepsen_tests.history.events import EXAMINE, HEAL, Fault, Kind, Op, Row
+from jepsen_tests.history.events import EXAMINE, HEAL, Kind, Op, Row
+from jepsen_tests.history.faults import FaultInForce
 
 FAILED: Final = "exit 74"
 """How one ends whose storage failed."""
@@ -124,11 +125,13 @@ class _Member:
         self._deaths.append(died)
         return found is not None
 
-    def _first(self, faults: list[Fault], explains: Callable[[Fault], bool]) -> Fault | None:
+    def _first(
+        self, faults: list[FaultInForce], explains: Callable[[FaultInForce], bool]
+    ) -> FaultInForce | None:
         left = (fault for fault in faults if fault.row not in self._used)
         return next((fault for fault in left if explains(fault)), None)
 
-    def _troubles(self, fault: Fault, died: int, healed: int) -> bool:
+    def _troubles(self, fault: FaultInForce, died: int, healed: int) -> bool:
         """Say whether a fault was in force, or healed by the last heal and the life is the same."""
         if fault.start >= died or fault.end < healed:
             return False
@@ -136,7 +139,7 @@ class _Member:
             fault.end < other < died for other in (*self._deaths, *self._ended)
         )
 
-    def _lies_there(self, fault: Fault, died: int) -> bool:
+    def _lies_there(self, fault: FaultInForce, died: int) -> bool:
         """Say whether damage may lie in the folder still: no two lives of it were seen.
 
         The last life that was seen before was not that of the damage, perhaps, when a fault or a
@@ -157,24 +160,24 @@ class _Member:
         return len(lives) <= 1
 
 
-def _hit(fault: Fault, node: str, view: View) -> bool:
+def _hit(fault: FaultInForce, node: str, view: View) -> bool:
     forgetful = _FORGETFUL.search(fault.targets)
     return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
 
 
-def _left_none(fault: Fault) -> bool:
+def _left_none(fault: FaultInForce) -> bool:
     """Say whether an examination came to its end: the folder is sound, or was repaired."""
     return _EXAMINED.search(fault.targets) is not None
 
 
-def _ends(fault: Fault, node: str) -> bool:
+def _ends(fault: FaultInForce, node: str) -> bool:
     """Say whether a fault certainly ended this member's process."""
     ended = _ENDED.search(fault.targets)
     named = {ended[1]} if ended else set(re.findall(r"[\w.-]+", fault.targets))
     return fault.name.startswith(ENDS) and node in named
 
 
-def _may_replace(fault: Fault, since: int, until: int) -> bool:
+def _may_replace(fault: FaultInForce, since: int, until: int) -> bool:
     """Say whether a fault may replace the folder between two moments: damage does when found."""
     lasts = fault.end > since or fault.name.startswith(DAMAGES)
     return fault.start < until and lasts

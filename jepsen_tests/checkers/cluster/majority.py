@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.cluster.deaths import DAMAGES
 from jepsen_tests.checkers.shared.view import View
-from jepsen_tests.history.events import WHOLE, Fault, Op
+from jepsen_tests.history.events import WHOLE, Op
+from jepsen_tests.history.faults import FaultInForce
 
 TAKES_AWAY: Final = (
     "kill", "pause", "isolate", "partition", "power-cut", "hung-sync", "cut-while-slow",
@@ -72,7 +73,7 @@ def time_within(spans: Iterable[Span], since: int, until: int) -> int:
     return sum(max(0, min(end, until) - max(start, since)) for start, end in spans)
 
 
-def _of_fault(fault: Fault, nodes: Sequence[str]) -> _Away:
+def _of_fault(fault: FaultInForce, nodes: Sequence[str]) -> _Away:
     named = set[str]()
     if fault.name.startswith(TAKES_AWAY) and not fault.name.startswith(COMES_BACK):
         one = _OF_SEVERAL.search(fault.targets)

@@ -1,9 +1,9 @@
-"""Checkers of what clients wrote and read.
+"""Rules about what clients wrote and read.
 
-contents   C6, C7: nothing is visible that was refused or fenced, never sent
-loss       C1, C2, C3: what was acknowledged, or once read, and is not there
-offsets    C4, C5, C8: one value at one offset, one offset for one value, and no holes between
-order      C9, C12: the order of the log is the order in which sends followed each other
-reads      C10, C11: readers are given every value once and in order, and what they saw stays
-registers  C14: offset commits and registers behave as if there were one copy of each
+contents   C6, C7: nothing is visible that was refused, fenced or never sent
+loss       C1, C2, C3: nothing is lost that was acknowledged or read
+offsets    C4, C5, C8: one value at an offset, one offset for a value, no holes
+order      C9, C12: the log keeps the order of sends
+reads      C10, C11: readers get each value once and in order, and it stays
+registers  C14: offset commits and registers behave like one copy
 """

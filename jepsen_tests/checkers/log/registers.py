@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from jepsen_tests.checkers.shared.judgement import Judgement
-from jepsen_tests.checkers.shared.linear import Does, Step, Stuck, linearize
+from jepsen_tests.checkers.shared.linear import Effect, RegisterOp, Stuck, linearize
 from jepsen_tests.checkers.shared.view import View
 from jepsen_tests.history.events import Kind, Op
 
@@ -13,7 +13,7 @@ BEHIND = "OFFSET_BEHIND"
 CONCURRENT_MAX = 8
 """Concurrent operations that a message shows."""
 
-_WRITES = {"commit": Does.RAISE, "reset": Does.WRITE, "set": Does.WRITE}
+_WRITES = {"commit": Effect.RAISE, "reset": Effect.WRITE, "set": Effect.WRITE}
 _READS = {"committed", "get"}
 
 
@@ -47,20 +47,20 @@ def linearizable_registers(view: View) -> Judgement:
     return judgement
 
 
-def _steps(ops: Iterable[Op]) -> tuple[list[Step], list[Step]]:
+def _steps(ops: Iterable[Op]) -> tuple[list[RegisterOp], list[RegisterOp]]:
     """Return what certainly happened, and the writes that may have."""
-    certain: list[Step] = []
-    pending: list[Step] = []
+    certain: list[RegisterOp] = []
+    pending: list[RegisterOp] = []
     for op in ops:
         if op.f in _READS:
             if op.is_ok:
-                certain.append(Step(op.i, op.done, Does.SEE, op.result))
+                certain.append(RegisterOp(op.i, op.done, Effect.SEE, op.result))
         elif op.is_ok:
-            certain.append(Step(op.i, op.done, _WRITES[op.f], op.asked))
+            certain.append(RegisterOp(op.i, op.done, _WRITES[op.f], op.asked))
         elif op.outcome is Kind.INFO:
-            pending.append(Step(op.i, 0, _WRITES[op.f], op.asked))
+            pending.append(RegisterOp(op.i, 0, _WRITES[op.f], op.asked))
         elif op.f == "commit" and op.err.startswith(BEHIND):
-            certain.append(Step(op.i, op.done, Does.SEE_ABOVE, op.asked))
+            certain.append(RegisterOp(op.i, op.done, Effect.SEE_ABOVE, op.asked))
     return certain, pending
 
 

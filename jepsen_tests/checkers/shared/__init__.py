@@ -1,10 +1,10 @@
-"""What several checkers share.
+"""What several checkers use.
 
-offset_ranges  Ranges of offsets that readers went through, whether or not they got a value at each
-judgement  What a checker says: valid, invalid or not known, with the operations that show it
-linear     Whether operations on one number can be put in an order that explains what they
-log_view   What a history shows of each log: which value stands at which offset, and who saw it
-readers    Where each reading process stood, and how it went on
-realtime   What was certainly over before something else began
-view       What checkers look at
+judgement      what a checker says: valid, invalid or unknown, with the rows that show it
+linear         the search for an order that explains operations on one number
+log_view       what a history shows of each log: the value at each offset, and who saw it
+offset_ranges  ranges of offsets that readers went through
+readers        where each reading process stood, and how it went on
+realtime       which operations were over before another one began
+view           a history, with what several checkers need to know of it
 """

@@ -29,7 +29,7 @@ SHOWN_MAX: Final = 10
 Number = int | None
 
 
-class Does(enum.IntEnum):
+class Effect(enum.IntEnum):
     """What an operation does with the number, and what it needs."""
 
     WRITE = 0
@@ -42,22 +42,22 @@ class Does(enum.IntEnum):
     """It is more than this."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class RegisterOp(msgspec.Struct, frozen=True):
     """One operation: rows of its invocation and its end, what it does, with which number."""
 
     called: int
     returned: int
-    does: Does
+    does: Effect
     number: Number
 
     def allows(self, state: Number) -> bool:
         """Say whether it can happen while the register holds `state`."""
-        if self.does is Does.WRITE:
+        if self.does is Effect.WRITE:
             return True
-        if self.does is Does.SEE:
+        if self.does is Effect.SEE:
             return state == self.number
         assert self.number is not None, "only a read may find nothing"
-        if self.does is Does.RAISE:
+        if self.does is Effect.RAISE:
             return state is None or self.number >= state
         return state is not None and state > self.number
 
@@ -68,13 +68,13 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def writes(self) -> bool:
         """It changes the number."""
-        return self.does <= Does.RAISE
+        return self.does <= Effect.RAISE
 
 
 class Stuck(msgspec.Struct):
     """No order was found: the first operation that fits nowhere, and what it could have met."""
 
-    step: Step | None
+    step: RegisterOp | None
     """None: the search was given up."""
     states: tuple[Number, ...] = ()
 
@@ -86,7 +86,9 @@ Config = tuple[int, int, Number, int]
 class _Search:
     """One search; `again` lets unknown writes happen more than once."""
 
-    def __init__(self, certain: Sequence[Step], pending: Sequence[Step], *, again: bool) -> None:
+    def __init__(
+        self, certain: Sequence[RegisterOp], pending: Sequence[RegisterOp], *, again: bool
+    ) -> None:
         self.certain = sorted(certain, key=lambda step: step.called)
         self.pending = sorted(pending, key=lambda step: step.called)
         self.again = again
@@ -94,9 +96,9 @@ class _Search:
         """The order that was found has an unknown write twice."""
         self._called = [step.called for step in self.certain]
         self._returned = [step.returned for step in self.certain]
-        self._fitting: dict[Step, list[int]] = {}
+        self._fitting: dict[RegisterOp, list[int]] = {}
         self._furthest = 0
-        self._blocking: Step | None = None
+        self._blocking: RegisterOp | None = None
         self._states: set[Number] = set()
 
     def run(self, states_max: int) -> Stuck | None:
@@ -123,7 +125,7 @@ class _Search:
         candidates = self._candidates(base, mask)
         for at in candidates:
             step = self.certain[at]
-            if step.does >= Does.SEE and step.allows(state):
+            if step.does >= Effect.SEE and step.allows(state):
                 return [(*_taken(base, mask, at), state, used)]
         candidates.sort(key=self._returned.__getitem__, reverse=True)
         blocking = self.certain[candidates[-1]]
@@ -157,10 +159,10 @@ class _Search:
         return found
 
     def _enabled(
-        self, step: Step, state: Number, used: int, before: int
+        self, step: RegisterOp, state: Number, used: int, before: int
     ) -> Iterator[tuple[Number, int]]:
         """Yield numbers that unknown writes can leave so that the step fits, and what is used."""
-        given: set[tuple[Does, Number]] = set()
+        given: set[tuple[Effect, Number]] = set()
         for at in self._that_fit(step):
             write, spent = self.pending[at], self._spend(used, at)
             if write.called > before or spent is None or (write.does, write.number) in given:
@@ -171,12 +173,12 @@ class _Search:
                 continue
             for lower, reset in enumerate(self.pending):
                 both = self._spend(spent, lower)
-                if reset.called > before or reset.does is not Does.WRITE or both is None:
+                if reset.called > before or reset.does is not Effect.WRITE or both is None:
                     continue
                 if write.allows(reset.number):
                     yield write.number, both
 
-    def _that_fit(self, step: Step) -> list[int]:
+    def _that_fit(self, step: RegisterOp) -> list[int]:
         """Return the unknown writes after which a step would fit."""
         found = self._fitting.get(step)
         if found is None:
@@ -184,7 +186,7 @@ class _Search:
                 at
                 for at, write in enumerate(self.pending)
                 if step.allows(write.number)
-                and (step.does is not Does.RAISE or write.does is Does.WRITE)
+                and (step.does is not Effect.RAISE or write.does is Effect.WRITE)
             ]
             self._fitting[step] = found
         return found
@@ -195,7 +197,7 @@ class _Search:
             return used | 1 << at
         return used | 1 << len(self.pending) if self.again else None
 
-    def _note(self, blocking: Step, state: Number) -> None:
+    def _note(self, blocking: RegisterOp, state: Number) -> None:
         """Remember where the search could not go on, if it never got further."""
         if blocking.returned > self._furthest:
             self._furthest, self._blocking = blocking.returned, blocking
@@ -211,7 +213,7 @@ def _taken(base: int, mask: int, at: int) -> tuple[int, int]:
 
 
 def linearize(
-    certain: Sequence[Step], pending: Sequence[Step], states_max: int = STATES_MAX
+    certain: Sequence[RegisterOp], pending: Sequence[RegisterOp], states_max: int = STATES_MAX
 ) -> Stuck | None:
     """Return None when there is an order; `pending` may have happened at any time or never."""
     loose = _Search(certain, pending, again=True)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from jepsen_tests.checkers.shared.offset_ranges import Coverage
+from jepsen_tests.checkers.shared.offset_ranges import OffsetRanges
 from jepsen_tests.history.events import NEVER, Kind, Op
 
 REPLIED: Final = 1
@@ -135,8 +135,8 @@ class PlaceLog:
         """Offsets where damaged bytes were served, and the row."""
         self._floors: list[tuple[int, int]] = []
         """From which row on values below which offset may be gone, both growing."""
-        self.polled = Coverage()
-        self.finally_read = Coverage()
+        self.polled = OffsetRanges()
+        self.finally_read = OffsetRanges()
         self.finally_asked = 0
         """The row in which the first final read was invoked, even if it gave nothing; 0: none."""
         self.finally_over = 0

@@ -6,7 +6,7 @@ Half-open intervals, gathered in any order and merged when they are first asked 
 from bisect import bisect_right
 
 
-class Coverage:
+class OffsetRanges:
     """A union of ranges of offsets."""
 
     def __init__(self) -> None:

@@ -10,16 +10,8 @@ from functools import cached_property
 
 from jepsen_tests.checkers.shared.log_view import LogView
 from jepsen_tests.checkers.shared.readers import Readers
-from jepsen_tests.history.events import (
-    INTERRUPTED,
-    NEMESIS,
-    Fault,
-    History,
-    Kind,
-    Op,
-    faults_in_force,
-    phase_of,
-)
+from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind, Op
+from jepsen_tests.history.faults import FaultInForce, faults_in_force, phase_of
 
 NS: int = 1_000_000_000
 
@@ -95,7 +87,7 @@ class View:
         return [op for op in self.ops(*functions) if op.is_ok and self.is_final(op)]
 
     @cached_property
-    def faults(self) -> list[Fault]:
+    def faults(self) -> list[FaultInForce]:
         """Every fault with the time in which it was in force, or may have been."""
         return list(faults_in_force(self.history, unfinished=True))
 

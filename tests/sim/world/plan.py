@@ -21,7 +21,7 @@ KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorldPlan:
     """One seed's parameters. Times in virtual seconds."""
 
     seed: int
@@ -108,7 +108,7 @@ class Plan:
         )
 
 
-def draw_plan(seed: int, *, members: int = 0) -> Plan:
+def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
     weather = Random(f"weather/{seed}")
@@ -116,7 +116,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
     slowest = random.choice((0.001, 0.003, 0.01, 0.03))
     topic_id = random.randbytes(16)
     producers = random.randint(2, 4)
-    return Plan(
+    return WorldPlan(
         seed=seed,
         members=tuple("abcde"[:count]),
         safety_seconds=random.uniform(SAFETY_SECONDS_MIN, SAFETY_SECONDS_MAX),
@@ -158,7 +158,7 @@ def draw_plan(seed: int, *, members: int = 0) -> Plan:
     )
 
 
-def client_names(plan: Plan) -> Sequence[str]:
+def client_names(plan: WorldPlan) -> Sequence[str]:
     """Return the names of all clients of a plan."""
     producers = [f"p{number}" for number in range(plan.producers)]
     return [*producers, *(f"c{number}" for number in range(plan.consumers)), "admin"]

@@ -34,7 +34,7 @@ from tests.sim.world.calls import Answer, Calls
 from tests.sim.world.clock import Scheduler, true_ms
 from tests.sim.world.network import Network
 from tests.sim.world.observer import Observer
-from tests.sim.world.plan import Plan, client_names
+from tests.sim.world.plan import WorldPlan, client_names
 from tests.sim.world.streams import Streams
 
 TRACE_LINES_KEPT: Final = 4_000
@@ -61,7 +61,7 @@ class Report:
 class World:
     """A simulated group and everything around it."""
 
-    def __init__(self, plan: Plan, *, trace_to: Callable[[str], None] | None = None) -> None:
+    def __init__(self, plan: WorldPlan, *, trace_to: Callable[[str], None] | None = None) -> None:
         self.plan = plan
         self.random = Random(f"world/{plan.seed}")
         self.scheduler = Scheduler()

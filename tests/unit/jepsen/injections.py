@@ -10,7 +10,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from jepsen_tests.history.events import Kind, Op, Pairing, Row
+from jepsen_tests.history.events import Kind, Op, Row
+from jepsen_tests.history.history_file import Pairing
 from tests.unit.jepsen.model import PLACES
 from tests.unit.jepsen.stories import READER, Story
 

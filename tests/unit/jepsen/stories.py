@@ -8,7 +8,8 @@ from typing import Any
 
 from jepsen_tests.checkers import CHECKERS, judge
 from jepsen_tests.checkers.shared.judgement import Judgement
-from jepsen_tests.history.events import NEMESIS, Header, History, Kind, Pairing, Row
+from jepsen_tests.history.events import NEMESIS, Header, History, Kind, Row
+from jepsen_tests.history.history_file import Pairing
 
 MS = 1_000_000
 NODES = ("n1", "n2", "n3")

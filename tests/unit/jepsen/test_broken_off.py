@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from jepsen_tests.checkers import judge
 from jepsen_tests.checkers.shared.judgement import Valid, merged
-from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind, faults_in_force
+from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind
+from jepsen_tests.history.faults import faults_in_force
 from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of

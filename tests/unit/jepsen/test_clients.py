@@ -8,15 +8,8 @@ import pytest
 
 from jepsen_tests.checkers.cluster.clients import clients_of
 from jepsen_tests.checkers.shared.judgement import Valid
-from jepsen_tests.history.events import (
-    INTERRUPTED,
-    NEMESIS,
-    BadHistory,
-    HistoryWriter,
-    Kind,
-    Row,
-    read_history,
-)
+from jepsen_tests.history.events import INTERRUPTED, NEMESIS, Kind, Row
+from jepsen_tests.history.history_file import BadHistory, HistoryWriter, read_history
 from jepsen_tests.run.recorder import Process, Recorder
 from tests.unit.jepsen.client_anomalies import a_call_does_not_end, tried
 from tests.unit.jepsen.stories import Story, header, judged, texts_of

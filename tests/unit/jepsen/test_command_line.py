@@ -9,15 +9,16 @@ from typer.testing import CliRunner
 from jepsen_tests import cli
 from jepsen_tests.backends.own import read_commands
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import Wanted
+from jepsen_tests.backends.surface import WantedCluster
 from jepsen_tests.backends.troubles import cgroup, loop_disk
 from jepsen_tests.cli import app
 from jepsen_tests.errors import BadRequest
-from jepsen_tests.history.events import Header, HistoryWriter, Kind
+from jepsen_tests.history.events import Header, Kind
+from jepsen_tests.history.history_file import HistoryWriter
 from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.suite.coverage import missed
-from jepsen_tests.suite.suites import SMOKE, Entry
+from jepsen_tests.suite.suites import SMOKE, SuiteEntry
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_commands_of_an_own_cluster_are_checked(tmp_path: Path, text: str, said:
 
 
 def test_a_fault_that_was_left_out_is_no_pass_unless_it_cannot_be_done_here() -> None:
-    entry = Entry("log", ("kill", "pause", "loss", "clock"), 10)
+    entry = SuiteEntry("log", ("kill", "pause", "loss", "clock"), 10)
     results = {
         "faults": {"kill": 2},
         "skipped": {"loss": f"{CANNOT}process has no loss of links", "clock": "nobody leads"},
@@ -204,7 +205,7 @@ def test_a_machine_without_root_does_every_run_of_the_smoke_suite(
     """What only this machine lacks is skipped and told, also where a run is for that alone."""
     for module in (loop_disk, cgroup):
         monkeypatch.setattr(module, "why_not", lambda: "no root")
-    backend = ProcessBackend(Wanted(tmp_path))
+    backend = ProcessBackend(WantedCluster(tmp_path))
     assert set(backend.missing) == {"disks", "cgroups"}
     for entry in SMOKE:
         cli.check_possible(entry.faults, backend)

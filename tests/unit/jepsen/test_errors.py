@@ -9,7 +9,7 @@ from dledger_proto.errors import MEANINGS, Code
 from jepsen_tests import errors
 from jepsen_tests.errors import allowed_errors
 from jepsen_tests.history.events import History, Kind
-from jepsen_tests.history.row_schema import SHAPES
+from jepsen_tests.history.row_schema import ROW_SCHEMAS
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 
@@ -77,7 +77,7 @@ def test_what_asks_for_another_try_may_be_met_everywhere() -> None:
     later = {code.name for code, each in MEANINGS.items() if each.retriable}
     assert later | {"UNKNOWN_OUTCOME"} == errors.LATER
     for workload in WORKLOADS:
-        for function in SHAPES:
+        for function in ROW_SCHEMAS:
             allowed = allowed_errors(workload, function)
             assert allowed is not None
             assert errors.LATER < allowed <= {"CANCELLED", *(code.name for code in Code)}
@@ -87,4 +87,4 @@ def test_what_asks_for_another_try_may_be_met_everywhere() -> None:
 def test_the_table_knows_every_workload_and_no_other_function() -> None:
     assert set(errors._OF_WORKLOAD) == set(WORKLOADS)
     named = {f for each in (errors._OF_ALL, *errors._OF_WORKLOAD.values()) for f in each}
-    assert named <= set(SHAPES)
+    assert named <= set(ROW_SCHEMAS)

@@ -16,7 +16,8 @@ from jepsen_tests.backends.surface import Backend
 from jepsen_tests.checkers.cluster.availability import liveness
 from jepsen_tests.checkers.shared.judgement import Valid
 from jepsen_tests.checkers.shared.view import View
-from jepsen_tests.history.events import History, HistoryWriter, read_history
+from jepsen_tests.history.events import History
+from jepsen_tests.history.history_file import HistoryWriter, read_history
 from jepsen_tests.run import final, patience
 from jepsen_tests.run.recorder import Process, Recorder
 from jepsen_tests.workloads.workload import Stage

@@ -8,7 +8,8 @@ import pytest
 
 from dledger_client import Acknowledgement, SendResult
 from jepsen_tests.checkers.shared.judgement import Valid
-from jepsen_tests.history.events import BadHistory, Kind, read_history
+from jepsen_tests.history.events import Kind
+from jepsen_tests.history.history_file import BadHistory, read_history
 from jepsen_tests.workloads.clients import shown_sent
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
 from tests.unit.jepsen.test_row_schema import written

@@ -6,15 +6,12 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
-from jepsen_tests.history.events import (
-    NEVER,
+from jepsen_tests.history.events import NEVER, Kind, Row
+from jepsen_tests.history.faults import faults_in_force, phase_of
+from jepsen_tests.history.history_file import (
     BadHistory,
     HistoryWriter,
-    Kind,
     Pairing,
-    Row,
-    faults_in_force,
-    phase_of,
     read_history,
     read_rows,
 )

@@ -8,7 +8,7 @@ import pytest
 from jepsen_tests import checkers
 from jepsen_tests.checkers import CHECKERS, CheckerCrashed, judge
 from jepsen_tests.checkers.shared.judgement import Checker, Judgement
-from jepsen_tests.checkers.shared.linear import Does, Step, Stuck, linearize
+from jepsen_tests.checkers.shared.linear import Effect, RegisterOp, Stuck, linearize
 from jepsen_tests.checkers.shared.view import View
 from jepsen_tests.history.events import NEMESIS, Kind
 from tests.unit.jepsen.anomalies import three_sent
@@ -381,8 +381,8 @@ def test_judging_changes_nothing() -> None:
 
 
 def test_a_search_that_is_too_long_is_given_up() -> None:
-    writes = [Step(n, 100 + n, Does.WRITE, n) for n in range(1, 9)]
-    impossible = Step(200, 201, Does.SEE, 77)
+    writes = [RegisterOp(n, 100 + n, Effect.WRITE, n) for n in range(1, 9)]
+    impossible = RegisterOp(200, 201, Effect.SEE, 77)
     assert linearize([*writes, impossible], [], states_max=50) == Stuck(None)
     stuck = linearize([*writes, impossible], [])
     assert stuck is not None

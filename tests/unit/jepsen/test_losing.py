@@ -11,7 +11,8 @@ import pytest
 from dledger_client import AsyncAdmin, MemberStatus
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
-from jepsen_tests.history.events import HistoryWriter, Kind, Row, read_rows
+from jepsen_tests.history.events import Kind, Row
+from jepsen_tests.history.history_file import HistoryWriter, read_rows
 from jepsen_tests.nemeses import FAULTS, fault
 from jepsen_tests.nemeses.damage import bit_flips
 from jepsen_tests.nemeses.disks import wipe_one

@@ -12,7 +12,7 @@ import pytest
 
 from jepsen_tests.backends.netns import NetnsBackend
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import CannotRun, Wanted
+from jepsen_tests.backends.surface import CannotRun, WantedCluster
 from jepsen_tests.backends.troubles import loop_disk, namespaces
 from jepsen_tests.backends.troubles.loop_disk import DROP_JOURNAL, LoopDisk
 from jepsen_tests.errors import HarnessFailure
@@ -164,7 +164,7 @@ def test_members_enter_their_network_and_keep_our_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jepsen_tests.backends.netns.why_not", lambda *_: "")
-    backend = NetnsBackend(Wanted(tmp_path))
+    backend = NetnsBackend(WantedCluster(tmp_path))
     assert backend._within("n1") == ["nsenter", "--net=/run/netns/n1"]
     assert backend._within("ns1") == []
 

@@ -10,14 +10,9 @@ import pytest
 from dledger_client import AsyncAdmin
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import Backend, CannotRepair
-from jepsen_tests.history.events import (
-    BROKEN_OFF,
-    HistoryWriter,
-    Row,
-    faults_in_force,
-    read_history,
-    read_rows,
-)
+from jepsen_tests.history.events import BROKEN_OFF, Row
+from jepsen_tests.history.faults import faults_in_force
+from jepsen_tests.history.history_file import HistoryWriter, read_history, read_rows
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses import nemesis as nemesis_module
 from jepsen_tests.nemeses.disks import start_empty

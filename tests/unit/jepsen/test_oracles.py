@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jepsen_tests.checkers.shared.linear import Does, Number, Step, linearize
-from jepsen_tests.checkers.shared.offset_ranges import Coverage
+from jepsen_tests.checkers.shared.linear import Effect, Number, RegisterOp, linearize
+from jepsen_tests.checkers.shared.offset_ranges import OffsetRanges
 from jepsen_tests.checkers.shared.realtime import high_water
 from jepsen_tests.history.events import Kind, Op
 from tests.unit.jepsen.stories import Story, judged
@@ -18,7 +18,7 @@ EXAMPLES = settings(max_examples=400)
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[list[Step], list[Step]]:
+def steps(draw: st.DrawFn) -> tuple[list[RegisterOp], list[RegisterOp]]:
     """Up to six certain and three unknown operations on one number, at random times.
 
     They mostly return what they would if all took effect in order of invocation, so that many
@@ -28,24 +28,26 @@ def steps(draw: st.DrawFn) -> tuple[list[Step], list[Step]]:
     rows = draw(st.permutations(range(1, 2 * certain_count + pending_count + 1)))
     spans = [sorted(rows[2 * n : 2 * n + 2]) for n in range(certain_count)]
     spans += [[row, 0] for row in rows[2 * certain_count :]]
-    certain: list[Step] = []
-    pending: list[Step] = []
+    certain: list[RegisterOp] = []
+    pending: list[RegisterOp] = []
     state: Number = None
     for called, returned in sorted(spans):
-        does = draw(st.sampled_from(list(Does) if returned else [Does.WRITE, Does.RAISE]))
+        does = draw(st.sampled_from(list(Effect) if returned else [Effect.WRITE, Effect.RAISE]))
         number: Number = draw(st.integers(0, 3))
-        if does is Does.SEE and draw(st.integers(0, 5)):
+        if does is Effect.SEE and draw(st.integers(0, 5)):
             number = state
-        step = Step(called, returned, does, number)
-        if not step.allows(state) and does is Does.RAISE and returned:
-            step = Step(called, returned, Does.SEE_ABOVE, number)
+        step = RegisterOp(called, returned, does, number)
+        if not step.allows(state) and does is Effect.RAISE and returned:
+            step = RegisterOp(called, returned, Effect.SEE_ABOVE, number)
         (certain if returned else pending).append(step)
         if step.allows(state) and (returned or draw(st.booleans())):
             state = step.after(state)
     return certain, pending
 
 
-def has_an_order(certain: list[Step], pending: list[Step], state: Number = None) -> bool:
+def has_an_order(
+    certain: list[RegisterOp], pending: list[RegisterOp], state: Number = None
+) -> bool:
     """Try every order that real time allows, with every choice of what is unknown."""
     if not certain:
         return True
@@ -65,7 +67,9 @@ def has_an_order(certain: list[Step], pending: list[Step], state: Number = None)
 
 @given(steps())
 @settings(max_examples=600)
-def test_linearizable_as_by_trying_every_order(given_steps: tuple[list[Step], list[Step]]) -> None:
+def test_linearizable_as_by_trying_every_order(
+    given_steps: tuple[list[RegisterOp], list[RegisterOp]],
+) -> None:
     certain, pending = given_steps
     assert (linearize(certain, pending) is None) == has_an_order(certain, pending)
 
@@ -73,7 +77,7 @@ def test_linearizable_as_by_trying_every_order(given_steps: tuple[list[Step], li
 @given(steps())
 @EXAMPLES
 def test_what_blocks_is_the_first_that_cannot_end(
-    given_steps: tuple[list[Step], list[Step]],
+    given_steps: tuple[list[RegisterOp], list[RegisterOp]],
 ) -> None:
     """Cut off right after the blocking operation there is no order, right before it there is."""
     certain, pending = given_steps
@@ -84,13 +88,13 @@ def test_what_blocks_is_the_first_that_cannot_end(
     end = stuck.step.returned
     before = [step for step in certain if step.returned < end]
     cut = [
-        Step(step.called, 0, step.does, step.number)
+        RegisterOp(step.called, 0, step.does, step.number)
         for step in certain
         if step.called < end < step.returned and step.writes
     ]
     assert not has_an_order([*before, stuck.step], [*pending, *cut])
     if stuck.step.writes:
-        cut.append(Step(stuck.step.called, 0, stuck.step.does, stuck.step.number))
+        cut.append(RegisterOp(stuck.step.called, 0, stuck.step.does, stuck.step.number))
     assert has_an_order(before, [step for step in [*pending, *cut] if step.called < end])
 
 
@@ -253,7 +257,7 @@ def _floor(story: Story) -> int:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
 def test_coverage_is_a_set_of_offsets(ranges: list[tuple[int, int]]) -> None:
-    coverage, expected = Coverage(), set[int]()
+    coverage, expected = OffsetRanges(), set[int]()
     for number, (start, end) in enumerate(ranges):
         coverage.add(start, end)
         expected |= set(range(start, end))
@@ -265,10 +269,10 @@ def test_coverage_is_a_set_of_offsets(ranges: list[tuple[int, int]]) -> None:
 
 def test_of_two_unknown_writes_of_a_number_the_weaker_may_have_to_be_used_first() -> None:
     certain = [
-        Step(1, 2, Does.WRITE, 3), Step(5, 6, Does.SEE, 5), Step(7, 8, Does.WRITE, 9),
-        Step(9, 10, Does.SEE, 5),
+        RegisterOp(1, 2, Effect.WRITE, 3), RegisterOp(5, 6, Effect.SEE, 5),
+        RegisterOp(7, 8, Effect.WRITE, 9), RegisterOp(9, 10, Effect.SEE, 5),
     ]  # fmt: skip
-    pending = [Step(3, 0, Does.WRITE, 5), Step(4, 0, Does.RAISE, 5)]
+    pending = [RegisterOp(3, 0, Effect.WRITE, 5), RegisterOp(4, 0, Effect.RAISE, 5)]
     assert has_an_order(certain, pending)
     assert linearize(certain, pending) is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from jepsen_tests.backends import own
 from jepsen_tests.backends.own import OF_LINKS, OF_PROCESSES, OwnBackend, Shell
-from jepsen_tests.backends.surface import Kind, Trouble, Wanted
+from jepsen_tests.backends.surface import Trouble, TroubleKind, WantedCluster
 from jepsen_tests.errors import HarnessFailure
 
 GONE_SECONDS_MAX = 60.0
@@ -74,8 +74,8 @@ def test_what_was_begun_and_is_not_undone_is_undone_in_the_end_and_once(said: Pa
     async def story() -> None:
         await shell.kill("n1")
         await shell.pause("n2")
-        await shell.trouble([("n1", "n2"), ("n2", "n1")], Trouble(Kind.CUT))
-        await shell.heal([("n1", "n2")], Kind.CUT)
+        await shell.trouble([("n1", "n2"), ("n2", "n1")], Trouble(TroubleKind.CUT))
+        await shell.heal([("n1", "n2")], TroubleKind.CUT)
 
     asyncio.run(story())
     said.write_text("")
@@ -99,7 +99,11 @@ def test_so_is_what_was_broken_off_while_it_was_done_or_undone(
         await shell.pause("n1")
         links = [("n1", "n2"), ("n2", "n1")]
         monkeypatch.setattr(shell, "_run", hang)
-        for act in (shell.resume("n1"), shell.kill("n2"), shell.trouble(links, Trouble(Kind.CUT))):
+        for act in (
+            shell.resume("n1"),
+            shell.kill("n2"),
+            shell.trouble(links, Trouble(TroubleKind.CUT)),
+        ):
             run.clear()
             doing = asyncio.ensure_future(act)
             async with asyncio.timeout(20):
@@ -135,7 +139,7 @@ def test_a_run_leaves_the_cluster_as_it_was_also_when_it_is_ended_at_once(
 ) -> None:
     path = tmp_path / "commands.toml"
     path.write_text("".join(f"{name} = {json.dumps(line)}\n" for name, line in LINES.items()))
-    backend = OwnBackend(Wanted(tmp_path, bootstrap="127.0.0.1:1", commands=path))
+    backend = OwnBackend(WantedCluster(tmp_path, bootstrap="127.0.0.1:1", commands=path))
     backend._addresses.update(TWO)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Members as processes: what is done to their folders, and what is known of how they end."""
+"""LocalMembers as processes: what is done to their folders, and what is known of how they end."""
 
 import asyncio
 import os
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from jepsen_tests.backends.process import GROUP, Members
+from jepsen_tests.backends.process import GROUP, LocalMembers
 from jepsen_tests.backends.surface import CannotRepair
 from tests.waiting import wait_until
 
 WAITS = "import signal; signal.pause()"
 
 
-def members_of(folder: Path) -> Members:
+def members_of(folder: Path) -> LocalMembers:
     """Return members that do not run, of which n1 has a folder whose identity is damaged."""
-    members = Members(folder, ["n1"], "", lambda _: [])
+    members = LocalMembers(folder, ["n1"], "", lambda _: [])
     damage(members)
     return members
 
 
-def damage(members: Members) -> None:
+def damage(members: LocalMembers) -> None:
     folder = members.folder("n1")
     (folder / "log").mkdir(parents=True)
     (folder / "identity").write_bytes(b"?")
@@ -49,7 +49,7 @@ def test_what_cannot_be_repaired_costs_no_evidence(tmp_path: Path) -> None:
     assert list((tmp_path / "n1" / "data").iterdir()) == before
 
 
-def spawn(members: Members, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def spawn(members: LocalMembers, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Start n1 as a process that does this instead of what a member does."""
     monkeypatch.setattr(members, "_within", lambda _: [sys.executable, "-c", code])
     members.spawn("n1", [])
@@ -58,7 +58,7 @@ def spawn(members: Members, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_who_ends_by_itself_died_each_life_once_also_when_it_was_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = Members(tmp_path, ["n1", "n2"], "", lambda _: [])
+    members = LocalMembers(tmp_path, ["n1", "n2"], "", lambda _: [])
     assert members.died() == {}
     for code in (74, 65):
         spawn(members, monkeypatch, f"raise SystemExit({code})")
@@ -69,11 +69,11 @@ def test_who_ends_by_itself_died_each_life_once_also_when_it_was_started_again(
     asyncio.run(members.kill_all())
 
 
-@pytest.mark.parametrize("end", [Members.kill, Members.stop])
+@pytest.mark.parametrize("end", [LocalMembers.kill, LocalMembers.stop])
 def test_whom_we_end_did_not_die_unless_it_was_quicker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[..., Awaitable[None]]
 ) -> None:
-    members = Members(tmp_path, ["n1"], "", lambda _: [])
+    members = LocalMembers(tmp_path, ["n1"], "", lambda _: [])
 
     async def ended() -> None:
         await end(members, "n1")
@@ -90,7 +90,7 @@ def test_whom_we_end_did_not_die_unless_it_was_quicker(
 def test_one_that_ends_as_it_is_killed_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = Members(tmp_path, ["n1"], "", lambda _: [])
+    members = LocalMembers(tmp_path, ["n1"], "", lambda _: [])
     go = tmp_path / "go"
     os.mkfifo(go)
     spawn(members, monkeypatch, f"open({str(go)!r}).read(); raise SystemExit(74)")

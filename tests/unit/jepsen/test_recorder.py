@@ -11,7 +11,8 @@ import pytest
 from dledger_client import AsyncConsumer
 from dledger_client.errors import error_of
 from dledger_proto.errors import MEANINGS, Code
-from jepsen_tests.history.events import Header, History, HistoryWriter, Kind, read_history
+from jepsen_tests.history.events import Header, History, Kind
+from jepsen_tests.history.history_file import HistoryWriter, read_history
 from jepsen_tests.run.recorder import Process, Recorder
 from jepsen_tests.workloads.clients import Worker, shown_stored
 from jepsen_tests.workloads.values import attributes_of, message_of, value_of

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from jepsen_tests.checkers.cluster.availability import recoveries
 from jepsen_tests.checkers.shared.view import View
-from jepsen_tests.history.events import NEMESIS, Fault, History, Kind, Op
+from jepsen_tests.history.events import NEMESIS, History, Kind, Op
+from jepsen_tests.history.faults import FaultInForce
 from tests.unit.jepsen.member_anomalies import status
 from tests.unit.jepsen.stories import MS, NODES, Story, judged, texts_of
 
@@ -42,7 +43,7 @@ def troubled(draw: st.DrawFn) -> Story:
     return story
 
 
-def recovered(history: History, fault: Fault) -> tuple[int, int, Op | None]:
+def recovered(history: History, fault: FaultInForce) -> tuple[int, int, Op | None]:
     """Say from when on one waited longest for a write, by looking at every moment and write."""
     waits: list[tuple[int, int, Op | None]] = []
     for since in range(fault.start, fault.done + 1, MS):
@@ -53,7 +54,7 @@ def recovered(history: History, fault: Fault) -> tuple[int, int, Op | None]:
     return max(waits, key=lambda each: each[1] - each[0])
 
 
-def in_force(faults: list[Fault], start: int, end: int) -> float:
+def in_force(faults: list[FaultInForce], start: int, end: int) -> float:
     """Count the milliseconds, one after the other."""
     return (
         sum(
@@ -64,7 +65,7 @@ def in_force(faults: list[Fault], start: int, end: int) -> float:
     )
 
 
-def without_majority(faults: list[Fault], start: int, end: int) -> float:
+def without_majority(faults: list[FaultInForce], start: int, end: int) -> float:
     """Count the milliseconds in which two members are away, each by faults of its own."""
     return (
         sum(
@@ -75,7 +76,7 @@ def without_majority(faults: list[Fault], start: int, end: int) -> float:
     )
 
 
-def too_slow(history: History, faults: list[Fault]) -> list[int]:
+def too_slow(history: History, faults: list[FaultInForce]) -> list[int]:
     """Return of each chain that took too long the first row that shows it."""
     found: list[int] = []
     told = {fault.row for fault in faults if any(op.began > fault.start for op in history.ops)}

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jepsen_tests.cli import main
-from jepsen_tests.history.events import BadHistory, HistoryWriter, Kind, Row, read_history
-from jepsen_tests.history.row_schema import SHAPES
+from jepsen_tests.history.events import Kind, Row
+from jepsen_tests.history.history_file import BadHistory, HistoryWriter, read_history
+from jepsen_tests.history.row_schema import ROW_SCHEMAS
 from jepsen_tests.suite.results import markdown_table
 from jepsen_tests.terminal import Terminal
 from tests.unit.jepsen.member_anomalies import entries, status
@@ -86,7 +87,7 @@ KEYS = {"commit": "g@t/0", "committed": "g@t/0", "set": "r", "get": "r"}
 
 
 def _key(f: str) -> str:
-    shape = SHAPES[f]
+    shape = ROW_SCHEMAS[f]
     return KEYS.get(f, "t/0" if "place" in shape.k.said else "")
 
 

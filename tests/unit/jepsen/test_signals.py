@@ -14,27 +14,28 @@ import pytest
 from jepsen_tests import cli
 from jepsen_tests.backends.surface import Backend
 from jepsen_tests.cli import main
-from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, Ending, interruptible
-from jepsen_tests.history.events import read_history
+from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN
+from jepsen_tests.history.history_file import read_history
 from jepsen_tests.processes.child import Children, tool
-from jepsen_tests.run.phases import Plan, Watch, execute
-from jepsen_tests.suite.runner import Done, repeated
-from jepsen_tests.suite.suites import Entry
+from jepsen_tests.run.phases import RunPlan, Watch, execute
+from jepsen_tests.signals import StopRequest, interruptible
+from jepsen_tests.suite.runner import FinishedRun, repeated
+from jepsen_tests.suite.suites import SuiteEntry
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 
 WAITS = "import signal,sys;signal.signal(signal.SIGTERM,lambda *_:sys.exit(7));"
 
 
-def ended(asked: int, work: Coroutine[Any, Any, None], ending: Ending) -> bool | None:
+def ended(asked: int, work: Coroutine[Any, Any, None], stop: StopRequest) -> bool | None:
     """Let so many signals come while the work goes on; None when it was ended at once."""
 
     async def run() -> bool | None:
-        ending.listen()
+        stop.listen()
         for _ in range(asked):
-            asyncio.get_running_loop().call_soon(ending.hear, "SIGTERM")
+            asyncio.get_running_loop().call_soon(stop.hear, "SIGTERM")
         try:
-            return await ending.unless_asked(work)
+            return await stop.unless_asked(work)
         except asyncio.CancelledError:
             return None
 
@@ -64,22 +65,22 @@ async def broken() -> None:
 
 
 def test_work_that_nobody_breaks_off_is_done() -> None:
-    assert ended(0, nothing(), Ending()) is True
+    assert ended(0, nothing(), StopRequest()) is True
     with pytest.raises(ZeroDivisionError):
-        ended(0, broken(), Ending())
+        ended(0, broken(), StopRequest())
 
 
 def test_the_first_signal_lets_work_clean_up() -> None:
-    work, ending = Work(), Ending()
-    assert ended(1, work.go_on(), ending) is False
+    work, stop = Work(), StopRequest()
+    assert ended(1, work.go_on(), stop) is False
     assert work.cleaned_up
-    assert (ending.signal, ending.at_once) == ("SIGTERM", False)
+    assert (stop.signal, stop.at_once) == ("SIGTERM", False)
 
 
 def test_the_second_signal_does_not_wait_and_the_third_changes_nothing() -> None:
-    ending = Ending()
-    assert ended(3, Work().go_on(), ending) is None
-    assert ending.at_once
+    stop = StopRequest()
+    assert ended(3, Work().go_on(), stop) is None
+    assert stop.at_once
 
 
 def test_an_error_while_cleaning_up_is_not_lost() -> None:
@@ -90,7 +91,7 @@ def test_an_error_while_cleaning_up_is_not_lost() -> None:
             await broken()
 
     with pytest.raises(ZeroDivisionError):
-        ended(1, fail_late(), Ending())
+        ended(1, fail_late(), StopRequest())
 
 
 class Cluster:
@@ -98,9 +99,9 @@ class Cluster:
 
     name, group, nodes, is_kept = "none", "g", ("n1",), False
 
-    def __init__(self, ending: Ending, signals_at_start: int, signals_at_stop: int = 0) -> None:
+    def __init__(self, stop: StopRequest, signals_at_start: int, signals_at_stop: int = 0) -> None:
         self.done: list[str] = []
-        self._ending, self._at = ending, {"start": signals_at_start, "stop": signals_at_stop}
+        self._ending, self._at = stop, {"start": signals_at_start, "stop": signals_at_stop}
 
     async def _note(self, what: str) -> None:
         for _ in range(self._at.get(what, 0)):
@@ -119,12 +120,12 @@ class Cluster:
         await self._note("abort")
 
 
-def run(folder: Path, ending: Ending, cluster: Cluster) -> Path | None:
+def run(folder: Path, stop: StopRequest, cluster: Cluster) -> Path | None:
     async def within() -> Path | None:
-        ending.listen()
-        plan = Plan(WORKLOADS["log"](), [], 5, 1, 1, folder)
+        stop.listen()
+        plan = RunPlan(WORKLOADS["log"](), [], 5, 1, 1, folder)
         try:
-            return await execute(plan, cast("Backend", cluster), Watch(), ending)
+            return await execute(plan, cast("Backend", cluster), Watch(), stop)
         except asyncio.CancelledError:
             return None
 
@@ -132,9 +133,9 @@ def run(folder: Path, ending: Ending, cluster: Cluster) -> Path | None:
 
 
 def test_a_run_that_is_broken_off_keeps_its_history_and_is_never_valid(tmp_path: Path) -> None:
-    ending = Ending()
-    cluster = Cluster(ending, 1)
-    path = run(tmp_path, ending, cluster)
+    stop = StopRequest()
+    cluster = Cluster(stop, 1)
+    path = run(tmp_path, stop, cluster)
     assert path is not None
     assert cluster.done == ["stop"]
     assert [(row.f, row.k) for row in read_history(path).faults] == [("interrupted", "SIGINT")]
@@ -153,9 +154,9 @@ def test_what_was_seen_before_a_run_was_broken_off_counts() -> None:
 def test_a_run_that_is_ended_at_once_aborts_its_cluster(
     tmp_path: Path, at_start: int, at_stop: int, done: list[str]
 ) -> None:
-    ending = Ending()
-    cluster = Cluster(ending, at_start, at_stop)
-    assert run(tmp_path, ending, cluster) is None
+    stop = StopRequest()
+    cluster = Cluster(stop, at_start, at_stop)
+    assert run(tmp_path, stop, cluster) is None
     assert cluster.done == done
     assert main(["check", str(tmp_path / "history.jsonl")]) == EXIT_FAILED
 
@@ -202,8 +203,10 @@ def test_a_tool_that_takes_too_long_is_killed() -> None:
     asyncio.run(run())
 
 
-def _done(code: int, seed: int, *, broken_off: bool = False) -> Done:
-    return Done(Entry("log", ("kill",), 5), seed, code, "", {}, was_broken_off=broken_off)
+def _done(code: int, seed: int, *, broken_off: bool = False) -> FinishedRun:
+    return FinishedRun(
+        SuiteEntry("log", ("kill",), 5), seed, code, "", {}, was_broken_off=broken_off
+    )
 
 
 def test_only_what_told_nothing_is_repeated_and_once() -> None:
@@ -211,7 +214,7 @@ def test_only_what_told_nothing_is_repeated_and_once() -> None:
     first += [_done(2, 4, broken_off=True), _done(2, 5)]
     asked: list[int] = []
 
-    def again(number: int) -> Done:
+    def again(number: int) -> FinishedRun:
         asked.append(number)
         return _done(Random(number).choice([2, 1]), number)
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from jepsen_tests.history.events import NEMESIS, HistoryWriter, Kind, Row, read_history
+from jepsen_tests.history.events import NEMESIS, Kind, Row
+from jepsen_tests.history.history_file import HistoryWriter, read_history
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.run.standstill import STILL_SECONDS, Looks, Seen, Standstill
 from tests.unit.jepsen.stories import Story, header, judged, kinds_of

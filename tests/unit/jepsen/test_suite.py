@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jepsen_tests.backends.surface import Kind
+from jepsen_tests.backends.surface import TroubleKind
 from jepsen_tests.backends.troubles.links import LinkProxies
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
 from jepsen_tests.nemeses import FAULTS, LOSING
@@ -16,9 +16,16 @@ from jepsen_tests.nemeses.fault import CANNOT
 from jepsen_tests.processes.child import Children
 from jepsen_tests.run.schedule import draw_schedule
 from jepsen_tests.suite import runner
-from jepsen_tests.suite.coverage import NO_RESULTS, NO_TIME, Ran, coverage_table, covered, made_up
-from jepsen_tests.suite.runner import COVERAGE, Done, _clear, repeated, run_suite, suite_code
-from jepsen_tests.suite.suites import NIGHTLY, ROUNDS, SMOKE, Entry, planned
+from jepsen_tests.suite.coverage import (
+    NO_RESULTS,
+    NO_TIME,
+    Ran,
+    coverage_by_backend,
+    coverage_table,
+    made_up,
+)
+from jepsen_tests.suite.runner import COVERAGE, FinishedRun, _clear, repeated, run_suite, suite_code
+from jepsen_tests.suite.suites import NIGHTLY, ROUNDS, SMOKE, SuiteEntry, planned
 from jepsen_tests.workloads import WORKLOADS
 
 NOT_BY_PROXIES = {"loss"}
@@ -26,7 +33,7 @@ NOT_BY_PROXIES = {"loss"}
 
 
 def test_smoke_has_every_fault_that_the_process_backend_can_do() -> None:
-    assert Kind.LOSS not in LinkProxies.kinds
+    assert TroubleKind.LOSS not in LinkProxies.kinds
     assert {fault for entry in SMOKE for fault in entry.faults} == set(FAULTS) - NOT_BY_PROXIES
 
 
@@ -43,9 +50,9 @@ def test_both_suites_use_every_workload() -> None:
 
 
 NEVER = f"{CANNOT}netns, disks: no root"
-NETNS = Entry("fifo", ("kill", "loss", "wipe"), 60, backend="netns", shares=3)
-SMALL = Entry("offsets", ("kill", "ring"), 60)
-LARGE = Entry("log", ("kill", "ring"), 60, nodes=5)
+NETNS = SuiteEntry("fifo", ("kill", "loss", "wipe"), 60, backend="netns", shares=3)
+SMALL = SuiteEntry("offsets", ("kill", "ring"), 60)
+LARGE = SuiteEntry("log", ("kill", "ring"), 60, nodes=5)
 
 
 def results(*done: str, **skipped: str) -> dict[str, Any]:
@@ -76,12 +83,12 @@ def test_each_entry_does_all_its_faults_within_a_night(seed: int) -> None:
 def test_smoke_leaves_nothing_for_later_rounds() -> None:
     runs = planned(SMOKE, 1, 1)
     assert [sorted(run.faults) for run in runs] == [sorted(entry.faults) for entry in SMOKE]
-    assert not any(each.unplanned for each in covered(SMOKE, [(e, {}) for e in SMOKE]))
+    assert not any(each.unplanned for each in coverage_by_backend(SMOKE, [(e, {}) for e in SMOKE]))
 
 
 def test_fewer_rounds_say_what_has_no_turn_and_may_be_valid() -> None:
     (run,) = planned([NETNS], 1, seed=1)
-    (found,) = covered([NETNS], [(run, results(*run.faults))])
+    (found,) = coverage_by_backend([NETNS], [(run, results(*run.faults))])
     assert sorted((*found.done, *found.unplanned)) == sorted(NETNS.faults)
     assert len(found.unplanned) == 2
     assert suite_code([EXIT_VALID], [found]) == EXIT_VALID
@@ -90,7 +97,7 @@ def test_fewer_rounds_say_what_has_no_turn_and_may_be_valid() -> None:
 def test_what_one_run_left_out_another_one_has_done() -> None:
     never = f"{CANNOT}process: a ring needs 5"
     ran: list[Ran] = [(SMALL, results("kill", ring=never)), (LARGE, results("ring"))]
-    (found,) = covered([SMALL, LARGE], ran)
+    (found,) = coverage_by_backend([SMALL, LARGE], ran)
     assert found.done == {"kill": 1, "ring": 1}
     assert not found.missed
     assert not found.cannot
@@ -98,7 +105,7 @@ def test_what_one_run_left_out_another_one_has_done() -> None:
 
 
 def test_what_cannot_be_done_is_no_ones_fault() -> None:
-    (found,) = covered([NETNS], [(NETNS, results("kill", "loss", wipe=NEVER))])
+    (found,) = coverage_by_backend([NETNS], [(NETNS, results("kill", "loss", wipe=NEVER))])
     assert found.cannot == {"wipe": NEVER}
     assert not found.missed
     assert not made_up([found], [(NETNS, results("kill", "loss", wipe=NEVER))])
@@ -107,14 +114,14 @@ def test_what_cannot_be_done_is_no_ones_fault() -> None:
 def test_what_no_run_did_is_made_up_for_by_one_that_could_have() -> None:
     never = f"{CANNOT}process: a ring needs 5"
     ran: list[Ran] = [(SMALL, results("kill", ring=never)), (LARGE, results("kill", ring="nobody"))]
-    found = covered([SMALL, LARGE], ran)
+    found = coverage_by_backend([SMALL, LARGE], ran)
     assert found[0].missed == {"ring": "nobody"}
     assert suite_code([EXIT_VALID, EXIT_VALID], found) == EXIT_UNKNOWN
     (more,) = made_up(found, ran)
     assert (more.workload, more.nodes, more.faults) == ("log", 5, ("ring",))
     kinds = [FAULTS[fault].kind for fault in more.faults]
     assert not draw_schedule(kinds, more.seconds, Random(1)).left_out
-    after = covered([SMALL, LARGE], [*ran, (more, results("ring"))])
+    after = coverage_by_backend([SMALL, LARGE], [*ran, (more, results("ring"))])
     assert suite_code([EXIT_VALID] * 3, after) == EXIT_VALID
 
 
@@ -125,14 +132,14 @@ def test_who_says_that_it_cannot_be_done_speaks_for_those_that_came_not_so_far()
         (NETNS, results("kill")),
     ]
     for order in (ran, ran[::-1]):
-        (found,) = covered([NETNS], order)
+        (found,) = coverage_by_backend([NETNS], order)
         assert found.cannot == {"wipe": NEVER}
         assert not made_up([found], order)
 
 
 def test_no_time_is_missed_and_a_run_without_results_did_nothing() -> None:
-    assert covered([SMALL], [(SMALL, results("kill"))])[0].missed == {"ring": NO_TIME}
-    nothing = covered([SMALL], [(SMALL, {})])
+    assert coverage_by_backend([SMALL], [(SMALL, results("kill"))])[0].missed == {"ring": NO_TIME}
+    nothing = coverage_by_backend([SMALL], [(SMALL, {})])
     assert nothing[0].missed == dict.fromkeys(SMALL.faults, NO_RESULTS)
     assert not made_up(nothing, [(SMALL, {})]), "it would fail again"
 
@@ -145,16 +152,16 @@ def test_the_worst_code_counts() -> None:
 
 def test_the_table_tells_each_fault_and_why_not() -> None:
     ran: list[Ran] = [(NETNS, results("kill", wipe=NEVER))]
-    lines = coverage_table(covered([NETNS], ran))
+    lines = coverage_table(coverage_by_backend([NETNS], ran))
     assert lines[-1] == f"| netns | 1: kill 1 | wipe ({NEVER}) | loss ({NO_TIME}) | - |"
 
 
 def test_a_run_that_was_incomplete_is_not_made_again_as_it_was() -> None:
-    done = Done(SMALL, 1, EXIT_VALID, "", results("kill"))
+    done = FinishedRun(SMALL, 1, EXIT_VALID, "", results("kill"))
     assert repeated([done], lambda _: pytest.fail("in vain")) == [(done,)]
 
 
-Became = Callable[[Entry, int, Path, Children], Done]
+Became = Callable[[SuiteEntry, int, Path, Children], FinishedRun]
 
 
 @pytest.fixture
@@ -174,10 +181,10 @@ def test_a_run_that_makes_up_for_others_and_told_nothing_is_made_once_more(
 ) -> None:
     folders: list[str] = []
 
-    def became(entry: Entry, seed: int, out: Path, _: Children) -> Done:
+    def became(entry: SuiteEntry, seed: int, out: Path, _: Children) -> FinishedRun:
         folders.append(out.name)
         code = EXIT_UNKNOWN if out.name == "02-more" else EXIT_VALID
-        return Done(entry, seed, code, "", results("kill" if out.name == "01" else "ring"))
+        return FinishedRun(entry, seed, code, "", results("kill" if out.name == "01" else "ring"))
 
     assert suite(became) == EXIT_VALID
     assert folders == ["01", "02-more", "02-more-again"]
@@ -186,9 +193,9 @@ def test_a_run_that_makes_up_for_others_and_told_nothing_is_made_once_more(
 def test_a_suite_that_was_asked_to_end_when_all_had_ended_is_not_valid(
     suite: Callable[[Became], int],
 ) -> None:
-    def became(entry: Entry, seed: int, _: Path, children: Children) -> Done:
+    def became(entry: SuiteEntry, seed: int, _: Path, children: Children) -> FinishedRun:
         children.asked += 1  # after this run, which knows nothing of it
-        return Done(entry, seed, EXIT_VALID, "", results(*entry.faults))
+        return FinishedRun(entry, seed, EXIT_VALID, "", results(*entry.faults))
 
     assert suite(became) == EXIT_UNKNOWN
 

@@ -10,22 +10,22 @@ from jepsen_tests.history.events import NEMESIS, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.trials.catalogue import TRIALS, Trial
 from jepsen_tests.trials.report import caught_in_simulation, strength_table
-from jepsen_tests.trials.runner import Outcome, Run, _after, described, exit_code
+from jepsen_tests.trials.runner import TrialOutcome, TrialRun, _after, described, exit_code
 from jepsen_tests.workloads import WORKLOADS
 from tests.mutants.catalogue import by_name
 from tests.unit.jepsen.stories import Story
 
 CLASSES = {kind for checker in CHECKERS for kind in checker.kinds}
-VALID, UNKNOWN = Run(EXIT_VALID, "valid"), Run(EXIT_UNKNOWN, "unknown")
-FAILED = Run(EXIT_FAILED, "harness failed")
-CAUGHT = Run(EXIT_INVALID, "invalid", ("C1 lost",), fits=True, after=7.25)
-OTHER = Run(EXIT_INVALID, "invalid", ("C18 not-converged",))
+VALID, UNKNOWN = TrialRun(EXIT_VALID, "valid"), TrialRun(EXIT_UNKNOWN, "unknown")
+FAILED = TrialRun(EXIT_FAILED, "harness failed")
+CAUGHT = TrialRun(EXIT_INVALID, "invalid", ("C1 lost",), fits=True, after=7.25)
+OTHER = TrialRun(EXIT_INVALID, "invalid", ("C18 not-converged",))
 OPEN = Trial("dedup-off", "retry", "kill-leader", ("lost",))
 HIDDEN = Trial("no-commit-clamp", "log", "flap", ("lost",), hidden="too rare")
 
 
-def outcome(trial: Trial, bug: Run, sound: Run = VALID) -> Outcome:
-    return Outcome(trial, 1, bug, sound)
+def outcome(trial: Trial, bug: TrialRun, sound: TrialRun = VALID) -> TrialOutcome:
+    return TrialOutcome(trial, 1, bug, sound)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def outcome(trial: Trial, bug: Run, sound: Run = VALID) -> Outcome:
     ],
 )
 def test_a_catch_counts_beside_a_valid_sound_run(
-    trial: Trial, bug: Run, sound: Run, code: int
+    trial: Trial, bug: TrialRun, sound: TrialRun, code: int
 ) -> None:
     assert exit_code([outcome(trial, bug, sound)], 1) == code
 
