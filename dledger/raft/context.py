@@ -14,7 +14,7 @@ from dledger.raft.engine._pysyncobj import Engine
 from dledger.raft.engine.journal import Journal
 from dledger.raft.gate import OutboundGate
 from dledger.raft.log_port import RaftLog
-from dledger.raft.wire.message_codec import Message
+from dledger.raft.wire.messages import Message
 from dledger.trace import Trace
 from dledger.types import MemberId
 

@@ -180,7 +180,7 @@ class RaftGroup:
             self._advance()
 
     def receive(self, sender: MemberId, message: PeerMessage, now: float) -> None:
-        """Take one message of a peer, as `message.decode` returned it."""
+        """Take one message of a peer, as `wire.message_codec.decode` returned it."""
         context, membership = self._context, self._membership
         if self._stopped:
             return

@@ -19,7 +19,7 @@ from typing import Final
 from dledger.log import LogSettings
 from dledger.raft.api import Role
 from dledger.raft.replication.follower import parse_run
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import message_codec, messages
 from dledger.types import EntryKind, FlushMode, Position, Settled, Span
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
@@ -116,7 +116,7 @@ class Stage(World):
     # The network.
 
     def _send(self, source: str, target: str, data: bytes) -> None:
-        message = messages.decode(data)
+        message = message_codec.decode(data)
         if self.keep_sent:
             self.sent.append((self.scheduler.now, source, target, message))
         if any(vanishes(source, target, message) for vanishes in self.filters):
@@ -152,7 +152,7 @@ class Stage(World):
 
     def kept(self, source: str, target: str) -> list[messages.Message]:
         """Return what a stopped link keeps, decoded."""
-        return [messages.decode(data) for data in self.stopped[source, target]]
+        return [message_codec.decode(data) for data in self.stopped[source, target]]
 
     def isolate(self, name: str) -> None:
         """Cut a member off from all others, noticed on both sides at once."""

@@ -3,7 +3,7 @@
 import pytest
 
 from dledger.raft.api import PeerStatus, Role
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import messages
 from dledger.types import MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import LOW_WATER_BYTES, Stage

@@ -7,7 +7,7 @@ import pytest
 
 from dledger.log.hard_state import load_hard_state, store_hard_state
 from dledger.raft.commit.gathering import GATHER_SECONDS
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import messages
 from dledger.types import Term
 from dledger_proto.errors import Code, Outcome
 from tests.scenarios.stage import Put, Stage

@@ -3,7 +3,7 @@
 On the harness of the group's unit tests: it shows single rounds of the disk, which this needs.
 """
 
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import message_codec
 from dledger.types import DiskRoom, MemberId
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import World
@@ -24,7 +24,7 @@ def _lost_tail(seed: int) -> tuple[World, int] | None:
     a.kill()
     b.disk_stalls = True
     for data in late:  # what was on its way is read after b heard that the link is down
-        b.group.receive(MemberId("a"), messages.decode(data), world.now)
+        b.group.receive(MemberId("a"), message_codec.decode(data), world.now)
     b.drain()
     assert b.log.last_index == last
     b.fs.budget_bytes = b.fs.used_bytes() + 5 * 600_000 + 40_000

@@ -5,7 +5,7 @@ import pytest
 from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
 from dledger.raft.group import RISK_SENTENCE
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import message_codec, messages
 from dledger.types import MemberId
 from tests.scenarios.stage import Stage
 from tests.sim.member.process import Process
@@ -35,7 +35,7 @@ def test_a_forgotten_vote_elects_no_second_leader() -> None:
         if stage.term("a") == term:
             return False
         if isinstance(message, messages.VoteRequest) and (source, target) == ("a", "d"):
-            late.append(b"".join(messages.encode(message)))
+            late.append(b"".join(message_codec.encode(message)))
         if "a" in (source, target):
             return "m" not in (source, target)
         return (source, target) == ("m", "l") and stage.term("m") > term

@@ -7,7 +7,7 @@ invariant after every step; `finish` demands convergence and every acknowledged 
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import message_codec, messages
 from dledger_proto.errors import Outcome
 from tests.scenarios.stage import Stage
 
@@ -101,7 +101,7 @@ def test_f3_an_acknowledgement_of_an_older_reign_counts_nothing() -> None:
         if (source, target) != ("b", "a") or not isinstance(message, messages.AppendAnswer):
             return False
         if message.matched:
-            stale.append(b"".join(messages.encode(message)))
+            stale.append(b"".join(message_codec.encode(message)))
         return message.matched
 
     stage.filters.append(delay)
@@ -177,7 +177,7 @@ def test_f4_f5_a_refilled_follower_acknowledges_only_what_it_holds() -> None:
     stage.join("c")
     stage.run_for(0.5)
     kept = stage.stopped["a", "c"]
-    appends = [data for data in kept if _is_append(messages.decode(data))]
+    appends = [data for data in kept if _is_append(message_codec.decode(data))]
     for place, data in enumerate(list(kept)):
         if place % 3 != 1:  # every third piece is lost while the stream stays up
             stage.members["c"].deliver("a", data)
@@ -232,7 +232,7 @@ def test_f8_a_vote_counts_once() -> None:
     def watch(source: str, target: str, message: messages.Message) -> bool:
         if isinstance(message, messages.PreVoteAnswer | messages.VoteAnswer) and message.granted:
             repeated.append((source, target))
-            data = b"".join(messages.encode(message))
+            data = b"".join(message_codec.encode(message))
             for _ in range(3):
                 stage._real_send(source, target, data)
         return False
@@ -264,7 +264,7 @@ def test_f8_an_answer_to_a_repeated_request_counts_once() -> None:
         if isinstance(message, messages.VoteRequest):
             return target != voter
         if isinstance(message, messages.VoteAnswer) and source == voter and message.granted:
-            late.append(b"".join(messages.encode(message)))
+            late.append(b"".join(message_codec.encode(message)))
             return True
         return False
 

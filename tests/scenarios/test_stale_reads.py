@@ -4,7 +4,7 @@ On the harness of the group's unit tests: it delivers single messages.
 """
 
 from dledger.raft.api import Role
-from dledger.raft.wire.message_codec import AppendAnswer
+from dledger.raft.wire.messages import AppendAnswer
 from dledger.types import LogIndex
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import World

@@ -9,7 +9,7 @@ import pytest
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
-from dledger.raft.wire.message_codec import AppendAnswer, VoteAnswer
+from dledger.raft.wire.messages import AppendAnswer, VoteAnswer
 from dledger.types import EntryRef, LogIndex, Position, Term
 from tests.sim.invariants import InvariantSet
 from tests.sim.invariants.agreement.committed_on_majority import CommittedOnMajority

@@ -38,8 +38,8 @@ from dledger.log.errors import DamagedFile
 from dledger.raft.api import PeerMessage
 from dledger.raft.driver.tasks import end_task
 from dledger.raft.log_port import RaftLog
-from dledger.raft.wire import message_codec as messages
-from dledger.raft.wire.message_codec import AppendRequest, Message
+from dledger.raft.wire import loading, message_codec
+from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
 from dledger_proto.errors import Code, DledgerError
@@ -356,9 +356,9 @@ class PeerLink:
         ):
             loop = asyncio.get_running_loop()
             try:
-                loaded = await loop.run_in_executor(self._pool, messages.load, message, self._log)
+                loaded = await loop.run_in_executor(self._pool, loading.load, message, self._log)
                 if loaded is None:
-                    messages.check_held(message, self._log)
+                    loading.check_held(message, self._log)
             except (OSError, DamagedFile) as error:
                 self._events.failed(error)
                 return None
@@ -368,7 +368,7 @@ class PeerLink:
                 )
                 return None
             message = loaded
-        return messages.encode(message)
+        return message_codec.encode(message)
 
 
 def _data_size(message: Message) -> int:
@@ -428,7 +428,7 @@ class PeerListener:
             if self._sessions[group, sender] != session or self._targets.get(group) is not target:
                 return  # the peer dialled again: nothing of the older stream may come behind
             try:
-                decoded = deque(messages.decode(view) for view in parse_frame(frame))
+                decoded = deque(message_codec.decode(view) for view in parse_frame(frame))
             except ValueError as error:
                 self._say_once("link_garbled", str(error), context.peer(), kind=sender)
                 return

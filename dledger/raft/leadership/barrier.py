@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from dledger.raft.api import OnBarrier
 from dledger.raft.context import Context
 from dledger.raft.replication.leader import Replication
-from dledger.raft.wire.message_codec import BarrierAnswer, BarrierRequest
+from dledger.raft.wire.messages import BarrierAnswer, BarrierRequest
 from dledger.types import LogIndex, MemberId
 
 BARRIERS_MAX: Final = 10_000

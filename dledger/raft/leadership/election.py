@@ -19,13 +19,7 @@ from typing import Final
 
 from dledger.raft.context import Context
 from dledger.raft.gate import VoteTally
-from dledger.raft.wire.message_codec import (
-    PreVote,
-    PreVoteAnswer,
-    TermNotice,
-    VoteAnswer,
-    VoteRequest,
-)
+from dledger.raft.wire.messages import PreVote, PreVoteAnswer, TermNotice, VoteAnswer, VoteRequest
 from dledger.types import MemberId
 
 QUICK_ROUNDS_MAX: Final = 5

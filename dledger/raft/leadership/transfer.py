@@ -16,7 +16,7 @@ from dledger.raft.api import OnTransferred
 from dledger.raft.context import Context
 from dledger.raft.leadership.clocks import GroupClock
 from dledger.raft.replication.leader import Replication
-from dledger.raft.wire.message_codec import TimeoutNow
+from dledger.raft.wire.messages import TimeoutNow
 from dledger.types import MemberId
 
 HANG_RETRY_SECONDS: Final = 1.0

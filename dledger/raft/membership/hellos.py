@@ -27,7 +27,7 @@ from dledger.raft.membership.formation import (
     met_by,
     recorded_by,
 )  # fmt: skip
-from dledger.raft.wire.message_codec import Hello, Message
+from dledger.raft.wire.messages import Hello, Message
 from dledger.types import MemberId
 from dledger_proto.entry import parse_genesis
 

@@ -10,7 +10,7 @@ from dledger.raft.engine.journal import InvariantBroken, Run
 from dledger.raft.gate import proven_commit
 from dledger.raft.leadership.clocks import GroupClock
 from dledger.raft.leadership.election import Elections
-from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, TermNotice
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest, TermNotice
 from dledger.types import DiskRoom, FlushMode, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
 

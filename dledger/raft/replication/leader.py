@@ -16,7 +16,7 @@ from dledger.raft.context import Context
 from dledger.raft.engine.journal import InvariantBroken
 from dledger.raft.leadership.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.replication.progress import Pace, Progress
-from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest
 from dledger.types import AppendPayload, DiskRoom, FlushMode, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 

@@ -1,5 +1,6 @@
-"""Messages between the members of a group.
+"""What travels between the members of a group.
 
-message_codec  Messages between the members of a group, and their binary form `DLP1`
-messages       The closed list of messages between the members of a group
+loading        the entries of an append request, read from the log just before it is sent
+message_codec  the bytes of each message, `DLP1`
+messages       the closed list of messages, as values
 """

@@ -1,9 +1,10 @@
-"""Messages between the members of a group, and their binary form `DLP1`: encode, decode, load.
+"""The bytes of messages between the members of a group, `DLP1`: encode and decode. Pure.
 
-Owns: the bytes of the messages that `messages.py` lists (they are all named here, too). Does not
-own how bytes travel (`driver/transport.py`). Little-endian. Every message begins with
+Owns: the binary form of the messages that `messages.py` lists. Does not own how bytes travel
+(`driver/peer_link.py`), nor where an append request gets its entries from (`loading.py`).
+Little-endian. Every message begins with
 
-      0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_TYPES`
+      0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_DECODERS`
       6  2  flags (by type)       8  8  session: of the sender's process, random, never 0
      16  8  sequence: grows by 1 with each message of this session to this receiver
 
@@ -11,16 +12,13 @@ and goes on with the fixed struct of its type, below; an append request ends wit
 (`DLE1`) exactly as they lie in the log, a hello with names and a genesis payload. All numbers are
 u64 unless said otherwise; terms, indexes and positions are below 2**63.
 
-`decode` raises ValueError for anything else than one whole message, whatever the bytes are.
+`decode` raises ValueError for all bytes that are not exactly one whole message.
 """
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from dledger.log.errors import SpanGone
-from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.messages import (
     AppendAnswer,
     AppendRequest,
@@ -35,8 +33,7 @@ from dledger.raft.wire.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from dledger.types import AppendPayload, Buffer, DiskRoom, LogIndex
-from dledger_proto.entry import CorruptEntry, decode_entry
+from dledger.types import Buffer, DiskRoom
 from dledger_proto.limits import FRAME_SIZE_MAX, GROUP_NAME_LENGTH_MAX, MEMBERS_MAX
 
 MAGIC: Final = b"DLP1"
@@ -44,30 +41,6 @@ VERSION: Final = 1
 GENESIS_SIZE_MAX: Final = 16 * 1024
 _HEAD = struct.Struct("<4sBBHQQ")
 _NUMBER_MAX: Final = 1 << 63
-
-__all__ = [
-    "MAGIC",
-    "VERSION",
-    "AppendAnswer",
-    "AppendRequest",
-    "BarrierAnswer",
-    "BarrierRequest",
-    "Hello",
-    "Message",
-    "PreVote",
-    "PreVoteAnswer",
-    "TermNotice",
-    "TimeoutNow",
-    "VoteAnswer",
-    "VoteRequest",
-    "check_held",
-    "decode",
-    "encode",
-    "load",
-    "payload_of",
-    "with_data",
-]
-
 
 # Encoding.
 
@@ -85,73 +58,11 @@ _NO_ID = bytes(16)
 def encode(message: Message) -> list[Buffer]:
     """Return the message as buffers to be sent one after the other.
 
-    ValueError for an append request whose entries are not loaded (`load`).
+    ValueError for an append request whose entries are not loaded (`loading.load`).
     """
     flags, parts = _body(message)
     head = _HEAD.pack(MAGIC, VERSION, message.TYPE, flags, message.session, message.sequence)
     return [head + parts[0], *parts[1:]]
-
-
-def payload_of(message: Message) -> AppendPayload | None:
-    """Return what an append request carries; None of a heartbeat and of other messages."""
-    return message.payload if isinstance(message, AppendRequest) else None
-
-
-def with_data(message: Message, data: bytes) -> Message:
-    """Return an append request whose entries are `data`, read from its payload's span."""
-    payload = payload_of(message)
-    assert isinstance(message, AppendRequest), "only append requests carry entries"
-    assert payload is not None, "it carries none"
-    return replace(message, payload=replace(payload, buffers=(data,)))
-
-
-def load(message: Message, log: RaftLog) -> Message | None:
-    """Return an append request with its entries as bytes; other messages as they are. Any thread.
-
-    Blocks when the entries lie on disk; each byte that is read passes its checksum (I15). None when
-    something else lies there: then there is nothing to send, and `check_held` finds out why.
-    DamagedLog when the file is gone or too short.
-    """
-    payload = payload_of(message)
-    if payload is None or payload.buffers is not None:
-        return message
-    try:
-        data = log.read_span(payload.span)
-        _check_entries(data, payload)
-    except (SpanGone, CorruptEntry):
-        return None
-    return with_data(message, data)
-
-
-def _check_entries(data: Buffer, payload: AppendPayload) -> None:
-    """Raise CorruptEntry unless these are the payload's entries, whole, one after the other."""
-    index, at, previous_crc = int(payload.first), 0, None
-    while at < len(data):
-        header = decode_entry(data, at, check_payloads=True).header
-        follows = previous_crc in (None, header.previous_crc)
-        here = header.index == index and header.position == payload.span.position + at
-        if not (follows and here) or (at == 0 and header.term != payload.term_of_first):
-            raise CorruptEntry(f"entry {index} is expected, there is {header.describe()}")
-        index, at, previous_crc = index + 1, at + header.size, header.header_crc
-    if index != payload.last + 1:
-        raise CorruptEntry(f"the entries end before {index}, not behind {payload.last}")
-
-
-def check_held(message: Message, log: RaftLog) -> None:
-    """Find out, on the log's own thread, why `load` gave nothing: DamagedLog names the place.
-
-    Returns when the log has changed meanwhile: a suffix was cut, the head was trimmed. Then the
-    leader finds out by its next heartbeat what to send instead.
-    """
-    payload = payload_of(message)
-    assert payload is not None, "it carries no entries"
-    index = payload.first
-    try:
-        while index <= payload.last:
-            found = log.entries(index, payload.last, payload.size)
-            index = LogIndex(found[-1].ref.index + 1)
-    except SpanGone:
-        return
 
 
 def _encode_hello(message: Hello) -> tuple[int, list[Buffer]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dledger.log.errors import DamagedFile
 from dledger.raft.api import PeerMessage, Role, WriteRound
 from dledger.raft.driver.host import DEADLINE_SLACK_SECONDS
-from dledger.raft.wire import message_codec as messages
+from dledger.raft.wire import loading, message_codec, messages
 from dledger.types import FlushMode, MemberId
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.drive import SimDrive
@@ -347,7 +347,9 @@ class SimMember:
 
     def _receive(self, sender: str, data: bytes) -> None:
         assert self.process is not None
-        self.process.group.receive(MemberId(sender), messages.decode(data), self.clock.monotonic())
+        self.process.group.receive(
+            MemberId(sender), message_codec.decode(data), self.clock.monotonic()
+        )
 
     def _link(self, event: str, peer: str) -> None:
         assert self.process is not None
@@ -412,11 +414,11 @@ class SimMember:
         world = self.world
         world.observer.sending(process, target, message)
         assert isinstance(message, messages.Message)
-        loaded = messages.load(message, process.log)
+        loaded = loading.load(message, process.log)
         if loaded is None:
-            messages.check_held(message, process.log)
+            loading.check_held(message, process.log)
             return
-        encoded = b"".join(messages.encode(loaded))
+        encoded = b"".join(message_codec.encode(loaded))
         if world.tracing:
             world.trace(f"send {self.name} {target} {message.describe()}")
         world.network.send(self.name, target, encoded)

@@ -15,8 +15,8 @@ from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, Role, WriteRound
 from dledger.raft.group import RaftGroup
-from dledger.raft.wire import message_codec as messages
-from dledger.raft.wire.message_codec import Message
+from dledger.raft.wire import loading, message_codec
+from dledger.raft.wire.messages import Message
 from dledger.trace import ListTrace
 from dledger.types import Entry, EntryKind, LogIndex, MemberId, Settled
 from dledger_proto.errors import Outcome
@@ -294,15 +294,15 @@ class World:
                     self.connect(one, other)
 
     def send(self, source: str, target: str, message: Message) -> None:
-        loaded = messages.load(message, self[source].log)
+        loaded = loading.load(message, self[source].log)
         self.sent.append((source, target, message))
         if loaded is None:
-            messages.check_held(message, self[source].log)
+            loading.check_held(message, self[source].log)
         if loaded is None or frozenset((source, target)) not in self.up:
             return
         if (source, target) in self.cut:
             return
-        data = b"".join(messages.encode(loaded))
+        data = b"".join(message_codec.encode(loaded))
         self.queues[source, target].append(data)
 
     def inject(self, source: str, target: str, message: Message) -> None:
@@ -317,7 +317,7 @@ class World:
 
     def waiting(self, source: str, target: str) -> list[Message]:
         """Return the messages that wait in one direction."""
-        return [messages.decode(data) for data in self.queues.get((source, target), ())]
+        return [message_codec.decode(data) for data in self.queues.get((source, target), ())]
 
     def deliver(self, source: str, target: str, count: int | None = None) -> int:
         """Deliver up to `count` waiting messages of one direction."""
@@ -326,7 +326,7 @@ class World:
         member = self[target]
         while queue and (count is None or done < count) and member.alive and not member.paused:
             done += 1
-            member.group.receive(MemberId(source), messages.decode(queue.popleft()), self.now)
+            member.group.receive(MemberId(source), message_codec.decode(queue.popleft()), self.now)
             member.drain()
         return done
 

@@ -6,7 +6,7 @@ import pytest
 
 from dledger.raft.api import Role
 from dledger.raft.leadership.barrier import BARRIERS_MAX
-from dledger.raft.wire.message_codec import AppendRequest, BarrierAnswer, BarrierRequest
+from dledger.raft.wire.messages import AppendRequest, BarrierAnswer, BarrierRequest
 from dledger.types import LogIndex, MemberId
 from tests.unit.raft.harness import Member, World
 

@@ -9,7 +9,7 @@ from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
 from dledger.raft.api import GroupSettings, WriteRound
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Durability
-from dledger.raft.wire.message_codec import VoteAnswer
+from dledger.raft.wire.messages import VoteAnswer
 from dledger.types import FlushMode, MemberId, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Call, ListMachine, World

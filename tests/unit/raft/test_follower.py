@@ -7,7 +7,7 @@ import pytest
 from dledger.log.errors import DamagedFile
 from dledger.raft.commit.applying import check_state
 from dledger.raft.replication.follower import parse_run
-from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest
 from dledger.types import LogIndex
 from dledger_proto.entry import CorruptEntry
 from tests.unit.raft.harness import Member, World

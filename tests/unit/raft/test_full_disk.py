@@ -3,7 +3,7 @@
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.wire.message_codec import AppendRequest
+from dledger.raft.wire.messages import AppendRequest
 from dledger.types import DiskRoom, EntryKind, MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.unit.raft.harness import LOG_SETTINGS, Call, Member, World

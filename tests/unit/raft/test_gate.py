@@ -14,7 +14,7 @@ from dledger.raft.gate import (
     VoteTally,
     proven_commit,
 )
-from dledger.raft.wire.message_codec import AppendAnswer, Message, TermNotice, VoteAnswer
+from dledger.raft.wire.messages import AppendAnswer, Message, TermNotice, VoteAnswer
 from dledger.types import MemberId
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")

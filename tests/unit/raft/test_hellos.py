@@ -6,7 +6,7 @@ Goal: nothing late, repeated, echoed wrongly or of a stranger is taken for news 
 from dataclasses import replace
 
 from dledger.raft.api import PeerMessage, Role
-from dledger.raft.wire.message_codec import Hello, Message, TermNotice
+from dledger.raft.wire.messages import Hello, Message, TermNotice
 from dledger.types import MemberId
 from tests.unit.raft.harness import World
 

@@ -7,7 +7,7 @@ L8 (latency by timer), L13 (apply without end) and L14 (slices of the whole log)
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.wire.message_codec import PreVote, TermNotice, VoteAnswer
+from dledger.raft.wire.messages import PreVote, TermNotice, VoteAnswer
 from dledger.types import LogIndex, MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.unit.raft.harness import Call, World

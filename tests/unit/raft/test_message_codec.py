@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.raft.log_port import RaftLog
-from dledger.raft.wire import message_codec as messages
-from dledger.raft.wire.message_codec import (
+from dledger.raft.wire import loading, message_codec
+from dledger.raft.wire.messages import (
     AppendAnswer,
     AppendRequest,
     BarrierAnswer,
@@ -23,7 +23,7 @@ from dledger.raft.wire.message_codec import (
     TimeoutNow,
     VoteAnswer,
     VoteRequest,
-)  # fmt: skip
+)
 from dledger.types import AppendPayload, DiskRoom, EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.entry import frame_entry
 
@@ -73,13 +73,13 @@ MESSAGES: list[tuple[Message, str]] = [
 
 
 def encoded(message: Message) -> bytes:
-    return b"".join(messages.encode(message))
+    return b"".join(message_codec.encode(message))
 
 
 @pytest.mark.parametrize(("message", "line"), MESSAGES)
 def test_what_goes_in_comes_out(message: Message, line: str) -> None:
     message.session, message.sequence = 77, 88
-    assert messages.decode(encoded(message)) == message
+    assert message_codec.decode(encoded(message)) == message
     assert message.describe() == line
 
 
@@ -91,7 +91,7 @@ def test_every_type_is_tried_above() -> None:
 
 def test_entries_travel_as_they_are() -> None:
     message = AppendRequest(1, 2, 3, 4, 5, 6, 7, payload=PAYLOAD)
-    decoded = messages.decode(encoded(message))
+    decoded = message_codec.decode(encoded(message))
     assert isinstance(decoded, AppendRequest)
     assert decoded.frames is not None
     assert bytes(decoded.frames) == b"abcdef"
@@ -103,14 +103,14 @@ def test_entries_that_are_not_loaded_cannot_be_encoded() -> None:
     payload = AppendPayload(LogIndex(8), LogIndex(9), Term(3), 6, None, Span(Position(0), 6))
     message = AppendRequest(1, 2, 3, 4, 5, 6, 7, payload=payload)
     with pytest.raises(ValueError, match="not loaded"):
-        messages.encode(message)
-    assert encoded(messages.with_data(message, b"abcdef"))[-6:] == b"abcdef"
+        message_codec.encode(message)
+    assert encoded(loading.with_data(message, b"abcdef"))[-6:] == b"abcdef"
 
 
 @given(st.binary(max_size=300))
 def test_garbage_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
-        messages.decode(data)
+        message_codec.decode(data)
 
 
 def test_damaged_messages_decode_to_something_or_are_value_errors() -> None:
@@ -120,19 +120,19 @@ def test_damaged_messages_decode_to_something_or_are_value_errors() -> None:
         data = encoded(message)
         for length in range(len(data)):
             with pytest.raises(ValueError):
-                messages.decode(data[:length])
+                message_codec.decode(data[:length])
         for _ in range(300):
             broken = bytearray(data)
             broken[random.randrange(len(broken))] ^= 1 << random.randrange(8)
             with contextlib.suppress(ValueError):
-                messages.decode(bytes(broken))
+                message_codec.decode(bytes(broken))
 
 
 def test_numbers_above_63_bits_are_refused() -> None:
     data = bytearray(encoded(TermNotice(1)))
     data[-1] = 0x80
     with pytest.raises(ValueError, match="2\\*\\*63"):
-        messages.decode(bytes(data))
+        message_codec.decode(bytes(data))
 
 
 # Loading.
@@ -171,8 +171,8 @@ def loaded(data: bytes, *, last: int = 10, term: int = 3) -> bytes | None:
     span = Span(Position(POSITION), len(data))
     payload = AppendPayload(LogIndex(8), LogIndex(last), Term(term), len(data), None, span)
     request = AppendRequest(1, 3, 7, 3, 5, 6, 7, payload=payload)
-    message = messages.load(request, cast("RaftLog", SpanLog(data)))
-    found = None if message is None else messages.payload_of(message)
+    message = loading.load(request, cast("RaftLog", SpanLog(data)))
+    found = None if message is None else loading.payload_of(message)
     return None if found is None else b"".join(found.buffers or ())
 
 

@@ -8,7 +8,7 @@ from dledger.raft.api import Role
 from dledger.raft.gate import term_on_disk
 from dledger.raft.membership.formation import Promise, forgotten_by
 from dledger.raft.replication.progress import Progress
-from dledger.raft.wire.message_codec import (
+from dledger.raft.wire.messages import (
     AppendAnswer,
     AppendRequest,
     Hello,
@@ -17,7 +17,7 @@ from dledger.raft.wire.message_codec import (
     TermNotice,
     VoteAnswer,
     VoteRequest,
-)  # fmt: skip
+)
 from dledger.types import FlushMode, MemberId
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import ListMachine, World

@@ -2,7 +2,7 @@
 
 from dledger.raft.api import Role
 from dledger.raft.commit.gathering import GATHER_SECONDS, Gathering
-from dledger.raft.wire.message_codec import AppendRequest
+from dledger.raft.wire.messages import AppendRequest
 from dledger.types import EntryKind, MemberId
 from dledger_proto.errors import Outcome
 from tests.sim.member.convinced import Convinced

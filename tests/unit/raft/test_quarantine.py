@@ -5,7 +5,7 @@ import pytest
 from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
 from dledger.raft.group import RISK_SENTENCE
-from dledger.raft.wire.message_codec import PreVote, VoteAnswer, VoteRequest
+from dledger.raft.wire.messages import PreVote, VoteAnswer, VoteRequest
 from dledger.types import MemberId
 from dledger_proto.errors import Code, DledgerError, Outcome
 from tests.unit.raft.harness import World

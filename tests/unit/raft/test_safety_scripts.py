@@ -9,7 +9,7 @@ import pytest
 
 from dledger.raft.api import Role
 from dledger.raft.engine.journal import InvariantBroken
-from dledger.raft.wire.message_codec import AppendAnswer, AppendRequest, VoteAnswer
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest, VoteAnswer
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Span, Term
 from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Member, World

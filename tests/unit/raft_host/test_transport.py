@@ -23,7 +23,7 @@ from dledger.raft.driver.transport import (
     parse_frame,
 )
 from dledger.raft.log_port import RaftLog
-from dledger.raft.wire.message_codec import AppendRequest, Message, TermNotice
+from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_broker.local.cluster import free_port

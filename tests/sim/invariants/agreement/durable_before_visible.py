@@ -13,13 +13,7 @@ from collections.abc import Callable
 
 from dledger.log.hard_state import HardState
 from dledger.raft.api import PeerMessage
-from dledger.raft.wire.message_codec import (
-    AppendAnswer,
-    AppendRequest,
-    Hello,
-    VoteAnswer,
-    VoteRequest,
-)
+from dledger.raft.wire.messages import AppendAnswer, AppendRequest, Hello, VoteAnswer, VoteRequest
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property, Violation
 

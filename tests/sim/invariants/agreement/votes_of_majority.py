@@ -4,7 +4,7 @@ Two leaders of one term need bad luck as well; a leader without its votes is wro
 """
 
 from dledger.raft.api import PeerMessage, Role
-from dledger.raft.wire.message_codec import VoteAnswer
+from dledger.raft.wire.messages import VoteAnswer
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property
 
