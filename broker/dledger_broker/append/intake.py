@@ -1,8 +1,8 @@
-"""Frames of batches in, items on their way out: admitted, checked, submitted in order.
+"""Frames of batches come in; their batches are admitted, checked and submitted in order.
 
-Owns what is the same for a stream (`append_session`) and a single call (`append_unary`): the wait
-for room, the check of every batch, the deadline of each. Not owned: where batches go (`append`),
-who hears of their fate.
+Owns what a stream (`append.stream`) and a single call (`append.unary`) share: the wait for room,
+the check of every batch, the deadline of each. Not owned: where batches go (`append.router`), who
+gets their answers.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import parse_append
 
 APPEND_WAIT_SECONDS: Final = 0.2
-"""A frame waits this long for room before it is refused BUSY; RocketMQ's queued sends too (S142).
-Meanwhile the stream is not read, so a producer that is merely fast is slowed and not refused."""
+"""A frame waits this long for room before it is refused BUSY, as sends in RocketMQ are (S142).
+Meanwhile the member does not read the stream: it slows a fast producer, and does not refuse it."""
 TIMEOUT_DEFAULT_MS: Final = 10_000
-"""Of a frame that names none."""
+"""The time-out of a frame that names none."""
 TIMEOUT_MAX_MS: Final = 300_000
 
 
 class BatchGate(Protocol):
-    """Decides whether a batch may be proposed to the group (`messaging.WriteGate`)."""
+    """Decides whether a batch may be proposed to the group (`usecases.messaging.WriteGate`)."""
 
     def admits(self, header: BatchHeader) -> bool:
-        """True when queue and permission are known to be fine; False: ask `check`."""
+        """True when this member knows that queue and permission are right; False: ask `check`."""
         ...
 
     async def check(self, header: BatchHeader) -> None:
@@ -39,14 +39,14 @@ class BatchGate(Protocol):
 
 
 class FrameOwner(Answerable, Protocol):
-    """Whoever sends frames in and waits for their items."""
+    """What sends frames in, and waits for the answers to their batches."""
 
     def expects(self, items: Sequence[PendingBatch], frame_bytes: int, /) -> None:
-        """The items of a frame, in order; each is answered exactly once, from now on."""
+        """Expect the answers to a frame's batches, in order; each is answered exactly once."""
         ...
 
     def freed(self, frame_bytes: int, /) -> None:
-        """All items of a frame are answered: nothing of it is in memory here any more."""
+        """Note that all batches of a frame are answered: none of its bytes are in memory here."""
         ...
 
 
@@ -69,10 +69,10 @@ class AppendIntake:
         self._forwarded = forwarded
 
     async def take(self, frame: bytes, owner: FrameOwner) -> None:
-        """Check the batches of a frame and submit them; of a one-way frame `owner` hears nothing.
+        """Check the batches of a frame and submit them; a one-way frame tells `owner` nothing.
 
-        DledgerError for a frame that is none. It is counted as a whole until all of its items are
-        answered: a view of one batch keeps all of the frame in memory.
+        DledgerError when the bytes are not a frame. The frame counts as a whole until all of its
+        batches are answered: a view of one batch keeps the whole frame in memory.
         """
         header, batches = parse_append(frame)
         timeout_ms = min(header.timeout_ms or TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS)
@@ -89,7 +89,7 @@ class AppendIntake:
         await self._judge(deque(items), refusal)
 
     async def _judge(self, left: deque[PendingBatch], refusal: DledgerError | None) -> None:
-        """Submit or refuse each item. Of what a call's end leaves over nothing is proposed."""
+        """Submit or refuse each batch. When the call ends, the rest is not proposed."""
         passed: list[PendingBatch] = []
         try:
             while left:
@@ -107,20 +107,20 @@ class AppendIntake:
     async def _error_of(
         self, item: PendingBatch, before: list[PendingBatch]
     ) -> DledgerError | None:
-        """Return why a batch may not be proposed; what is in order before it may be submitted."""
+        """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
             if not self._gate.admits(header):
-                # What the check waits for must not overtake what is in order before.
+                # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
                 await self._check(header, item.deadline)
         except DledgerError as error:
-            # Its traceback names frames that hold the batch, and would outlive the answer.
+            # The traceback names frames that hold the batch, and would outlive the answer.
             return error.with_traceback(None)
         return None
 
     async def _check(self, header: BatchHeader, deadline: float) -> None:
-        """Ask the gate, for no longer than who sent the batch waits."""
+        """Ask the gate, for no longer than the sender of the batch waits."""
         token = ANSWER_BY.set(deadline)
         try:
             await self._gate.check(header)
@@ -128,15 +128,15 @@ class AppendIntake:
             ANSWER_BY.reset(token)
 
     def _submit(self, items: list[PendingBatch]) -> None:
-        """Hand items to the router, and empty the list."""
+        """Hand batches to the router, and empty the list."""
         if items:
             self._router.submit(items, forwarded=self._forwarded)
             items.clear()
 
     async def _admit(self, size: int, count: int) -> DledgerError | None:
-        """Count the frame in; the refusal when no room came up in time (then counted anyway).
+        """Count the frame; return the refusal when no room became free in time.
 
-        What is refused is counted for the moment until it is answered: one rule for all items.
+        A refused frame is counted, too, until its batches are answered: one rule for all frames.
         """
         admission = self._admission
         if admission.draining:
@@ -160,7 +160,7 @@ class AppendIntake:
 
 
 class _Frame:
-    """Owns the items of a frame, and its room in the admission until the last one is answered."""
+    """Owns the room of a frame in the admission until its last batch is answered."""
 
     __slots__ = ("_admission", "_count", "_left", "_size", "owner")
 
@@ -182,7 +182,7 @@ class _Frame:
 
 
 class _OneWay:
-    """Nobody waits."""
+    """The owner of one-way frames: no caller waits for their answers."""
 
     def expects(self, items: Sequence[PendingBatch], frame_bytes: int) -> None:
         """See `FrameOwner`."""

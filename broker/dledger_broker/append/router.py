@@ -1,12 +1,12 @@
 """The way of batches into one group: proposed here, forwarded once, or parked during an election.
 
-Owns the order of batches between the streams and the log, and what becomes of a batch whose member
-does not lead (D10). Not owned: reading and answering streams (`append_session`), deciding a
-batch's fate (the group and the state machine), retries (the client's alone).
+Owns the order of batches between the streams and the log, and what becomes of a batch at a member
+that does not lead (D10). Not owned: reading and answering streams (`append.stream`), the fate of a
+batch (the Raft group and the state machine), retries (the client alone retries).
 
-Everything that arrives within one turn of the loop is proposed together, so that the group's cost
-is per turn and not per batch. A batch that was proposed, or handed to another member, is never
-sent again from here: what is not known travels to the client as UNKNOWN_OUTCOME.
+The router proposes everything that arrives within one turn of the loop together, so that the
+group's cost is per turn and not per batch. The router never sends a batch again that it proposed or
+handed to another member: the client gets UNKNOWN_OUTCOME when the outcome is not known.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from dledger_proto.errors import Code, Outcome
 from dledger_proto.rpc.frames import AnswerRow
 
 PARKED_TICK_SECONDS: Final = 0.02
-"""How exactly the deadline of a batch that waits for a leader is kept."""
+"""How often the router looks for batches whose deadline passed while they waited for a leader."""
 
 
 class Answerable(Protocol):
-    """Whoever waits for an item."""
+    """What waits for the answer to a batch."""
 
     def answered(self, item: "PendingBatch", /) -> None:
-        """The item's `row` is set."""
+        """Take the answer: the batch's `row` is set."""
         ...
 
 
 class PendingBatch:
-    """One batch on its way. `row` is its answer once there is one."""
+    """One batch that is not answered yet. `row` is its answer once there is one."""
 
     __slots__ = ("batch", "deadline", "number", "owner", "row", "size")
 
@@ -51,14 +51,14 @@ class PendingBatch:
         self.row: AnswerRow | None = None
 
     def answer(self, row: AnswerRow) -> None:
-        """Settle the item; the batch's bytes are let go."""
+        """Answer the batch, and release its bytes."""
         assert self.row is None, f"append {self.number} answered twice"
         self.row = row
         self.batch = _NOTHING
         self.owner.answered(self)
 
     def refuse(self, code: Code, detail: str = "", *, hint: str = "", term: int = 0) -> None:
-        """Settle the item with a code."""
+        """Answer the batch with a code."""
         self.answer(AnswerRow(number=self.number, code=code, detail=detail, hint=hint, term=term))
 
 
@@ -66,10 +66,10 @@ _NOTHING: Final = memoryview(b"")
 
 
 class Forwarder(Protocol):
-    """Sends batches to the leader of the group (`forward.AppendForwarder`)."""
+    """Sends batches to the leader of the group (`cluster.forward.AppendForwarder`)."""
 
     def send(self, address: str, items: Sequence[PendingBatch]) -> None:
-        """Send in order; each item is answered exactly once, with what the leader said."""
+        """Send in order; each batch is answered exactly once, with what the leader said."""
         ...
 
 
@@ -102,9 +102,10 @@ class AppendRouter:
         return len(self._parked)
 
     def submit(self, items: Sequence[PendingBatch], *, forwarded: bool) -> None:
-        """Take batches in order; each item is answered exactly once.
+        """Take batches in order; each is answered exactly once.
 
-        `forwarded` items came from another member: here they are proposed or refused NOT_LEADER.
+        `forwarded` batches came from another member: this member proposes them, or refuses them
+        with NOT_LEADER.
         """
         (self._staged_forwarded if forwarded else self._staged).extend(items)
         if not self._scheduled:
@@ -112,7 +113,7 @@ class AppendRouter:
             self._loop.call_soon(self._flush)
 
     def reroute(self, items: Sequence[PendingBatch]) -> None:
-        """Take back what the forwarder could not send; it goes in front of what waits already."""
+        """Take back what the forwarder could not send, in front of the batches that wait."""
         if self._stopping:
             self._park(items)
             return
@@ -120,7 +121,7 @@ class AppendRouter:
         self._park(())
 
     def stop(self) -> None:
-        """Refuse what waits for a leader and what comes from here on."""
+        """Refuse the batches that wait for a leader, and every batch that comes later."""
         self._stopping = True
         self._flush()
         while self._parked:
@@ -140,7 +141,7 @@ class AppendRouter:
 
     def _route(self, items: list[PendingBatch]) -> None:
         if self._parked:
-            self._park(items)  # behind those that wait already
+            self._park(items)  # behind the batches that wait already
             return
         leadership = self._host.leadership
         if leadership.role is Role.LEADER:
@@ -181,8 +182,9 @@ class AppendRouter:
             if forwarded:
                 self._refuse_not_leader(items)
             elif self._host.leadership.role is Role.LEADER:
-                # The group knows of its deposition before the host's view does, or it is handing
-                # leadership over: proposing again at once would be refused for ever.
+                # The Raft group lost leadership, and its host has not noticed yet; or the group is
+                # handing leadership over. It would refuse every new proposal at once, again and
+                # again.
                 self._park(items)
             else:
                 self._route(items)

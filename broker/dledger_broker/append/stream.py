@@ -1,10 +1,10 @@
 """One append stream: frames in, answers out, in order, with the numbers that the batches came with.
 
-Owns the bounds of a stream (bytes of frames that are not wholly answered, by not reading on) and
-the order of its answers. Not owned: what becomes of a frame (`append_intake`). A reader task takes
-frames; a writer task sends one frame for all that settled since the last, so a busy stream has far
-fewer answers than frames. One-way frames are not waited for; their numbers are missing among the
-answers.
+Owns the bound of a stream and the order of its answers. While too many bytes of frames are not
+wholly answered, the member does not read on. Not owned: what becomes of a frame (`append.intake`).
+A reader task takes frames. A writer task sends one frame for all answers since the last one, so a
+busy stream sends far fewer frames of answers than it receives frames of batches. One-way frames get
+no answer; their numbers are missing among the answers.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from dledger_proto.limits import FRAME_ROWS_MAX
 from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
 END_SECONDS: Final = 1.0
-"""How long a stream's end waits for its tasks; gRPC may swallow a cancellation."""
+"""How long the end of a stream waits for its tasks; gRPC may swallow a cancellation."""
 ANSWERS_WAITING_MAX: Final = 8_192
-"""Rows that a client left unread; beyond it the stream is not read on."""
+"""Answers that a client left unread; beyond this number the member does not read the stream on."""
 
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -44,8 +44,8 @@ class AppendSession:
     async def run(self, receive: Receive, send: Send) -> None:
         """Serve until the client has closed its side and everything is answered.
 
-        When either side fails the other ends too, and the error is raised: the stream then breaks,
-        and the client knows that what is not answered is unknown.
+        When one side fails, the other side ends too, and the error is raised. The stream then
+        breaks, and the client knows that the outcome of unanswered batches is unknown.
         """
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read(receive), name="append frames")
@@ -61,12 +61,12 @@ class AppendSession:
             ended, _ = await asyncio.wait((reader, writer), timeout=END_SECONDS)
             for task in ended:
                 if not task.cancelled():
-                    task.exception()  # the first of two is raised, the other one is its echo
+                    task.exception()  # the first error is raised; the second follows from it
 
     async def _read(self, receive: Receive) -> None:
         while isinstance(frame := await receive(), bytes):
             await self._intake.take(frame, self)
-            del frame  # or it stays in memory until the next one comes
+            del frame  # or the frame stays in memory until the next one comes
             while self._is_full():
                 self._room.clear()
                 await self._room.wait()

@@ -1,4 +1,4 @@
-"""One unary append: a frame in, its answers out when all of them are known."""
+"""One unary append: a frame comes in, its answers go out when all of them are known."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class _Call:
         """See `intake.FrameOwner`."""
 
     async def rows(self) -> list[AnswerRow]:
-        """Wait for all answers; none are to come for a one-way frame."""
+        """Wait for all answers; a one-way frame has none."""
         if self._left:
             await self._all_answered
         return [item.row for item in self._items if item.row is not None]
@@ -40,7 +40,7 @@ class _Call:
 async def append_unary(intake: AppendIntake, frame: bytes) -> bytes:
     """Return the frame of answers, in order; empty for a one-way frame.
 
-    DledgerError for a frame that is none.
+    DledgerError when the bytes are not a frame.
     """
     call = _Call()
     await intake.take(frame, call)

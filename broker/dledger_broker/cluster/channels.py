@@ -14,9 +14,9 @@ from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 
 GROUP_KEY: Final = "dledger-group"
-"""Call metadata: which group of the process is meant."""
+"""Call metadata: the group of the process that the call is for."""
 FORWARDED_KEY: Final = "dledger-forwarded"
-"""Call metadata: a member forwarded this call; it is not forwarded again."""
+"""Call metadata: a member forwarded this call; the next member does not forward it again."""
 KEEPALIVE_MS: Final = 2_000
 
 

@@ -25,7 +25,7 @@ from dledger_proto.rpc import raw
 from dledger_proto.rpc.frames import encode_append, parse_answers
 
 CONNECT_SECONDS: Final = 1.0
-"""A leader that cannot be reached for this long: what was not sent yet is routed again."""
+"""When the leader cannot be reached for this long, batches that were not sent are routed again."""
 
 
 class AppendForwarder:
@@ -44,17 +44,17 @@ class AppendForwarder:
         self._reroute = reroute
         self._stream: _ForwardStream | None = None
         self._streams: set[_ForwardStream] = set()
-        """Those that were replaced and still drain, too."""
+        """All streams, also those that were replaced and still drain."""
 
     def send(self, address: str, items: Sequence[PendingBatch]) -> None:
-        """See `append.Forwarder`. A change of leader begins a new stream, the old one drains."""
+        """See `router.Forwarder`. A change of leader begins a new stream; the old one drains."""
         stream = self._stream
         if stream is None or stream.address != address or stream.is_over:
             if stream is not None:
                 stream.finish()
             try:
                 stream = self._open(address)
-            except grpc.aio.UsageError as error:  # the channels are closed: this process ends
+            except grpc.aio.UsageError as error:  # the channels are closed: the process ends
                 for item in items:
                     item.refuse(Code.NOT_PROPOSED, f"not forwarded to {address}: {error}")
                 return
@@ -70,17 +70,17 @@ class AppendForwarder:
         return stream
 
     async def stop(self) -> None:
-        """End the streams once their answers are in, or at once when they hang."""
+        """End the streams once their answers are in; a stream that hangs is cancelled."""
         await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
 
 
 class _ForwardStream:
     """One append stream to one leader.
 
-    A writer task and a reader task, of which neither settles anything when it ends: that is done by
-    callbacks of their ends, which run however they end. What was handed to the call is unknown
-    then, what was not is routed again, or refused when a bug ended the stream, so that the bug is
-    not repeated.
+    A writer task and a reader task move the frames. Callbacks run when the tasks end, however they
+    end, and give every batch that is left its outcome. A batch that was handed to the call has an
+    unknown outcome. A batch that was not handed over is routed again; when a bug ended the stream,
+    it is refused instead, so that the bug is not repeated.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class _ForwardStream:
         self._wake.set()
 
     def finish(self) -> None:
-        """Send no more than is queued; close when all is answered."""
+        """Send what is queued and nothing else; close when all is answered."""
         self._finishing = True
         self._wake.set()
 
@@ -131,7 +131,7 @@ class _ForwardStream:
             self._reader.cancel()
 
     async def _write(self) -> None:
-        # Nothing counts as sent before the leader has taken the stream.
+        # No batch counts as sent before the leader has taken the stream.
         async with asyncio.timeout(CONNECT_SECONDS):
             await self._call.initial_metadata()
         while not self._call.done():
@@ -145,7 +145,7 @@ class _ForwardStream:
                 await self._wake.wait()
 
     def _take_frame(self) -> bytes:
-        """Return a frame of what waits. From here on these batches count as sent."""
+        """Return a frame of the next batches. From now on these batches count as sent."""
         batches: list[memoryview] = []
         size = 0
         now = self._clock.monotonic()
@@ -171,13 +171,15 @@ class _ForwardStream:
         rows = parse_answers(frame)
         if len(rows) > len(self._sent):
             raise DledgerError(
-                Code.INVALID_ARGUMENT, f"{len(rows)} answers, {len(self._sent)} were sent"
+                Code.INVALID_ARGUMENT,
+                f"{len(rows)} answers came for {len(self._sent)} forwarded batches",
             )
         for row in rows:
             expected = self._next_number - len(self._sent)
             if row.number != expected:
                 raise DledgerError(
-                    Code.INVALID_ARGUMENT, f"answer {row.number}, {expected} is the next"
+                    Code.INVALID_ARGUMENT,
+                    f"answer {row.number} came, answer {expected} is the next",
                 )
             item = self._sent.popleft()
             item.answer(replace(row, number=item.number))
@@ -200,11 +202,11 @@ class _ForwardStream:
         if self._bug is not None:
             self._log.error("forwarding failed because of a bug in dledger", exc_info=self._bug)
         if self._sent:
-            self._log.warning("forwarded batches of unknown outcome", count=len(self._sent))
+            self._log.warning("the outcome of forwarded batches is unknown", count=len(self._sent))
         self._settle()
 
     def _note_end(self, task: "asyncio.Task[None]") -> None:
-        """Remember why the stream broke: the first reason is the cause of the others."""
+        """Remember why the stream broke: the first reason caused the others."""
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None or self._reason != _ENDED:
             return
@@ -213,7 +215,7 @@ class _ForwardStream:
             self._bug = error
 
     def _settle(self) -> None:
-        """Give everything that is left its outcome, also when a receiver raises."""
+        """Give every batch that is left its outcome, also when a receiver raises."""
         try:
             while self._sent:
                 self._sent.popleft().refuse(Code.UNKNOWN_OUTCOME, self._reason)
@@ -238,4 +240,4 @@ _BREAKS: Final = (
     TimeoutError,
     DledgerError,
 )
-"""How a stream ends that the network or the leader broke; every other error is a bug."""
+"""What ends a stream that the network or the leader broke; every other error is a bug."""

@@ -1,8 +1,8 @@
 """A member's place at the name servers: one registration stream per group and name server (S4-S9).
 
-Owns what is told and when: everything first, cut into messages of a megabyte; then a heartbeat each
-interval, and leader or topic changes at once. Name servers know nothing of each other, so each has
-a stream of its own, and none of them is waited for.
+Owns what a member tells and when: everything first, cut into messages of a megabyte; then a
+heartbeat in each interval, and changes of leader or topics at once. Name servers do not know each
+other. So each has a stream of its own, and a member waits for none of them.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Registrar:
         self._sequence = 0
         self._send_full = True
         self._reason = ""
-        """Why it is not registered, as told last."""
+        """Why the member is not registered, as logged last."""
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(
             group=view.names.group, member=view.names.member, name_server=name_server
@@ -66,7 +66,7 @@ class Registrar:
         await end_task(self._task)
 
     def changed(self) -> None:
-        """Leader or topics changed: tell now."""
+        """Tell now: leader or topics changed."""
         self._changed.set()
 
     async def _run(self) -> None:
@@ -79,7 +79,7 @@ class Registrar:
                 self._send_full = True
                 await self._tell(call, reader)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-                # The stream has ended; its reader is told why.
+                # The stream has ended; its reader logs why.
                 await asyncio.wait({reader}, timeout=self._heartbeat)
             finally:
                 reader.cancel()
@@ -114,13 +114,13 @@ class Registrar:
             self._changed.set()
 
     def _not_registered(self, reason: str) -> None:
-        """Tell it once, not at every try: again when the reason changes."""
+        """Log the reason once, and again when it changes: not at every try."""
         if reason != self._reason:
             self._reason = reason
             self._log.warning("cannot register at a name server", reason=reason)
 
     def _next(self) -> Iterator[Registration]:
-        """Return what is to be told now: a heartbeat at least."""
+        """Return the messages to send now: at least a heartbeat."""
         full = self._send_full
         self._send_full = False
         watch = self._view.topic_watch

@@ -1,8 +1,8 @@
-"""Topics of the whole cluster: decided by the control group, taken over by the others (D1, D14).
+"""Topics of the whole cluster: the control group decides, the others take over (D1, D14).
 
-Owns: creating with a layout over all eligible groups (S19-S21), and telling each other group at
-once that there is a decision to fetch. Not owned: how a group takes it over (`topic_follower`), the
-rules of a single topic (`dledger.state.topics`).
+Owns: creating a topic with a layout over all eligible groups (S19-S21), and telling each other
+group at once that there is a decision to fetch. Not owned: how a group takes a decision over
+(`topic_follower`), the rules of a single topic (`dledger.state.topics`).
 """
 
 import asyncio
@@ -31,14 +31,15 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 PULL_METHOD: Final = "/dledger.v1.Admin/PullTopics"
 CARRY_SECONDS: Final = 2.0
-"""How long another group is waited for before it is reported as missing: it takes it later."""
+"""How long the control group waits for another group. After that it reports the group as missing;
+the group takes the decision over later."""
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
-"""The others are reserved: a topic that promised delays and did not keep them would be a lie."""
+"""The other types are reserved: this version does not do what their names promise."""
 
 
 def _offered_type(number: int) -> TopicType:
-    """Return the type; INVALID_ARGUMENT for no type, UNIMPLEMENTED for a reserved one (D19)."""
+    """Return the type; INVALID_ARGUMENT: unknown, UNIMPLEMENTED: reserved (D19)."""
     known = topic_type(number)
     if known not in OFFERED_TYPES:
         offered = ", ".join(each.name for each in OFFERED_TYPES)
@@ -73,11 +74,11 @@ class TopicAuthority:
         self._log = structlog.get_logger().bind(group=messaging.view.names.group)
 
     async def create(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
-        """Create a topic; the reply has it, and the groups that have not taken it yet.
+        """Create a topic; the reply has the topic, and the groups that have not taken it over yet.
 
-        Who draws the topic's id asks twice: first for the index that its creation is to name (see
-        `dledger.state.topics`), which creates nothing, then with it. Here and below ANSWER_BY
-        bounds what comes before a proposal and behind its commit.
+        A caller that draws the topic's id calls twice. The first call creates nothing: it returns
+        the index that the creation is to name (see `dledger.state.topics`). The second call names
+        this index. ANSWER_BY bounds what comes before a proposal and after its commit.
         """
         check_topic_name(request.name)
         if request.topic_id:
@@ -130,8 +131,8 @@ class TopicAuthority:
             raise
 
     async def update(self, request: pb.UpdateTopicRequest) -> tuple[Topic, list[str]]:
-        """Change permission, read queues or layout; returns the topic, and who has not taken it."""
-        # Behind a barrier: a new leader may not have applied that its name has another topic now.
+        """Change permission, read queues or layout; return the topic, and the missing groups."""
+        # Behind a barrier: a new leader may not have applied yet that the name has another topic.
         topic = await self._messaging.topic_now(request.name, CALL_SECONDS_MAX)
         layout = layout_from_proto(request.layout)
         known = {part.group for part in topic.layout}
@@ -146,23 +147,23 @@ class TopicAuthority:
         return changed, await self.carry(changed)
 
     async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
-        """Delete a topic; its name is free for another one. Returns as `update`."""
+        """Delete a topic; its name is free for another one. Return as `update`."""
         topic = await self._messaging.topic_now(request.name, CALL_SECONDS_MAX)
         deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
         return deleted, await self.carry(deleted)
 
     def _check_known(self, field: str, groups: Sequence[str]) -> None:
-        """Raise INVALID_ARGUMENT for a group that nobody has heard of."""
+        """Raise INVALID_ARGUMENT for a group that this process does not know."""
         unknown = [name for name in groups if self._cluster.place(name) is None]
         if unknown:
             raise DledgerError(
                 Code.INVALID_ARGUMENT,
-                f"{field}: {', '.join(map(repr, unknown))} not known, known are "
+                f"{field}: no group has the name {', '.join(map(repr, unknown))}, known are "
                 f"{', '.join(self._cluster.groups())}",
             )
 
     async def carry(self, topic: Topic) -> list[str]:
-        """Give a decision to every other group; returns those that have not taken it in time."""
+        """Tell every other group of a decision; return those that did not take it over in time."""
         left = ANSWER_BY.get() - self._messaging.view.clock.monotonic()
         limit = max(0.0, min(left, CARRY_SECONDS))
 
@@ -216,9 +217,9 @@ class TopicAuthority:
 
 
 def _is_as_asked(known: Topic, request: pb.CreateTopicRequest) -> bool:
-    """Tell whether a topic has what a creation asks for, however it came to have it.
+    """Tell whether a topic has what a creation asks for.
 
-    The same call again finds the same topic, whatever groups have come up since.
+    A call that is repeated finds the same topic, whatever groups were added since.
     """
     written: Counter[str] = Counter()
     for part in first_queues(known.layout, known.write_queues):

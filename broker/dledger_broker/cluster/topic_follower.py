@@ -1,9 +1,10 @@
 """A group takes over what the control group decides about topics (D1).
 
-Owns the loop by which a group's leader fetches decisions, and their only way in: whoever says that
-there is something new, only makes it ask the configured control group itself. Not owned: decisions
-(`topics`), the rules of a single topic (`dledger.state.topics`). Every step is idempotent and
-stamped with the control group's log index, so repeating and reordering do no harm.
+Owns the loop by which a group's leader fetches decisions. Decisions come in only this way: a
+message that there is a new decision only makes the leader ask the configured control group itself.
+Not owned: the decisions (`topic_authority`), the rules of a single topic (`dledger.state.topics`).
+Every step is idempotent and carries the control group's log index, so repeats and reordering do no
+harm.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 LIST_METHOD: Final = "/dledger.v1.Admin/ListTopics"
 PAGE_SECONDS: Final = 2.0
-"""How long one member of the control group is waited for."""
+"""How long the leader waits for one member of the control group."""
 PULL_SECONDS: Final = 5.0
-"""How often a leader asks the control group what it missed; at once when it becomes leader."""
+"""How often a leader asks the control group for new decisions; a new leader asks at once."""
 TELL_SECONDS: Final = 60.0
-"""A leader that cannot follow says so once in so long; status says it all the time."""
+"""A leader that cannot follow logs a line this often; its status says so all the time."""
 TOPICS_PER_IMPORT: Final = 256
 FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
-"""Refusals that repeating does not change: known already, deleted here for good, no such topic."""
+"""Refusals that a repeat does not change: already known, deleted here for good, no such topic."""
 
 
 async def import_topics(
@@ -47,12 +48,12 @@ async def import_topics(
 ) -> list[DledgerError]:
     """Take over decisions of the control group of this id; older ones than known are passed over.
 
-    Returns the refusals of topics that will never be taken over, the others were. DledgerError for
-    anything else, and then some may not have been.
+    Return the refusals of topics that this group will never take over. It took over all others.
+    DledgerError for any other failure: then some decisions may not have been taken over.
     """
     view = messaging.view
     queries = view.machine.queries
-    # What is known is not stored again: a leader asks for everything, and its disk may be low.
+    # Known decisions are not stored again: a leader asks for all, and its disk may be low.
     news = [topic for topic in topics if not knows(queries, topic.topic_id, topic.control_index)]
     results = await asyncio.gather(
         *(view.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
@@ -85,20 +86,20 @@ class TopicFollower:
         self._quiet = Quiet(messaging.view.clock, TELL_SECONDS)
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[str]] = []
-        """Who waits for the end of a pull that has not begun; told what `problem` is then."""
+        """Callers that wait for the end of the next pull; they get its problem."""
         self._complete_up_to = 0
-        """Everything the control group decided up to here is known; starts anew with each term."""
+        """All decisions up to this index are known; it begins at 0 in each term."""
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
         messaging.view.host.watch_leadership(self._leadership_changed)
 
     @property
     def problem(self) -> str:
-        """Why this member, a leader, does not follow the control group; empty when it does."""
+        """Why this leader does not follow the control group; empty when it does."""
         return self._problem if self._messaging.view.leads else ""
 
     def complete_up_to(self) -> int:
-        """Return the index up to which all that the control group decided is known here.
+        """Return the index up to which this group knows all decisions of the control group.
 
         0 when this member does not lead, or has not pulled everything in its term.
         """
@@ -114,10 +115,10 @@ class TopicFollower:
         await end_task(self._task)
 
     async def pull(self, topic_id: bytes, control_index: int, seconds: float) -> None:
-        """Return when a topic is known as of a decision, asking the control group for it now.
+        """Ask the control group now; return when this group knows a decision about a topic.
 
-        INVALID_ARGUMENT when the control group tells of no such decision, UNAVAILABLE when it
-        cannot be asked in time.
+        INVALID_ARGUMENT when the control group has not decided so, UNAVAILABLE when the control
+        group does not answer in time.
         """
         check_id("topic_id", topic_id)
         queries = self._messaging.view.machine.queries
@@ -166,7 +167,7 @@ class TopicFollower:
                 continue
 
     async def _pull(self) -> str:
-        """Take over what is new; return why that did not come to its end, empty when it did."""
+        """Take over what is new; return why that failed, empty when it did not."""
         view = self._messaging.view
         if not view.leads:
             return str(view.not_leader())
@@ -201,10 +202,10 @@ class TopicFollower:
         self._problem = problem
 
     async def _follow_pages(self, address: str, term: int) -> None:
-        """Take over all that one member of the control group tells; raises what went wrong.
+        """Take over all that one member of the control group tells; raise what went wrong.
 
-        The control group forgets deletions some time. Who has not heard of all up to there goes
-        through the whole list, and takes what it knows beside it for deleted.
+        The control group forgets old deletions. A group that does not know all decisions up to
+        there reads the whole list, and deletes the topics that the list does not name.
         """
         view = self._messaging.view
         since = floor = self._complete_up_to
@@ -254,5 +255,5 @@ class TopicFollower:
         for first in range(0, len(topics), TOPICS_PER_IMPORT):
             some = topics[first : first + TOPICS_PER_IMPORT]
             for error in await import_topics(self._messaging, some, control_id):
-                # The others must not wait for it; once for each leader.
+                # The other topics must not wait for this one. Each leader logs it once.
                 self._log.warning("cannot take over a topic", reason=str(error))

@@ -1,7 +1,7 @@
-"""Lists of topics in pages: what a member answers, and what a reader of them may believe.
+"""Lists of topics in pages: what a member answers, and which answers a reader may believe.
 
-Owns the order (that of the last change), the cursor, the bounds of a page. A topic that changes
-between two pages moves to the end and comes again, so no change is missed.
+Owns the order of topics (by their last change), the cursor, the bounds of a page. A topic that
+changes between two pages moves to the end and comes again, so a reader misses no change.
 """
 
 import struct
@@ -23,15 +23,15 @@ LAST_ID: Final = b"\xff" * 16
 
 
 class BadPage(Exception):
-    """An answer to ListTopics that the control group cannot have given; the sentence says why."""
+    """An answer to ListTopics that the control group cannot have given; the message says why."""
 
 
 def topics_page(
     view: GroupView, request: pb.ListTopicsRequest, count: int = TOPICS_PER_PAGE_MAX
 ) -> pb.ListTopicsReply:
-    """Return the page that a request asks for, as of what is applied here. INVALID_ARGUMENT.
+    """Return the page that a request asks for, from the state applied here; INVALID_ARGUMENT.
 
-    The caller took a read barrier: no decision that was made before it is above `confirmed_index`.
+    The caller took a read barrier: `confirmed_index` covers every decision before the barrier.
     """
     after = _after(request)
     queries = view.machine.queries
@@ -59,7 +59,7 @@ def topics_page(
     )
     if len(page) < len(found):
         last = page[-1]
-        # Others that the same entry decided may be on the next page.
+        # The next page may begin with topics that the same entry of the log decided.
         reply.control_index = max(request.since_control_index, last.control_index - 1)
         reply.cursor = CURSOR.pack(last.control_index, last.id)
     return reply
@@ -83,8 +83,8 @@ def check_page(
 ) -> None:
     """Raise BadPage unless the configured control group can have given this answer.
 
-    A group takes over nothing that is not above what it knows. One decision with an index that the
-    control group has not reached would make it refuse all that are really made until then.
+    A group takes over only decisions above those that it knows. If it took over one decision with
+    an index that the control group has not reached, it would refuse all real decisions up to there.
     """
     if (reply.cluster, reply.group) != (cluster, control_group):
         raise BadPage(
@@ -109,33 +109,33 @@ def check_page(
             f"forgotten up to {reply.forgotten_index}, confirmed is {reply.confirmed_index}"
         )
     if reply.cursor and (not reply.topics or reply.cursor != CURSOR.pack(*before)):
-        raise BadPage("the cursor does not go on behind the last topic")
+        raise BadPage("the cursor does not continue behind the last topic")
 
 
 def check_history(reply: pb.ListTopicsReply, control_id: bytes, newest: int) -> None:
     """Raise BadPage when a group that knows decisions up to `newest` cannot go on with an answer.
 
-    A control group that was formed anew, or restored from an old copy, does not tell of all topics
-    that this group holds. By its lists they would be deleted, with what was written to them.
-    `control_id`: whose decisions are known; empty: of none yet.
+    A control group that was formed anew, or restored from an old copy, does not list all topics
+    that this group holds. By its lists this group would delete these topics with their messages.
+    `control_id`: the control group whose decisions are known; empty: none are known yet.
     """
     told = reply.group_id
     if len(told) != GROUP_ID_SIZE:
         raise BadPage(f"group id of {len(told)} bytes, must be {GROUP_ID_SIZE}")
     if control_id not in (b"", told):
         raise BadPage(
-            f"another control group answers, of id {told.hex()}: topics here are those of "
-            f"{control_id.hex()}, which alone may change them"
+            f"another control group answers, its id is {told.hex()}: only the control group of id "
+            f"{control_id.hex()} may change the topics here"
         )
     if reply.confirmed_index < newest:
         raise BadPage(
-            f"the log of the control group ends at {reply.confirmed_index}, decisions up to "
-            f"{newest} are known here: it was restored from an old copy"
+            f"the log of the control group ends at {reply.confirmed_index}, this group knows its "
+            f"decisions up to {newest}: the control group was restored from an old copy"
         )
 
 
 def knows(queries: Queries, topic_id: bytes, control_index: int) -> bool:
-    """Tell whether a topic is known as of a decision, or of a later one, or is forgotten since."""
+    """Tell whether this decision or a later one is known, or the topic is forgotten since."""
     known = queries.topic_by_id(topic_id)
     newest = queries.forgotten_index if known is None else known.control_index
     return newest >= control_index

@@ -1,8 +1,8 @@
-"""What this process knows of the other groups of its cluster: where they are, who leads them.
+"""What this process knows of the groups of its cluster: where they are, which member leads.
 
-Own groups are known from the configuration and from the hosts themselves; others from the name
-servers, whose routes are watched. The view is a hint: a call to a wrong member is forwarded or
-refused there. In routes a leader of a lower term never replaces one of a higher term (D14).
+The process knows its own groups from the configuration, and the other groups from the name servers,
+whose routes it watches. The view is a hint: a wrong member forwards or refuses a call. A leader of
+a lower term never replaces a leader of a higher term (D14).
 """
 
 import asyncio
@@ -29,14 +29,14 @@ GROUPS_MAX: Final = 4_096
 
 @dataclass(slots=True)
 class GroupPlace:
-    """A group: where members reach its members, and its leader as of a term."""
+    """Where members reach the members of a group, and the leader of its newest term."""
 
     addresses: dict[str, str] = field(default_factory=dict)
     leader: str = ""
     term: int = 0
 
     def where_to_ask(self) -> list[str]:
-        """Return addresses to try, the leader's first."""
+        """Return the addresses to try, the leader's first."""
         first = self.addresses.get(self.leader)
         others = [address for address in self.addresses.values() if address != first]
         return others if first is None else [first, *others]
@@ -57,7 +57,7 @@ class ClusterView:
         return sorted(self._groups)
 
     def place(self, group: str) -> GroupPlace | None:
-        """Return where a group is, None when it is not known."""
+        """Return where a group is; None when the process does not know it."""
         return self._groups.get(group)
 
     def start(self, name_servers: tuple[str, ...], channels: Channels) -> None:
@@ -100,7 +100,7 @@ class ClusterView:
             await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
 
     def merge(self, reply: routes_pb2.RoutesReply) -> None:
-        """Take over what a name server says of groups that are not our own."""
+        """Take over what a name server says of groups that this process does not host."""
         if reply.cluster and reply.cluster != self._cluster:
             return
         for route in reply.groups:

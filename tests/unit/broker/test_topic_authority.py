@@ -228,7 +228,7 @@ def test_a_layout_names_groups_that_are_known() -> None:
         request = pb.UpdateTopicRequest(
             name="orders", layout=[*layout_of(RESIZED), pb.LayoutPart(group="nobody", queues=1)]
         )
-        with pytest.raises(DledgerError, match="layout: 'nobody' not known, known are g, h"):
+        with pytest.raises(DledgerError, match="no group has the name 'nobody', known are g, h"):
             await authority.update(request)
         assert making.proposed == []
 

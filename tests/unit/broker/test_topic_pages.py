@@ -167,8 +167,8 @@ IMPOSSIBLE: list[tuple[bytes, str]] = [
     (page([decided(5), decided(3)], 5), "'t3': index 3 is out of order"),
     (page([decided(3)], 5, group="g"), "group 'g' answers, not the control group control of c"),
     (page([decided(3)], 5, cluster="d"), "cluster 'd'"),
-    (page([decided(3)], 2, cursor=CURSOR.pack(1, bytes(16))), "the cursor does not go on"),
-    (page([], 2, cursor=CURSOR.pack(1, bytes(16))), "the cursor does not go on"),
+    (page([decided(3)], 2, cursor=CURSOR.pack(1, bytes(16))), "the cursor does not continue"),
+    (page([], 2, cursor=CURSOR.pack(1, bytes(16))), "the cursor does not continue"),
 ]
 
 
@@ -186,7 +186,7 @@ def test_another_group_of_the_same_name_is_not_followed() -> None:
     check_history(reply, b"", 9)
     check_history(reply, CONTROL_ID, 9)
     reply.group_id = b"D" * 16
-    with pytest.raises(BadPage, match=f"another control group answers, of id {'44' * 16}"):
+    with pytest.raises(BadPage, match=f"another control group answers, its id is {'44' * 16}"):
         check_history(reply, CONTROL_ID, 9)
     reply.group_id = b""
     with pytest.raises(BadPage, match="group id of 0 bytes, must be 16"):
@@ -196,5 +196,5 @@ def test_another_group_of_the_same_name_is_not_followed() -> None:
 def test_a_control_group_restored_from_an_old_copy_is_not_followed() -> None:
     reply = pb.ListTopicsReply.FromString(page([], 8, confirmed=8))
     check_history(reply, CONTROL_ID, 8)
-    with pytest.raises(BadPage, match="ends at 8, decisions up to 9 are known here: it was rest"):
+    with pytest.raises(BadPage, match="ends at 8, this group knows its decisions up to 9: the"):
         check_history(reply, CONTROL_ID, 9)
