@@ -27,13 +27,13 @@ from dledger_proto.errors import Code, DledgerError
 
 BARRIER_RETRY_SECONDS: Final = 0.05
 ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
-"""When the call that is being served must be answered at the latest, on the monotonic clock: a
-refusal that comes after its caller has gone is an unknown outcome to it."""
+"""The latest time for the answer to the current call, on the monotonic clock. A refusal that comes
+after the caller's deadline is an unknown outcome for the caller."""
 CALL_SECONDS_MAX: Final = 300.0
 """No call is served for longer, whatever its caller's deadline is."""
 CONFIRM_SECONDS: Final = 1.25
-"""How long confirmed state is waited for where no deadline is passed on: as long as most elections,
-and shorter than a try of our client, which learns so that nothing was done."""
+"""How long a call waits for confirmed state when no deadline is passed on. It is as long as most
+elections, and shorter than a try of the client, so that the client learns that nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class GroupNames:
     group: str
     member: MemberId
     addresses: Mapping[MemberId, str]
-    """Where they reach each other."""
+    """Where the members reach each other."""
     clients: Mapping[MemberId, str]
-    """Where clients reach them: what hints and `leader_address` name. Routes carry both."""
+    """Where clients reach the members. Hints and `leader_address` name these; routes carry both."""
     is_control: bool
 
 
@@ -66,7 +66,7 @@ class GroupView:
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:
-        """Connect to the host's and the machine's events; called once, before anything runs."""
+        """Connect to the events of host and machine; called once, before anything runs."""
         self.host.watch_leadership(self._leadership_changed)
         self.machine.on_append(self._appended)
 
@@ -124,10 +124,10 @@ class GroupView:
                 self._leadership_waiters.remove(future)
 
     async def confirm(self, timeout: float = CONFIRM_SECONDS) -> None:
-        """Return once everything committed before the call is applied here (D9, D10).
+        """Return once everything that was committed before the call is applied here (D9, D10).
 
-        Waits out an election; NO_LEADER or NOT_FORMED when none ends within `timeout` seconds, or
-        before the call that is served must be answered.
+        It waits for the end of an election. NO_LEADER or NOT_FORMED when there is no leader within
+        `timeout` seconds, or before the current call must be answered.
         """
         until = min(self.clock.monotonic() + timeout, ANSWER_BY.get())
         while (left := until - self.clock.monotonic()) > 0:

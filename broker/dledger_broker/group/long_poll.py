@@ -1,9 +1,9 @@
-"""Who waits on which queue, woken by apply (S53, S83). A pure core: it calls back, no more.
+"""Long polls: which reader waits on which queue, woken by apply (S53, S83). Pure: it calls back.
 
-RocketMQ holds a pull and re-checks every five seconds besides a wake on arrival; here the wake is
-the mechanism, there is nothing to re-check: `arrived` is called inside apply, before anyone else
-runs. A ticket waits on several queues and is woken once, by the first of them. The owner bounds
-how long it waits with its own timer and calls `cancel`.
+RocketMQ holds a pull, wakes it on an arrival, and looks again every five seconds. Here the wake is
+enough: `arrived` is called inside apply, before any other code runs. A ticket waits on several
+queues and is woken once, by the first arrival. The owner of a ticket bounds the wait with a timer
+of its own and calls `cancel`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ TICKETS_MAX: Final = 100_000
 
 
 class Ticket:
-    """One waiter: the queues it waits on and what to call."""
+    """One wait: the queues, and what to call."""
 
     __slots__ = ("keys", "wake")
 
@@ -42,8 +42,8 @@ class LongPoll:
     def wait(self, keys: Sequence[QueueKey], wake: Callable[[], None]) -> Ticket:
         """Register; `wake` is called once at the first arrival on any of `keys`.
 
-        The caller looks at the queues after registering or before with no await between, so no
-        arrival falls in a gap.
+        The caller looks at the queues before or after this call without an await between, so it
+        misses no arrival.
         """
         if self._count >= self._tickets_max:
             raise DledgerError(
@@ -56,7 +56,7 @@ class LongPoll:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Forget a ticket; of no effect when it was woken."""
+        """Forget a ticket; no effect when it was woken."""
         found = False
         for key in ticket.keys:
             tickets = self._waiting.get(key)
@@ -68,7 +68,7 @@ class LongPoll:
         self._count -= found
 
     def arrived(self, topic_id: bytes, queue: int) -> None:
-        """Wake everyone who waits on the queue."""
+        """Wake every ticket that waits on the queue."""
         tickets = self._waiting.get((topic_id, queue))
         if tickets:
             for ticket in list(tickets):
@@ -76,7 +76,7 @@ class LongPoll:
                 ticket.wake()
 
     def wake_all(self) -> None:
-        """Wake everyone: the group stops, or leads no longer."""
+        """Wake every ticket."""
         for ticket in {ticket for tickets in self._waiting.values() for ticket in tickets}:
             self.cancel(ticket)
             ticket.wake()

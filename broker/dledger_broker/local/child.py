@@ -1,8 +1,8 @@
 """Runs a module as `__main__` in a process that gets SIGTERM when its parent ends.
 
-`python -m dledger_broker.local.child PARENT_PID MODULE ARGUMENTS...`: what `dledger up` starts, so
-that killing it leaves nothing behind. In the child, because doing it between fork and exec would
-run Python (and gRPC's fork handlers) there.
+`dledger up` starts `python -m dledger_broker.local.child PARENT_PID MODULE ARGUMENTS...`, so that
+no process stays when `dledger up` is killed. The child ties itself to its parent. To do it between
+fork and exec would run Python (and gRPC's fork handlers) there.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def main() -> None:
     parent, module = int(sys.argv[1]), sys.argv[2]
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(0)  # it ended before the call above
+        sys.exit(0)  # the parent ended before the call above
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

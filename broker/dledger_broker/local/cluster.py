@@ -25,19 +25,19 @@ NAME_SERVER = "namesrv"
 STOP_SECONDS = 10.0
 """How long a process may take to end after SIGTERM before it is killed."""
 
-# Whoever starts processes here often has gRPC channels open, and gRPC's fork handlers can hang the
-# child. Read by gRPC when it starts.
+# A process that starts a cluster often has gRPC channels open, and gRPC's fork handlers can hang
+# the child. gRPC reads this variable when it starts.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 Setting = str | int | float | bool
 
 
 class PortTaken(Exception):
-    """A port that the cluster was told to use belongs to somebody else."""
+    """Another process listens on a port that the cluster is to use."""
 
 
 class FolderInUse(Exception):
-    """Another owner runs a cluster in the folder; `owner` is its process id, 0 when it is gone."""
+    """Another process runs a cluster in the folder; `owner` is its id, 0 when it has ended."""
 
     def __init__(self, folder: Path, owner: int) -> None:
         self.owner = owner
@@ -54,14 +54,14 @@ class OtherCluster(Exception):
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on now."""
+    """Return a TCP port of the loopback interface on which no process listens now."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """Return as many different ones."""
+    """Return this many different ports of that kind."""
     with ExitStack() as stack:
-        # All are held until the last is found: a port that was let go may be found again.
+        # All sockets stay open until the last port is found: a closed one may be found again.
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_port_free(port: int, purpose: str) -> None:
-    """Raise PortTaken, naming the purpose, when somebody listens on the port."""
+    """Raise PortTaken, naming the purpose, when a process listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,16 +91,16 @@ class LocalCluster:
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
     die_with_owner: bool = False
-    """Processes get SIGTERM when the thread that started them ends, however it ends (Linux)."""
+    """True: processes get SIGTERM when the thread that started them ends (Linux)."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
     processes: dict[str, subprocess.Popen[bytes]] = field(
         default_factory=dict[str, subprocess.Popen[bytes]]
     )
     lock_fd: int = -1
-    """Inherited by the processes, so that the folder is free only when the last one has ended."""
+    """The processes inherit it, so that the folder is free only when the last one has ended."""
 
     def take_folder(self) -> None:
-        """Become the folder's only owner; FolderInUse when there is one."""
+        """Become the folder's only owner; FolderInUse when it has one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock_fd = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -136,7 +136,7 @@ class LocalCluster:
             ports = range(first, first + count) if first else free_ports(count)
             self.ports = dict(zip(names, ports, strict=True))
             known = {"cluster": self.cluster, "group": self.group, "ports": self.ports}
-            # Whole or not at all: the next start must find the same ports.
+            # The file is whole or absent: the next start must find the same ports.
             beside = record.with_suffix(".new")
             beside.write_text(json.dumps(known, indent=1) + "\n")
             beside.replace(record)
@@ -186,10 +186,11 @@ class LocalCluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                # Ctrl-C reaches the owner alone, who stops the cluster in order. Not a session:
-                # Linux gives each a share of a processor, and one that mostly sleeps gets it late.
+                # Ctrl-C reaches the owner alone, which stops the cluster in order. Not a session:
+                # Linux gives each session a share of a processor, and a session that mostly sleeps
+                # gets its share late.
                 process_group=0,
-                # The files say everything; a variable of the user's shell must not reach in.
+                # The files say everything; variables of the user's shell must not change it.
                 env={key: value for key, value in os.environ.items() if key[:8] != "DLEDGER_"},
                 pass_fds=(self.lock_fd,) if self.lock_fd >= 0 else (),
             )

@@ -76,7 +76,7 @@ class GroupRuntime:
         self._upkeep_task: asyncio.Task[None] | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
-        """Tells up to which index the control group's decisions are known here without a gap."""
+        """Returns the index up to which this member knows all decisions of the control group."""
         self.on_topics_changed: list[Callable[[], None]] = []
         self._log_lines = structlog.get_logger().bind(group=group.name, member=group.member)
 
@@ -228,7 +228,7 @@ class GroupRuntime:
         for link in self._links.values():
             await link.stop()
         if not ended:
-            return  # a thread may still write: lock and files stay ours until the process is gone
+            return  # a thread may still write: keep lock and files until the process is gone
         self._log.close()
         self._store.close()
         self._folder.close()

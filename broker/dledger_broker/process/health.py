@@ -1,11 +1,11 @@
 """Whether one process answers, in a sentence: for the health checks of containers.
 
 `python -m dledger_broker.process.health [HOST:PORT]` exits with 0 and says what the process is, or
-with 1 and says what is wrong. It is also `dledger health`, but starts in a third of the time, since
-it loads nothing else of ours: it runs every few seconds beside every member.
+with 1 and says what is wrong. `dledger health` does the same. This module starts in a third of the
+time, since it loads no other module of the broker: it runs every few seconds beside every member.
 
-Healthy is who answers. A member without a leader, or in quarantine, answers and says so: to start
-it again would not help it.
+A process is healthy when it answers. A member without a leader, or in quarantine, answers and says
+so: a restart would not help it.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what cannot be reached is our sentence alone
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the printed sentence says what gRPC would log
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -33,14 +33,14 @@ NAME_SERVER: Final = "127.0.0.1:9876"
 
 
 class Unhealthy(Exception):
-    """Nobody answers, or not as one who is well; the message says which."""
+    """No process answers, or not as a healthy one; the message says which."""
 
 
 def look(address: str = "", timeout: float = TIMEOUT_SECONDS) -> str:
     """Return what the process at "host:port" is and how it is; Unhealthy when it does not answer.
 
-    Without an address: whoever listens at a member's usual port here, else at a name server's.
-    `timeout` is in seconds, for everything that is asked.
+    Without an address, ask a member at its usual port on this host, then a name server at its port.
+    `timeout` is in seconds, for all questions together.
     """
     now = time.monotonic()
     if address:

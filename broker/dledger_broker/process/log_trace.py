@@ -1,7 +1,7 @@
 """A group's trace events as log lines: every line with group, member and term.
 
-Owns the choice of level: what an operator acts on is a warning, what happens with every entry is
-for debugging only.
+Owns the level of each event: an event that an operator acts on is a warning, an event of every
+entry is for debugging only.
 """
 
 from collections.abc import Callable

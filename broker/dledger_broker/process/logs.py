@@ -1,7 +1,7 @@
 """Log lines of a process: structlog to standard error, for people or as JSON.
 
 Owns the processors and the level. Callers use `structlog.get_logger()` and bind group, member and
-term themselves. Lines never go to standard output, which belongs to a command's answer.
+term themselves. Log lines never go to standard output, which carries the answer of a command.
 """
 
 import logging
@@ -24,11 +24,11 @@ _LEVELS: Final = {
 }
 
 QUIET_SECONDS: Final = 10.0
-"""What any stranger can cause is told once in so long."""
+"""A line that any stranger can cause is logged at most once in this time."""
 
 
 class Quiet:
-    """Lets one line of a kind through per period, and counts what is left out meanwhile."""
+    """Lets one line of a kind through in each period, and counts the lines that it leaves out."""
 
     def __init__(self, clock: Clock, seconds: float = QUIET_SECONDS) -> None:
         self._clock = clock
@@ -37,9 +37,9 @@ class Quiet:
         self._left_out: dict[Hashable, int] = {}
 
     def admit(self, kind: Hashable) -> int | None:
-        """Return how many lines of a kind were left out since the last; None: leave this out too.
+        """Return how many lines of a kind were left out since the last one; None: leave this out.
 
-        Kinds are few: the caller's own words, never what a stranger sent.
+        There are few kinds: the caller's own words, never what a stranger sent.
         """
         now = self._clock.monotonic()
         if now < self._next.get(kind, now):
@@ -50,7 +50,7 @@ class Quiet:
 
 
 def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
-    """Keep what strangers send from moving a terminal's cursor or beginning a line of its own."""
+    """Escape what strangers send, so that it moves no cursor and begins no line in a terminal."""
     return {
         key: printable(value) if isinstance(value, str) and key != "exception" else value
         for key, value in event.items()
@@ -65,7 +65,7 @@ def set_up_logs(config: LogConfig, *, stream: TextIO | None = None, **bound: str
         return {**event, **{key: event.get(key, value) for key, value in bound.items()}}
 
     processors: list[Processor] = [
-        add_bound,  # not contextvars: worker threads would not see them
+        add_bound,  # not contextvars: worker threads do not see them
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),

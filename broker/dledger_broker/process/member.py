@@ -1,8 +1,8 @@
 """The member process: opens its groups, serves them on one port, ends in order.
 
 Owns the order of starting and stopping, and which error ends the process with which exit code
-(`dledger_proto.exit_codes` says what each means). Not owned: what is served (the services), how a
-group runs (`dledger.raft.driver.host`), its upkeep (`upkeep`).
+(`dledger_proto.exit_codes` says what each means). Not owned: the services (`rpc.table`), how a
+group runs (`dledger.raft.driver.host`), the upkeep of a group (`upkeep`).
 """
 
 import asyncio
@@ -47,9 +47,9 @@ from dledger_proto.rpc.aio import make_server
 
 READ_THREADS: Final = 4
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
-"""How long the loop's thread may keep the interpreter from a worker whose sync has just ended."""
+"""How long the loop's thread may keep the interpreter while a worker waits whose sync has ended."""
 COLLECT_AFTER_OBJECTS: Final = 20_000
-"""New objects before the collector looks for cycles; by default it does every few calls."""
+"""New objects before the collector looks for cycles; the default is a look every few calls."""
 SERVER_GRACE_SECONDS: Final = 0.1
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 KEEPALIVE_MS: Final = 10_000
@@ -57,17 +57,17 @@ PING_INTERVAL_MIN_MS: Final = 500
 
 
 class PortTaken(Exception):
-    """The address to listen on cannot be had."""
+    """The process cannot listen on its address."""
 
 
 def server_options() -> list[tuple[str, int]]:
     """Return the options of a member's gRPC server: bounded, keepalive allowed and enforced."""
     return [
         *raw.MESSAGE_SIZE_OPTIONS,
-        ("grpc.so_reuseport", 0),  # or a second process would share the port without a word
+        ("grpc.so_reuseport", 0),  # or a second process could share the port unnoticed
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
-        # Compressed calls are refused: gRPC unpacks them before anybody can count their bytes, and
-        # 15 KiB may become 16 MiB. Bodies are compressed by their producer, within the batch.
+        # Compressed calls are refused: gRPC unpacks them before a member can count their bytes, and
+        # 15 KiB may become 16 MiB. Producers compress bodies, within the batch.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
@@ -139,7 +139,7 @@ class Member:
             follower.start()
         for registrar in self._registrars:
             registrar.start()
-        # What exists now lives as long as the process: the collector need not look at it again.
+        # The objects of now live as long as the process: the collector need not look at them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER_OBJECTS)
@@ -160,7 +160,7 @@ class Member:
         return Exit.OK if self._failure is None else exit_code_of(self._failure)
 
     def _failed(self, error: BaseException) -> None:
-        """A group cannot go on: the process ends at once, so that others notice at once (I16)."""
+        """End the process at once: a group cannot go on, and others must notice at once (I16)."""
         if self._failure is None:
             self._failure = error
             is_bug = exit_code_of(error) == Exit.BUG  # where in the code matters then alone

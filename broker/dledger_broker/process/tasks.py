@@ -1,8 +1,7 @@
 """Background tasks that run as long as the process: one that crashes is logged and restarted.
 
-For work that no caller waits for and that builds its state anew at each start: registrations,
-watches, upkeep. No code that decides about log entries runs under this: a bug there ends the
-member.
+For work that no caller waits for: registrations, watches, upkeep. Code that decides about log
+entries does not run like this: a bug there ends the member.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ async def keep_running(work: Callable[[], Awaitable[None]], what: str) -> None:
     while True:
         try:
             await work()
-        except Exception as error:  # nobody awaits it: else it would end unheard
+        except Exception as error:  # nothing awaits the task: its end would go unseen
             if told != repr(error):
                 told = repr(error)
                 log.error("background task crashed; restarting it", task=what, exc_info=error)

@@ -24,7 +24,7 @@ OF_ONE_ASSIGNMENT: Final = frozenset(
 
 @dataclass(slots=True)
 class Assignment:
-    """One assignment: a queue and how far it was served."""
+    """One queue of a fetch stream, and how far it was sent."""
 
     number: int
     topic_id: bytes
@@ -32,12 +32,12 @@ class Assignment:
     offset: QueueOffset
     is_over: bool = False
     refusal: DledgerError | None = None
-    """Why it cannot be read at all; told in its only frame."""
+    """Why the queue cannot be read at all; its only frame says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """What the reader asked for, within our limits."""
+    """What the reader asked for, within the limits of a member."""
 
     max_bytes: int
     wait_ms: int
@@ -57,9 +57,9 @@ class FetchOptions:
 
 
 async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list[Assignment]:
-    """Return what each assignment of a fetch reads; DledgerError when none can be served now.
+    """Return the assignments of a request; DledgerError when this member can serve none now.
 
-    A queue that is not here, or may not be read, is refused by itself: the others are served.
+    A queue that is not here, or may not be read, is refused alone: the others are served.
     """
     if not 1 <= len(request.assignments) <= FETCH_ASSIGNMENTS_MAX:
         raise DledgerError(
@@ -74,7 +74,7 @@ async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list
         assignments.append(assignment)
         assignment.refusal = gone.get((ref.topic, ref.topic_id))
         if assignment.refusal is not None:
-            continue  # a quorum was asked about this topic already
+            continue  # a quorum has just answered for this topic
         try:
             queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
             await messaging.bounds(queue)

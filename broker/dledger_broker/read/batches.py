@@ -17,7 +17,7 @@ from dledger_proto.batch.codec import BATCH_MAGIC
 from dledger_proto.limits import KIB, MIB
 
 READ_GAP_MAX: Final = 64 * KIB
-"""Batches that lie this near to each other are read at once, with what lies between."""
+"""One read takes batches that lie this near to each other, and what lies between them."""
 READ_SIZE_MAX: Final = 4 * MIB
 
 _BATCH_START = struct.Struct("<4sII")
@@ -28,7 +28,7 @@ class DamagedBatch(Exception):
 
 
 STORAGE_ERRORS: Final = (DamagedBatch, DamagedFile, OSError)
-"""What reading raises when the storage failed: the member ends (I16)."""
+"""What reading raises when the storage failed. The member then ends (I16)."""
 
 
 class SpanReader(Protocol):
@@ -52,7 +52,7 @@ def is_sound(batch: memoryview, size: int) -> bool:
 
 
 def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
-    """Group spans into runs that one read covers, with small gaps between."""
+    """Group spans into runs. One read covers a run, with the small gaps between its spans."""
     runs: list[list[QueueSpan]] = []
     for span in spans:
         if runs:
@@ -69,7 +69,7 @@ def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
 def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
     """Read batches from disk and check each; DamagedBatch naming file and position.
 
-    What fails its check is read once more: only damage that stays is the disk's.
+    A batch that fails its check is read once more: only damage that stays is on the disk.
     """
     found: list[memoryview] = []
     for run in read_runs(spans):
@@ -99,6 +99,6 @@ def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memory
             return None
         whole = found[0] if len(found) == 1 else memoryview(b"".join(found))
         if not is_sound(whole, span.size):
-            return None  # the disk may hold it better than memory did
+            return None  # the copy on disk may be sound
         batches.append(whole)
     return batches

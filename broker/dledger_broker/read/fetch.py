@@ -3,10 +3,10 @@
 Owns: the order in which assignments are served, the size of frames, the wait for new data. Not
 owned: what may be asked (`assignments`), the batches and their check (`batches`).
 
-New data is in the log's tail cache and is sent without leaving the loop's thread. Old data is read
-by the pool, which also checks and joins it, one frame ahead of what is being sent. A frame that
-the reader does not take in STREAM_STALL_MS ends the stream, so that what it holds is bounded in
-time as well as in size.
+New data is in the log's tail cache, and the loop's thread sends it. The pool reads, checks and
+joins old data, one frame ahead of the frame that is being sent. A frame that the reader does not
+take within STREAM_STALL_MS ends the stream. So what the stream holds is bounded in time and in
+size.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from dledger_proto.rpc.frames import FetchRow, encode_fetch
 from dledger_proto.rpc.stall import within_stall_limit
 
 FRAME_COPIES: Final = 2
-"""A frame that waits to be taken exists twice: as ours and as gRPC's."""
+"""A frame that the reader has not taken exists twice: here and in gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Prepared:
 
 
 class _Message:
-    """Frames that are sent together, counted from the first on until they are sent or given up."""
+    """Frames that are sent together. They are counted until they are sent or given up."""
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
@@ -48,7 +48,7 @@ class _Message:
         self._frames: list[bytes] = []
 
     def has_room(self, frame: bytes, size_max: int) -> bool:
-        """Return whether the frame may join those that are there; one alone always may."""
+        """Return whether the frame may join the others; the first frame always may."""
         return not self._frames or self._size + len(frame) <= size_max
 
     def add(self, frame: bytes) -> None:
@@ -63,7 +63,7 @@ class _Message:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def clear(self) -> None:
-        """Begin the next: what was taken is sent, what was not is given up."""
+        """Begin the next message: taken frames are sent, the others are given up."""
         self._bound.give(FRAME_COPIES * self._size)
         self._frames, self._size = [], 0
 
@@ -108,9 +108,9 @@ class FetchSession:
     ) -> bool:
         """Send at most one frame for each assignment; True when one carried data or an error.
 
-        Frames share a message, up to the size that one may have now: a reader pays for messages,
-        and one that is busy would fall behind what a frame of its own for each queue tells it.
-        Empty frames are the answer of `once`; of a stream that goes on one says that it lives.
+        Frames share a message, up to the size that a message may have now. A reader pays for each
+        message, and a busy reader would fall behind if each queue sent a message of its own. With
+        `once`, an empty frame is an answer. On a stream, one empty frame shows that it is alive.
         """
         any_sent = False
         message = _Message(self._admission.fetch_bytes)
@@ -161,7 +161,7 @@ class FetchSession:
         live = [assignment for assignment in assignments if not assignment.is_over]
         ticket = self._view.long_poll.wait([(each.topic_id, each.queue) for each in live], wake)
         if any(self._has_more(assignment) for assignment in live):
-            wake()  # it came while another assignment was being looked at
+            wake()  # a batch arrived while the session looked at another assignment
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await woken
@@ -175,7 +175,7 @@ class FetchSession:
         try:
             bounds = self._queries.queue_bounds(assignment.topic_id, assignment.queue)
         except DledgerError:
-            return True  # the next look tells the client
+            return True  # the next look tells the client about the error
         return bounds[1] > assignment.offset
 
     def _empty(self, assignment: Assignment) -> bytes:
@@ -222,7 +222,7 @@ class FetchSession:
             code, detail = Code.STORAGE_FAILED, str(error)
         except DledgerError as error:
             if error.code in (Code.NO_LEADER, Code.NOT_LEADER):
-                return None  # past this member's end and nobody to ask: wait (D10)
+                return None  # behind this member's end, and no leader to ask: wait (D10)
             code, detail = error.code, error.detail
         frame = encode_fetch(
             (),

@@ -46,7 +46,7 @@ def read_headers(
                 header = parse_entry_header(block, at)
             except CorruptEntry as error:
                 if isinstance(error, ShortEntry) and at > 0:
-                    break  # its payload table goes on in the next block: read that from its start
+                    break  # the payload table ends in the next block: read the entry from its start
                 damaged = Position(position + at)
                 reason = f"the entry at position {damaged} is damaged: {error}"
                 raise DamagedLog(log.path_of(damaged), damaged, "READ", reason) from error
@@ -61,8 +61,8 @@ def read_headers(
 async def log_entries(view: GroupView, from_index: int) -> AsyncGenerator[pb.LogEntriesReply]:
     """Yield the applied entries from `from_index` on; the last reply says index and digest.
 
-    Digest and applied index belong together: both are those of the moment the last reply is made.
-    STORAGE_FAILED, and the member ends, when an entry cannot be read as it was written (I15, I16).
+    The last reply takes digest and applied index at the same moment. STORAGE_FAILED when an entry
+    cannot be read as it was written; the member then ends (I15, I16).
     """
     try:
         async for reply in _replies(view, from_index):
@@ -90,7 +90,7 @@ async def _replies(view: GroupView, from_index: int) -> AsyncGenerator[pb.LogEnt
             view.pool, read_headers, log, first.position, end, ENTRIES_PER_REPLY
         )
         if not rows or rows[0][0] != index:
-            raise DledgerError(Code.HEAD_TRIMMED, f"entry {index} is no longer held")
+            raise DledgerError(Code.HEAD_TRIMMED, f"the log does not hold entry {index} any more")
         yield pb.LogEntriesReply(
             first_index=index,
             terms=[term for _, term, _ in rows],

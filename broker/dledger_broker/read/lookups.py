@@ -1,13 +1,14 @@
-"""Single records by key, message id and offset: which they are, cut out of their batches.
+"""Single records by key, message id and offset, cut out of their batches.
 
-Owns: comparing keys (the index knows hashes), cutting, what one answer holds and where the next
-goes on. Not: the index (`dledger.state.lookup.key_index`), the reading of batches (`fetch`).
+Owns: comparing keys (the index knows hashes), cutting, what one answer holds, and where the next
+answer begins. Not owned: the index (`dledger.state.lookup.key_index`), the reading of batches
+(`batches`).
 
-An answer holds the records asked for and nothing else of their batches. Each is a batch of its own,
-made of bytes of a batch whose checksum has just been found right here, and its new checksum covers
-it on its way to the reader (I15). Bodies are decompressed for what is answered alone, in the pool,
-LOOKUPS_AT_ONCE at a time: a job holds one batch, its bodies and the answer. A record that cannot be
-decoded is told as such; the others are answered.
+An answer holds the wanted records and nothing else of their batches. Each record is a batch of its
+own, made of bytes of a batch that this module has just checked. A new checksum covers the record on
+its way to the reader (I15). The pool decompresses bodies for the answer alone, LOOKUPS_AT_ONCE jobs
+at a time: a job holds one batch, its bodies and the answer. The answer names a record that cannot
+be decoded, and holds the others.
 """
 
 import asyncio
@@ -35,11 +36,11 @@ from dledger_proto.limits import (
 )
 
 LOOKUPS_AT_ONCE: Final = 2
-"""Jobs of a group in the pool, so that lookups leave room for fetches there."""
+"""Jobs of a group in the pool: lookups leave room for fetches there."""
 TRIES: Final = 4
-"""How often an answer is begun anew because the head of the log was trimmed under it."""
+"""How often a lookup begins anew because the head of the log was trimmed under it."""
 FOUND_SIZE: Final = 128
-"""What an answer needs for a record beside its bytes, at most."""
+"""The most bytes that an answer needs for a record beside the record's own bytes."""
 CURSOR: Final = struct.Struct(">QI")
 """Position of the batch in which the next answer begins, and the first record that it looks at."""
 
@@ -47,7 +48,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A batch, and which of its records are looked at: from `first` on, those not trimmed."""
+    """A batch, and the records to look at: from `first` on, those that are not trimmed."""
 
     topic_id: bytes
     queue: int
@@ -68,9 +69,9 @@ class Found:
     offset: int
     store_time_ms: int
     batch: bytes = b""
-    """Of this record alone; empty when places alone are asked for, or there is a problem."""
+    """A batch of this record alone; empty when only places are wanted, or with a problem."""
     problem: DledgerError | None = None
-    """Why it cannot be decoded."""
+    """Why the record cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class KeyQuestion:
 
     @property
     def begins(self) -> tuple[int, int] | None:
-        """Position and record at which the answer begins; None: at the newest. INVALID_ARGUMENT."""
+        """Position and record where the answer begins; None: at the newest. INVALID_ARGUMENT."""
         if not self.cursor:
             return None
         if len(self.cursor) != CURSOR.size:
@@ -102,12 +103,14 @@ class KeyQuestion:
             )
         position, record = CURSOR.unpack(self.cursor)
         if position > OFFSET_MAX:
-            raise DledgerError(Code.INVALID_ARGUMENT, f"cursor: no batch lies at {position}")
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"cursor: no batch can be at position {position}"
+            )
         return position, record
 
 
 class Answer(NamedTuple):
-    """Records, and the cursor for those that follow; empty: there are no others."""
+    """Records, and the cursor of the next answer; empty: there are no more records."""
 
     found: list[Found]
     cursor: bytes
@@ -123,12 +126,12 @@ class Lookups:
     async def by_key(self, question: KeyQuestion) -> Answer:
         """Return records of a topic with this key, those of the newest batch first.
 
-        An answer is bounded in records, in bytes, and in bytes read for it: it may hold less than
-        there is, even nothing, and then has a cursor.
+        An answer is bounded in records, in bytes, and in bytes read for it. It may hold fewer
+        records than there are, even none, and then has a cursor.
         """
         await self._view.confirm()
         for _ in range(TRIES):
-            with suppress(SpanGone):  # trimmed since the state was looked at, and it knows by now
+            with suppress(SpanGone):  # trimmed since the look at the state, which knows it by now
                 return await self._answer(question)
         return await self._answer(question)
 
@@ -139,7 +142,7 @@ class Lookups:
         return Answer(found, cursor_of(stopped, following))
 
     async def by_message_id(self, message_id: bytes) -> Found | None:
-        """Return the record of a message id, None when none is stored here."""
+        """Return the record of a message id; None when this group stores none."""
         producer_id, number = parse_message_id(message_id)
         hit = self._view.machine.queries.lookup_message_id(producer_id, number)
         if hit is None:
@@ -150,7 +153,7 @@ class Lookups:
         return await self._one(Place(hit.topic_id, hit.queue, hit.span, hit.record))
 
     async def at(self, topic_id: bytes, queue: int, offset: int, span: QueueSpan) -> Found:
-        """Return the record at an offset of a queue, which lies in a batch."""
+        """Return the record at an offset of a queue, from the batch that holds it."""
         record = span.first_record + offset - span.base_offset
         return await self._one(Place(topic_id, queue, span, record))
 
@@ -158,7 +161,7 @@ class Lookups:
         return await self._in_pool(partial(cut_one, self._view.log, place))
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
-        """Run what reads; STORAGE_FAILED, and the member ends, when the storage fails (I16)."""
+        """Run a job that reads; STORAGE_FAILED when the storage fails: the member ends (I16)."""
         loop = asyncio.get_running_loop()
         try:
             async with self._turns:
@@ -169,7 +172,7 @@ class Lookups:
 
 
 def places_of(queries: Queries, question: KeyQuestion) -> tuple[list[Place], int | None]:
-    """Return batches that hold the key's hash, and the position of the first not looked at."""
+    """Return batches that hold the key's hash, and the position where the next look begins."""
     begins = question.begins
     looked = queries.lookup_key(
         question.topic_id,
@@ -190,7 +193,7 @@ def places_of(queries: Queries, question: KeyQuestion) -> tuple[list[Place], int
 
 
 def cursor_of(stopped: tuple[int, int] | None, following: int | None) -> bytes:
-    """Return where the next answer begins: where this one stopped, or behind its batches."""
+    """Return the cursor of the next answer: where this answer stopped, or behind its batches."""
     if stopped is None and following is not None:
         stopped = following, 0
     return b"" if stopped is None else CURSOR.pack(*stopped)
@@ -199,9 +202,9 @@ def cursor_of(stopped: tuple[int, int] | None, following: int | None) -> bytes:
 def find_by_key(
     log: SpanReader, question: KeyQuestion, places: Sequence[Place]
 ) -> tuple[list[Found], tuple[int, int] | None]:
-    """Return the records with a key in batches, and where it stopped; None: all were looked at.
+    """Return the records with a key in batches, and where the search stopped; None: at the end.
 
-    Blocks. The first batch is read whatever its size, and its first record answered.
+    Blocks. It reads the first batch whatever its size, and answers its first record.
     """
     found: list[Found] = []
     size = read = 0
@@ -230,19 +233,19 @@ def cut_one(log: SpanReader, place: Place) -> Found:
 
 
 def _checked(log: SpanReader, place: Place) -> BatchView:
-    """Return the whole batch, whose checksum is right; DamagedBatch."""
+    """Return the whole batch after checking it; DamagedBatch."""
     return BatchView(read_batches(log, [place.span])[0])
 
 
 def _with_key(
     view: BatchView, place: Place, key: bytes
 ) -> Iterator[tuple[int, DledgerError | None]]:
-    """Yield the records of a batch that have a key, or of which it cannot be told, and why not."""
+    """Yield the records that have a key, and those that cannot be decoded, with the reason."""
     text = key.decode(errors="replace")
     try:
         records = view.records_with_hash(key_hash(key))
     except DledgerError as error:
-        yield place.first, error  # of no record of it anything can be told
+        yield place.first, error  # no record of this batch can be decoded
         return
     for record in records:
         if not place.first <= record < place.span.first_record + place.span.record_count:

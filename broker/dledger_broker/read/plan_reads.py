@@ -1,10 +1,10 @@
-"""What is asked of many queues in one call: bounds and samples to plan by, holds.
+"""One call for many queues: bounds and samples to plan reads by, and holds.
 
-Owns: the bounds of such a call, which queues get how many samples. Not: the rules of a hold
-(`messaging`, the state), the wire's services.
+Owns: which queues get how many samples, and what is refused for one queue alone. Not owned: how
+many queues a call may name (`rpc.table`), the rules of a hold (`usecases.messaging`, the state).
 
-A job over a thousand queues would otherwise be thousands of calls, of which a member takes some
-thousands in a second. A queue that cannot be served is refused by itself: the others are answered.
+Without these calls a job over a thousand queues would make thousands of calls, and a member answers
+some thousands in a second. A queue that cannot be served is refused alone: the others are answered.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from dledger_proto.limits import LOOKS_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 LOOKS_AT_ONCE: Final = 128
-"""Looks between two turns of the loop."""
+"""Reads of the state between two turns of the loop."""
 OF_ONE_QUEUE: Final = frozenset(
     (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
 )
 
 
 async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.PlanReadsReply:
-    """Answer as of one applied index, behind a read barrier; INVALID_ARGUMENT beyond the bounds."""
+    """Answer from one applied index, behind a read barrier; INVALID_ARGUMENT for too many times."""
     times = sum(len(wanted.times_ms) for wanted in request.queues)
     if times > LOOKS_PER_CALL_MAX:
         raise DledgerError(
@@ -35,7 +35,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     await messaging.view.confirm()
     machine = messaging.view.machine
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
-    # All bounds before the loop has another turn: so they are of one moment.
+    # All bounds are read in one turn of the loop, so they are of one moment.
     for queue in found:
         _add_bounds(machine.queries, reply, queue)
     samples = min(request.samples, (LOOKS_PER_CALL_MAX - times) // len(request.queues))
@@ -58,7 +58,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
 async def _resolve_all(
     messaging: Messaging, refs: Sequence[pb.QueueRef]
 ) -> list[Queue | DledgerError]:
-    """Return each queue, or why it is none; a topic that is not known is asked for once."""
+    """Return each queue or its refusal; an unknown topic is asked for once."""
     refused: dict[tuple[str, bytes], DledgerError] = {}
     found: list[Queue | DledgerError] = []
     for ref in refs:
@@ -92,7 +92,7 @@ def _look(
     times_ms: Sequence[int],
     samples: int,
 ) -> None:
-    """Add offsets by time and samples, all within the bounds that were told."""
+    """Add offsets by time and samples, all within the bounds of the row."""
     for time_ms in times_ms:
         offset = queries.offset_by_time(queue.topic_id, queue.number, time_ms)
         row.offsets.append(min(offset, row.maximum))
@@ -110,10 +110,10 @@ def sample_offsets(minimum: int, maximum: int, samples: int) -> list[int]:
 
 
 async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
-    """Hold, or with a TTL of zero release, queue by queue; they are proposed together.
+    """Hold queues, or release them with a TTL of zero; all are proposed in the same turn.
 
-    What says something about the member, not a queue, is raised, for the whole call to be repeated
-    elsewhere: UNKNOWN_OUTCOME as soon as anything was done, or may have been.
+    A refusal of the member, not of one queue, is raised, so that the caller repeats the whole call
+    elsewhere. It is raised as UNKNOWN_OUTCOME when some queues are done, or may be done.
     """
 
     async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
@@ -130,7 +130,9 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
         if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
             if len(errors) == len(results) and all(each.definite for each in errors):
                 raise error
-            raise DledgerError(Code.UNKNOWN_OUTCOME, f"some queues may be done, not all: {error}")
+            raise DledgerError(
+                Code.UNKNOWN_OUTCOME, f"some queues may be done, but not all: {error}"
+            )
     reply = pb.HoldAllReply()
     for held in results:
         if isinstance(held, DledgerError):

@@ -1,8 +1,8 @@
 """What may wait or run at once in a member, by class of call (S136, S141-S143).
 
-Owns the counters and the words of a refusal. Pure: no clock, no task, no socket. Each class has
-bounds of its own, so that administration works while appends are refused as busy, and readers
-cannot take what writers need. Whoever waits for room registers a callback (`Bound.when_free`).
+Owns the counters, and what a refusal says. Pure: no clock, no task, no socket. Each class has
+bounds of its own. So administration works while appends are refused as busy, and readers cannot
+take what writers need. A caller that waits for room registers a callback (`Bound.when_free`).
 
     append    bytes and batches of frames that are not wholly answered; streams
     fetch     bytes of frames read and not yet taken by gRPC; streams
@@ -24,10 +24,10 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 
 FETCH_FRAME_SHARE: Final = 8
-"""A new fetch frame takes at most one in this many of the free fetch bytes: readers that stop
-reading get ever smaller frames and leave room for the others."""
+"""A new fetch frame takes at most an eighth of the free fetch bytes. Readers that stop reading get
+smaller and smaller frames, and leave room for the others."""
 FETCH_FRAME_MIN: Final = 64 * KIB
-"""What a frame may hold however little is free; times the streams' bound it bounds the memory."""
+"""The size that a frame may always have. Times the bound on streams, it bounds the memory."""
 WAITERS_MAX: Final = 100_000
 
 
@@ -57,7 +57,7 @@ class AdmissionLimits:
 
 
 class Bound:
-    """A counted resource: how much is used, of how much, and who waits for room."""
+    """A counted resource: how much is used, the limit, and the callbacks that wait for room."""
 
     __slots__ = ("_waiting", "limit", "name", "refused", "used")
 
@@ -76,7 +76,7 @@ class Bound:
     def try_take(self, amount: int) -> bool:
         """Take `amount`; False, and nothing taken, when it does not fit.
 
-        An amount above the whole limit is let in alone, or it could never pass.
+        An amount above the whole limit is let in when nothing else is: else it could never pass.
         """
         if self.used + amount > self.limit and self.used:
             return False
@@ -89,11 +89,11 @@ class Bound:
             raise self.busy()
 
     def take_regardless(self, amount: int) -> None:
-        """Take `amount` even over the limit: for what is already here and must be counted."""
+        """Take `amount` even over the limit: for bytes that are in memory already."""
         self.used += amount
 
     def give(self, amount: int = 1) -> None:
-        """Give back what was taken, and call those who wait for room (each once)."""
+        """Give back what was taken, and call the callbacks that wait for room (each once)."""
         assert amount <= self.used, f"{self.name}: giving back {amount} of {self.used}"
         self.used -= amount
         waiting, self._waiting = self._waiting, deque()
@@ -153,7 +153,7 @@ class AdmissionControl:
         return bool(self._draining)
 
     def drain(self, reason: str) -> None:
-        """Refuse all new work from here on; what was let in goes on."""
+        """Refuse all new work from now on; work that was let in goes on."""
         self._draining = reason
 
     def check_open(self) -> None:
@@ -175,7 +175,7 @@ class AdmissionControl:
         return True
 
     def append_regardless(self, size: int, batches: int) -> None:
-        """Count a frame that is here and will be refused, until its refusals are answered."""
+        """Count a frame that will be refused, until the refusals are answered."""
         self.append_batches.take_regardless(batches)
         self.append_bytes.take_regardless(size)
 

@@ -1,7 +1,7 @@
-"""`dledger.v1.Routes` of a member: the routes of its own groups, for clients without name server.
+"""`dledger.v1.Routes` of a member: the routes of its own groups, for clients without a name server.
 
-Owns the pushes: a change of leader or topics is sent to every watcher at once. Not owned: the
-whole cluster's table (the name server's).
+Owns the pushes: every watcher gets each change of leader or topics at once. Not owned: the table of
+the whole cluster (`dledger_namesrv`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def get_routes(call: Call, request: pb.RoutesRequest) -> pb.RoutesReply:
 
 
 class RouteWatch:
-    """The readers of `Routes.Watch`: a change of leader or topics is sent to each at once."""
+    """The watchers of `Routes.Watch`."""
 
     def __init__(self, views: Mapping[str, GroupView], bound: Bound) -> None:
         self._views = views
@@ -101,7 +101,7 @@ def _parts(
     *,
     full: bool,
 ) -> list[pb.RoutesReply]:
-    """Return messages with each topic once, of several groups the first one's."""
+    """Return messages with each topic once: as the first group that has the topic knows it."""
     once: dict[bytes, Topic] = {}
     for topic in topics:
         if not names or topic.name in names:

@@ -43,7 +43,7 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
 
 
 def _members(view: GroupView, status: GroupStatus) -> list[pb.MemberProgress]:
-    """Return each configured member: how far it is, and how long silent, as this one knows it."""
+    """Return each configured member: how far it is, and how long it is silent for this member."""
     names, now = view.names, view.clock.monotonic()
     silences = view.host.silences
     peers = {peer.member: peer for peer in status.peers}

@@ -1,4 +1,4 @@
-"""Topics between their replicated form and protobuf. No rules: apply checks what is imported."""
+"""Turns topics from their replicated form into protobuf and back. Apply checks their rules."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ def topic_type(number: int) -> TopicType:
     try:
         return TopicType(number)
     except ValueError:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"topic type {number} is not known") from None
+        raise DledgerError(Code.INVALID_ARGUMENT, f"topic type {number} is unknown") from None
 
 
 def layout_from_proto(parts: Iterable[pb.LayoutPart]) -> tuple[LayoutPart, ...]:

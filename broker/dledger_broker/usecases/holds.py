@@ -1,4 +1,4 @@
-"""The holds of a group, listed in pages. Not: taking and ending them (`messaging`)."""
+"""The holds of a group, listed in pages. Not owned: placing and releasing them (`messaging`)."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ AFTER_SIZE_MAX: Final = ID_SIZE + 4 + GROUP_NAME_LENGTH_MAX
 
 
 async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.ListHoldsReply:
-    """Return a page of the holds that last, behind a read barrier.
+    """Return a page of the holds that have not ended, behind a read barrier.
 
-    TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, WRONG_GROUP; INVALID_ARGUMENT for what no page said.
+    TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, WRONG_GROUP; INVALID_ARGUMENT for a cursor that no page gave.
     """
     if len(request.after) > AFTER_SIZE_MAX:
         raise DledgerError(
@@ -23,7 +23,7 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
         )
     queue = request.queue if request.HasField("queue") else None
     if queue is not None and not request.topic:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"queue {queue} of no topic")
+        raise DledgerError(Code.INVALID_ARGUMENT, f"queue {queue} is given without a topic")
     view = messaging.view
     queries = view.machine.queries
     await view.confirm()
@@ -36,7 +36,7 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     reply = pb.ListHoldsReply(next=following, now_ms=now_ms)
     for each in found:
         topic = queries.topic_by_id(each.topic_id)
-        # The rows of an ended hold, and of a deleted topic, go some time later.
+        # The rows of an ended hold and of a deleted topic are deleted some time later.
         if each.until_ms > now_ms and topic is not None and not topic.deleted:
             reply.holds.add(
                 topic_id=each.topic_id,
