@@ -1,4 +1,4 @@
-"""One Raft group: the engine at its seams, the gate, formation, transport.
+"""One Raft group: it makes one log of what its members write, and elects who leads.
 
 api           The boundary of a Raft group: what drives it, what it drives, what goes in and out
 context       What the parts of one group share: its settings, its log, the core, the way out

@@ -19,14 +19,13 @@ from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.commit.applying import check_state
 from dledger.raft.driver.host import GroupHost, HostSettings
-from dledger.raft.driver.transport import (
+from dledger.raft.driver.peer_link import (
     LINK_QUEUE_BYTES_SLACK,
     LinkIdentity,
     LinkSettings,
-    LinkTarget,
     PeerLink,
-    PeerListener,
 )
+from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.store.lmdb_store import LmdbStore

@@ -1,10 +1,13 @@
-"""What drives a group: the event loop, threads, links. The only part that does I/O.
+"""What drives a group: the event loop, threads, links. The only part of Raft that does I/O.
 
-host       Drives one Raft group on an asyncio loop: threads, timers, and nothing that decides
-saving     When the derived state is saved
-silence    Since when there is no link to a peer, for people who ask
-tasks      Ending a task for certain
-transport  Peer links
-waiters    Callers of one loop that wait until an entry is applied, the lowest index first
-worker     A thread of a member: jobs in, results back on the loop
+deadline_timer   one timer of the loop that follows a moving deadline
+host             one Raft group on an asyncio loop: carries out what the group wants
+peer_link        the dialling end of a link to another member
+peer_listener    the accepting end of all links of a process
+saving           when the derived state is saved
+shared_barriers  read barriers of many callers at once
+silence          since when there is no link to a peer
+tasks            ending a task for certain
+waiters          callers that wait until an entry is applied
+worker           a thread of a member: jobs in, results back on the loop
 """

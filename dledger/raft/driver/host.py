@@ -1,17 +1,17 @@
 """Drives one Raft group on an asyncio loop: threads, timers, and nothing that decides.
 
-Owns: the worker that executes write rounds, the worker that saves the state, the timer, the order
-in which a group's outputs are carried out, and stopping the process when the storage fails (I16).
-Not owned: the group's rules (`group`), links (`transport`), what a command means (`state`).
+Owns: the worker that executes write rounds, the worker that saves the state, the order in which the
+outputs of a group are carried out, and stopping the process when the storage fails (I16). Does not
+own the rules of the group (`raft/group.py`), links (`peer_link.py`), nor what a command means.
 
-An input (a message, a link event, a proposal, a finished write, a deadline) of which something
-comes only marks the host as due; `_pump` runs once in the next turn of the loop and takes all that
-gathered. So frames and proposals that arrive together become one entry, one write round and one
-message per peer; which of them wait for more, `gathering` says. Apply runs in slices of bounded
-time, so that heartbeats go out between.
+Inputs are messages, link events, proposals, finished writes and deadlines. An input of which
+something comes only marks the host as due. `_pump` runs once in the next turn of the loop and takes
+everything that gathered. So frames and proposals that arrive together become one entry, one write
+round and one message per peer. Apply runs in slices of bounded time, so that heartbeats go out
+between them.
 
 A pump or an input that raises ends the member: its disk cannot be read, or the group is in a state
-nobody has thought of.
+that nobody has thought of.
 """
 
 import asyncio
@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.raft.api import OnBarrier, PeerMessage, Role, WriteRound
+from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
 from dledger.raft.driver.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.driver.shared_barriers import SharedBarriers
 from dledger.raft.driver.silence import Silences
 from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import Worker
@@ -33,12 +35,6 @@ from dledger_proto.errors import Code, DledgerError, Outcome
 
 APPLY_SLICE_SECONDS: Final = 0.003
 """How long apply may hold the loop before messages and timers get a turn."""
-DEADLINE_MIN_SECONDS: Final = 0.001
-"""The timer is never set to less: a deadline in the past must not spin the loop."""
-DEADLINE_EARLY_SECONDS: Final = 0.05
-"""A timer is left to fire so much too early: to set it anew with each message costs more."""
-DEADLINE_SLACK_SECONDS: Final = 0.002
-"""So late a deadline may be met: a timer that fires by then is left, and nothing is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +100,7 @@ class GroupHost:
         )
         self._sender: Sender | None = None
         self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = DeadlineTimer(self._loop, self._timer_fired)
         self._tick_due = False
         self._writing = False
         self._apply_waits = False
@@ -116,8 +111,7 @@ class GroupHost:
         self._leadership = Leadership(group.role, group.term, group.leader)
         self._leadership_watchers: list[OnLeadership] = []
         self._applied_waiters = AppliedWaiters()
-        self._barrier_running = False
-        self._barrier_waiters: list[asyncio.Future[LogIndex]] = []
+        self._barriers = SharedBarriers(self._ask_barrier)
         self._or_fail = FailStop(self._ends_here)
         self._trace = trace
         self.silences = Silences(clock.monotonic())
@@ -198,11 +192,7 @@ class GroupHost:
         """
         if self._stopped:
             raise DledgerError(Code.SHUTTING_DOWN, "the group is stopped")
-        future: asyncio.Future[LogIndex] = self._loop.create_future()
-        self._barrier_waiters.append(future)
-        if not self._barrier_running:
-            self._start_barrier()
-        return await future
+        return await self._barriers.wait()
 
     async def wait_applied(self, index: LogIndex) -> None:
         """Wait until entry `index` is applied here."""
@@ -258,7 +248,7 @@ class GroupHost:
         await self._loop.run_in_executor(None, self._writer.stop)
         await self._loop.run_in_executor(None, self._state_writer.stop)
 
-    # What links call (`transport.LinkEvents`).
+    # What links call (`peer_link.LinkEvents`).
 
     def link_up(self, peer: MemberId) -> None:
         """See `LinkEvents.link_up`."""
@@ -303,7 +293,7 @@ class GroupHost:
 
     def _due_if_changed(self) -> None:
         """Pump, unless nothing would come of it."""
-        if not self._scheduled and self.group.is_due(self._timer_at - DEADLINE_SLACK_SECONDS):
+        if not self._scheduled and self.group.is_due(self._timer.at - DEADLINE_SLACK_SECONDS):
             self._due()
 
     def _pump_or_fail(self) -> None:
@@ -372,25 +362,13 @@ class GroupHost:
                 watcher(self._leadership)
 
     def _arm(self, now: float) -> None:
-        """Set the timer to the next deadline; one that is set a little earlier is left to fire."""
-        if self._timer is not None and self._timer_at <= now + DEADLINE_SLACK_SECONDS:
-            return  # also an overdue one: set anew each time it would never fire
-        deadlines = (self.group.next_deadline(), self._saving.deadline())
-        deadline = min((each for each in deadlines if each is not None), default=None)
-        if deadline is None:
+        if self._timer.fires_by(now + DEADLINE_SLACK_SECONDS):
             return
-        if (
-            self._timer is not None
-            and deadline - DEADLINE_EARLY_SECONDS < self._timer_at <= deadline
-        ):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = max(deadline, now + DEADLINE_MIN_SECONDS)
-        self._timer = self._loop.call_later(self._timer_at - now, self._timer_fired)
+        deadline = self.group.next_deadline()
+        save_at = self._saving.deadline()
+        self._timer.set(deadline if save_at is None else min(deadline, save_at), now)
 
     def _timer_fired(self) -> None:
-        self._timer = None
         self._tick_due = True
         self._due()
 
@@ -432,24 +410,7 @@ class GroupHost:
         self._due()
         self._tell_idle()
 
-    # Barriers.
-
-    def _start_barrier(self) -> None:
-        waiters, self._barrier_waiters = self._barrier_waiters, []
-        self._barrier_running = True
-
-        def done(index: LogIndex | None, reason: str) -> None:
-            self._barrier_running = False
-            for future in waiters:
-                if future.done():
-                    continue
-                if index is None:
-                    future.set_exception(DledgerError(Code.NOT_LEADER, reason))
-                else:
-                    future.set_result(index)
-            if self._barrier_waiters and not self._stopped:
-                self._start_barrier()
-
+    def _ask_barrier(self, done: OnBarrier) -> None:
         with self._or_fail:
             self.group.read_barrier(done, self._clock.monotonic())
         self._due()
@@ -482,16 +443,12 @@ class GroupHost:
         if self._stopped:
             return
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self.group.stop(self._clock.monotonic())
+        self._timer.cancel()
         error = DledgerError(
             Code.STORAGE_FAILED if self._failure else Code.SHUTTING_DOWN, "the group is stopped"
         )
-        barriers, self._barrier_waiters = self._barrier_waiters, []
-        for barrier in barriers:
-            if not barrier.done():
-                barrier.set_exception(error)
+        self._barriers.stop(error)
+        self.group.stop(self._clock.monotonic())
         self._applied_waiters.fail(error)
         self._tell_idle()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dledger.log.errors import DamagedFile
 from dledger.raft.api import PeerMessage, Role, WriteRound
-from dledger.raft.driver.host import DEADLINE_SLACK_SECONDS
+from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS
 from dledger.raft.wire import loading, message_codec, messages
 from dledger.types import FlushMode, MemberId
 from tests.sim.disk.disk import PowerCut, SimFileSystem

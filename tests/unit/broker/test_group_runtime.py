@@ -16,7 +16,7 @@ from dledger.log.errors import DamagedFile, FolderInUse
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
-from dledger.raft.driver.transport import PeerListener
+from dledger.raft.driver.peer_listener import PeerListener
 from dledger.trace import ListTrace
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cluster.channels import Channels

@@ -18,13 +18,8 @@ from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, PeerMessage, Role
 from dledger.raft.driver.host import GroupHost, HostSettings
-from dledger.raft.driver.transport import (
-    LinkIdentity,
-    LinkSettings,
-    LinkTarget,
-    PeerLink,
-    PeerListener,
-)
+from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands import codec as commands
@@ -341,7 +336,7 @@ def test_an_input_that_only_brings_a_deadline_forward_is_pumped(tmp_path: Path) 
             host.group._wiring.elections._deadline = now
 
         host.group.receive = receive  # type: ignore[method-assign, assignment]
-        host._timer_at += 10
+        host._timer.at += 10
         host.received(leader.member, TermNotice(0))
         assert host._scheduled, "a pump is due"
 

@@ -1,35 +1,27 @@
-"""Peer links: one gRPC stream per ordered pair of members of a group, first in first out.
+"""The dialling end of a peer link: one gRPC stream to one other member, first in first out.
 
-Owns dialling, framing, the bounded queue of each link, and saying at once when a connection closed.
-Not owned: what the messages mean (`message`, `group`). The dialler sends, the listener receives;
-answers travel on the stream the other way round. A pair is thus two streams, each in order.
+Owns: dialling, the bounded queue, and saying at once when the connection closed. Does not own the
+bytes of a frame (`wire/link_frame.py`), what messages mean (`raft/group.py`), nor the accepting end
+(`peer_listener.py`). The dialler sends and the listener receives. Answers travel on the stream of
+the other direction, so a pair of members has two streams, each in order.
 
-A frame is one gRPC message and carries every message that waits, up to about a megabyte, because
-gRPC's cost in Python is per message (little-endian):
+A link has one queue. A heartbeat behind append data waits for at most the group's bytes in flight
+to this peer (`GroupSettings.inflight_bytes_max`), and each data frame before it is itself a sign of
+life of the leader.
 
-     0  4  magic "DLK1"     4  2  version (1)     6  2  count
-     8  ..  count times: size u32 ; then the messages (`message.encode`)
-
-A heartbeat that stands behind append data waits for at most the group's bytes in flight to this
-peer (`GroupSettings.inflight_bytes_max`), and each data frame in front of it is itself a sign of
-life of the leader; so there is one queue, and order needs no second rule.
-
-The greeting is metadata: cluster, group, sender, receiver, incarnation. A listener that is someone
-else refuses WRONG_CLUSTER; the accepted answer is one empty frame. The link is up when that frame
-arrived and down when the call ended. After a link went down it is redialled once, at once; if that
-is refused, or unanswered for `redial_timeout`, `dial_failed` tells the group (D17); from then on
-with back-off. Every dial has a channel and a connection of its own, or gRPC's shared back-off and
-its shared sub-channels would decide when we hear of a dead peer.
+The link is up when the listener's first frame arrived, and down when the call ended. After a link
+went down it is redialled once, at once. If that is refused, or unanswered for `redial_timeout`,
+`dial_failed` tells the group (D17). From then on the link backs off. Each dial has a channel and a
+connection of its own. With shared ones gRPC's back-off would decide when this member hears of a
+dead peer.
 """
 
 import asyncio
-import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 import grpc
 import grpc.aio
@@ -39,10 +31,10 @@ from dledger.raft.api import PeerMessage
 from dledger.raft.driver.tasks import end_task
 from dledger.raft.log_port import RaftLog
 from dledger.raft.wire import loading, message_codec
+from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
 from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
-from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_TARGET,
@@ -50,31 +42,20 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
-from dledger_proto.rpc import raw, status
+from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 
-MAGIC: Final = b"DLK1"
-VERSION: Final = 1
-MESSAGES_PER_FRAME_MAX: Final = 1_024
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
 LINK_QUEUE_BYTES_SLACK: Final = 16 * MIB
-"""What a link's queue may hold above the group's bytes in flight; beyond it the link is reset."""
-LINES_MAX: Final = 20
-"""Of a process about links it refused, each reason once: a stranger has as many as it likes."""
+"""A queue may hold so much above the group's bytes in flight; beyond it the link is reset."""
 DIAL_TIMEOUT_SECONDS: Final = 1.0
 KEEPALIVE_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 1_000
-"""A connection is tried every so often, and given up when no answer comes in time: a cut network
-leaves connections that only retransmission timers, of minutes, would end. With six connections a
-ping every second is a seventh of what an idle group costs; while data waits for its receipt the
-kernel gives up after the timeout by itself (gRPC sets TCP_USER_TIMEOUT)."""
-
-_HEAD = struct.Struct("<4sHH")
-
-
-class BadLinkFrame(ValueError):
-    """Bytes on a peer link that are no frame of ours; the link is closed."""
+"""A silent connection is pinged every `KEEPALIVE_MS`, and given up without an answer in this time.
+A cut network leaves connections that only retransmission timers, of minutes, would end. With six
+connections a ping each second is a seventh of what an idle group costs. While data waits for its
+receipt, the kernel itself gives up after the timeout (gRPC sets TCP_USER_TIMEOUT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +98,6 @@ class LinkEvents(Protocol):
     def failed(self, error: BaseException) -> None:
         """The disk refused, or gave back damaged bytes, when entries were read for a peer."""
         ...
-
-
-def encode_frame(encoded: list[list[Buffer]]) -> bytes:
-    """Return one frame that carries messages, each given as its list of buffers."""
-    sizes = [sum(len(buffer) for buffer in buffers) for buffers in encoded]
-    head = _HEAD.pack(MAGIC, VERSION, len(sizes)) + struct.pack(f"<{len(sizes)}I", *sizes)
-    return b"".join([head, *(buffer for buffers in encoded for buffer in buffers)])
-
-
-def parse_frame(frame: bytes) -> list[memoryview]:
-    """Return the messages of a frame as views; BadLinkFrame when it is none of ours."""
-    if len(frame) < _HEAD.size:
-        raise BadLinkFrame(f"{len(frame)} bytes, a frame has at least {_HEAD.size}")
-    magic, version, count = _HEAD.unpack_from(frame)
-    if magic != MAGIC or version != VERSION or count > MESSAGES_PER_FRAME_MAX:
-        raise BadLinkFrame(f"magic {magic!r} version {version} count {count}")
-    start = _HEAD.size + 4 * count
-    if len(frame) < start:
-        raise BadLinkFrame(f"{len(frame)} bytes for {count} messages")
-    sizes: tuple[int, ...] = struct.unpack_from(f"<{count}I", frame, _HEAD.size)
-    if start + sum(sizes) != len(frame):
-        raise BadLinkFrame(f"sizes add up to {start + sum(sizes)} of {len(frame)} bytes")
-    view = memoryview(frame)
-    found: list[memoryview] = []
-    for size in sizes:
-        found.append(view[start : start + size])
-        start += size
-    return found
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -376,90 +329,3 @@ def _data_size(message: Message) -> int:
     if isinstance(message, AppendRequest) and message.payload is not None:
         return MESSAGE_SIZE_GUESS + message.payload.size
     return MESSAGE_SIZE_GUESS
-
-
-@dataclass(frozen=True, slots=True)
-class LinkTarget:
-    """Where a listener delivers what peers of one group send."""
-
-    member: MemberId
-    peers: frozenset[MemberId]
-    events: LinkEvents
-    heard: Mapping[MemberId, PeerLink]
-    """Our own links by peer, told when the peer dials us."""
-
-
-class PeerListener:
-    """The accepting end of every link of a process, for all its groups."""
-
-    def __init__(self, cluster: str, trace: Trace) -> None:
-        self._cluster = cluster
-        self._targets: dict[str, LinkTarget] = {}
-        self._sessions: dict[tuple[str, str], int] = {}
-        self._said: set[tuple[str, str]] = set()
-        self._trace = trace
-
-    def add_group(self, group: str, target: LinkTarget) -> None:
-        """Accept links of a group from here on."""
-        self._targets[group] = target
-
-    def remove_group(self, group: str) -> None:
-        """Refuse links of a group, and end those that are up at their next frame."""
-        self._targets.pop(group, None)
-
-    def handlers(self) -> raw.RawService:
-        """Return what a gRPC server registers."""
-        return raw.raw_handlers(raw.PEERS_SERVICE, {"Link": raw.StreamMethod(self._link)})
-
-    async def _link(self, _requests: object, context: raw.RawContext) -> None:
-        said = {key: str(value) for key, value in context.invocation_metadata() or ()}
-        try:
-            group, sender, target = self._greet(said)
-        except DledgerError as error:
-            self._say_once("link_refused", str(error), context.peer())
-            await status.abort(context, error)
-        session = self._sessions[group, sender] = self._sessions.get((group, sender), 0) + 1
-        await context.write(encode_frame([]))
-        link = target.heard.get(sender)
-        if link is not None:
-            link.peer_heard()
-        receive = cast("Callable[[], Awaitable[object]]", context.read)  # bytes, or EOF
-        while isinstance(frame := await receive(), bytes):
-            if self._sessions[group, sender] != session or self._targets.get(group) is not target:
-                return  # the peer dialled again: nothing of the older stream may come behind
-            try:
-                decoded = deque(message_codec.decode(view) for view in parse_frame(frame))
-            except ValueError as error:
-                self._say_once("link_garbled", str(error), context.peer(), kind=sender)
-                return
-            del frame  # or it stays in memory until the next one comes
-            while decoded:
-                target.events.received(sender, decoded.popleft())
-
-    def _say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
-        """Log each kind of refusal once (the reason, if it has no other name), and not many."""
-        what = (event, kind or reason)
-        if what not in self._said and len(self._said) < LINES_MAX:
-            self._said.add(what)
-            self._trace.event(event, reason=reason, address=address)
-
-    def _greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:
-        """Check who dials whom; DledgerError WRONG_CLUSTER naming what does not match."""
-        group = said.get("dledger-group", "")
-        target = self._targets.get(group)
-        if said.get("dledger-cluster") != self._cluster:
-            raise _wrong("cluster", said.get("dledger-cluster"), self._cluster)
-        if target is None:
-            raise _wrong("group", group, ", ".join(self._targets) or "none yet")
-        if said.get("dledger-to") != target.member:
-            raise _wrong("receiver", said.get("dledger-to"), target.member)
-        sender = MemberId(said.get("dledger-member", ""))
-        if sender not in target.peers:
-            raise _wrong("sender", sender, "one of " + ", ".join(sorted(target.peers)))
-        return group, sender, target
-
-
-def _wrong(field: str, said: object, expected: str) -> DledgerError:
-    return DledgerError(
-        Code.WRONG_CLUSTER, f"peer handshake: {field} is {said!r}, this member expects {expected}"
-    )

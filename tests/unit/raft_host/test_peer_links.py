@@ -12,17 +12,10 @@ import pytest
 
 from dledger.log.errors import DamagedLog, SpanGone
 from dledger.raft.api import PeerMessage
-from dledger.raft.driver.transport import (
-    BadLinkFrame,
-    LinkIdentity,
-    LinkSettings,
-    LinkTarget,
-    PeerLink,
-    PeerListener,
-    encode_frame,
-    parse_frame,
-)
+from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.log_port import RaftLog
+from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
 from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term
