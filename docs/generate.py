@@ -1,4 +1,4 @@
-"""Writes the pages that follow from tables in code: configuration, client settings, errors.
+"""Writes the pages that follow from code: configuration, client settings, errors, commands.
 
     python docs/generate.py            write them
     python docs/generate.py --check    say which of them is not what the code says; write nothing
@@ -16,6 +16,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final
 
+from dledger.state.commands.registry import COMMANDS, FORMS
 from dledger_broker.config.checks import LEAST_BYTES
 from dledger_broker.config.load import environment_name, type_name
 from dledger_broker.config.model import GroupConfig, MemberConfig, Section
@@ -52,6 +53,10 @@ OF_ENDS: Final = """\
 Every command and every process ends with one of these. Numbers from 64 on are those of sysexits.h.
 A process that a signal ends has no code of its own; a shell shows 128 plus the number of the
 signal. `dledger namesrv` and `python -m dledger_namesrv` end alike."""
+OF_COMMANDS: Final = """\
+A command is the only way to change the replicated state. One payload of a COMMANDS entry of the log
+is one command; [formats](formats.md#command) draws its bytes. A number is never used again: 1, 3 to
+5 and 14 are withdrawn."""
 CONTINUED: Final = re.compile(r"\n {4,}")
 
 
@@ -269,7 +274,23 @@ def errors() -> str:
     )
 
 
+def commands() -> str:
+    """Return the page of all replicated commands."""
+    rows = (
+        (
+            str(command.NUMBER),
+            f"`{command.__name__}`",
+            summary(command),
+            ", ".join(f"{name} {codec.kind}" for name, codec in FORMS[command].fields),
+        )
+        for command in COMMANDS
+    )
+    heads = ["number", "command", "what it does", "fields, in the order of their bytes"]
+    return "\n\n".join([NOTE, "# Commands", OF_COMMANDS, table(heads, rows)])
+
+
 PAGES: Final = {
+    "commands.md": commands,
     "configuration.md": configuration,
     "client-configuration.md": client_configuration,
     "errors.md": errors,

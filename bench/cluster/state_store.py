@@ -30,8 +30,10 @@ from typing import Protocol
 
 import lmdb
 
-from dledger.state.commands.codec import CreateTopic, RegisterProducer, encode
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import OverlayFlush, Row, StateStore

@@ -29,7 +29,7 @@ from dledger.log.identity import Identity, parse_identity
 from dledger.state.offsets import check_consumer_group
 from dledger.state.queues.table import NO_POSITION
 from dledger.state.saved import SavedState
-from dledger.state.topics import queues_of
+from dledger.state.topics.layout import queues_of
 from dledger.state.values import PERMISSION_READ, QueueSpan, Topic
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger.types import Position

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from dledger.state.counted_time import COUNTED_KEY
+from dledger.state.format_level import LEVEL_VALUE
 from dledger.state.lookup.key_index import ENTRY_SIZE, decode_directory
 from dledger.state.lookup.message_ids import ID_ROW, RECORDS_MAX_VALUE
-from dledger.state.machine import APPLIED_VALUE, LEVEL_VALUE
+from dledger.state.machine import APPLIED_VALUE
 from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.queues.garbage import GARBAGE_SIZE
+from dledger.state.queues.holds import HOLD_VALUE
 from dledger.state.queues.table import NO_POSITION, QUEUE_VALUE, ROW
-from dledger.state.queues.trim import GARBAGE_SIZE, HOLD_VALUE
-from dledger.state.tables import PREFIX, U32, U64, Table, after
-from dledger.state.topics import CONTROL_KEY, FLOOR_KEY, decode_topic
+from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, after
+from dledger.state.topics.table import CONTROL_KEY, FLOOR_KEY, decode_topic
 from dledger.store.lmdb_check import is_new
 from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.store.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
@@ -31,7 +33,7 @@ ROWS_SHOWN_PER_BLOCK: Final = 3
 """Of a block of consume queue rows, the first ones; the rest is counted."""
 _ID_SIZE: Final = 16
 """Of a topic's and a producer's id, which are the first parts of keys."""
-_QUEUE_SIZE: Final = U32.size
+_QUEUE_SIZE: Final = KEY_U32.size
 
 Fields = Mapping[str, object]
 
@@ -128,7 +130,7 @@ def _ids(key: bytes, *sizes: int) -> list[bytes]:
 
 
 def _queue_name(topic_id: bytes, queue: bytes) -> str:
-    return f"{topic_id.hex()}/{U32.unpack(queue)[0]}"
+    return f"{topic_id.hex()}/{KEY_U32.unpack(queue)[0]}"
 
 
 def _queue(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -143,14 +145,14 @@ def _queue(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
-    topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, U64.size)
+    topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, KEY_U64.size)
     spans = [
         f"offset {base_offset} records {first}+{count} at {position} size {size} time {time_ms}"
         for _, first, count, size, base_offset, position, time_ms in ROW.iter_unpack(value)
     ]
     more = len(spans) - ROWS_SHOWN_PER_BLOCK
     shown = spans[:ROWS_SHOWN_PER_BLOCK] + ([f"and {more} more"] if more > 0 else [])
-    name = f"{_queue_name(topic_id, queue)} from {U64.unpack(base)[0]}"
+    name = f"{_queue_name(topic_id, queue)} from {KEY_U64.unpack(base)[0]}"
     return name, {"batches": len(spans), "rows": shown}
 
 
@@ -165,8 +167,8 @@ def _producer(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _producer_activity(key: bytes, _value: bytes) -> tuple[str, Fields]:
-    step, producer_id = _ids(key, U64.size, _ID_SIZE)
-    return f"{U64.unpack(step)[0]} {producer_id.hex()}", {"producer": producer_id.hex()}
+    step, producer_id = _ids(key, KEY_U64.size, _ID_SIZE)
+    return f"{KEY_U64.unpack(step)[0]} {producer_id.hex()}", {"producer": producer_id.hex()}
 
 
 def _producer_queue(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -181,13 +183,13 @@ def _producer_queue(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _producer_window(key: bytes, value: bytes) -> tuple[str, Fields]:
-    producer_id, topic_id, queue, block = _ids(key, _ID_SIZE, _ID_SIZE, _QUEUE_SIZE, U64.size)
+    producer_id, topic_id, queue, block = _ids(key, _ID_SIZE, _ID_SIZE, _QUEUE_SIZE, KEY_U64.size)
     rows = list(WINDOW_ROW.iter_unpack(value))
     fields: dict[str, object] = {"batches": len(rows)}
     if rows:
         fields["sequences"] = f"{rows[0][0]} to {rows[-1][0] + rows[-1][2] - 1}"
         fields["offsets"] = f"{rows[0][1]} to {rows[-1][1] + rows[-1][2] - 1}"
-    name = f"{producer_id.hex()} {_queue_name(topic_id, queue)} block {U64.unpack(block)[0]}"
+    name = f"{producer_id.hex()} {_queue_name(topic_id, queue)} block {KEY_U64.unpack(block)[0]}"
     return name, fields
 
 
@@ -207,17 +209,17 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
     if name == "level":
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
     if key == COUNTED_KEY[1:]:
-        return name, {"counted_ms": U64.unpack(value)[0]}
+        return name, {"counted_ms": KEY_U64.unpack(value)[0]}
     if key == FLOOR_KEY[1:]:
-        return name, {"control_index": U64.unpack(value)[0]}
+        return name, {"control_index": KEY_U64.unpack(value)[0]}
     if key == CONTROL_KEY[1:]:
         return name, {"control_id": value.hex()}
     return name, {"bytes": value.hex()}
 
 
 def _topic_deleted(key: bytes, _value: bytes) -> tuple[str, Fields]:
-    deleted_ms, topic_id = key[: U64.size], key[U64.size :]
-    return topic_id.hex(), {"deleted_ms": U64.unpack(deleted_ms)[0]}
+    deleted_ms, topic_id = key[: KEY_U64.size], key[KEY_U64.size :]
+    return topic_id.hex(), {"deleted_ms": KEY_U64.unpack(deleted_ms)[0]}
 
 
 def _key_directory(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -231,15 +233,15 @@ def _key_directory(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _key_hashes(key: bytes, value: bytes) -> tuple[str, Fields]:
-    if len(key) == _ID_SIZE + 1 + U64.size:
-        topic_id, _, block = _ids(key, _ID_SIZE, 1, U64.size)
-        name = f"{topic_id.hex()} level 0 block {U64.unpack(block)[0]}"
+    if len(key) == _ID_SIZE + 1 + KEY_U64.size:
+        topic_id, _, block = _ids(key, _ID_SIZE, 1, KEY_U64.size)
+        name = f"{topic_id.hex()} level 0 block {KEY_U64.unpack(block)[0]}"
         return name, {"bytes": len(value)}
-    topic_id, _, run, first = _ids(key, _ID_SIZE, 1, U64.size, ENTRY_SIZE)
+    topic_id, _, run, first = _ids(key, _ID_SIZE, 1, KEY_U64.size, ENTRY_SIZE)
     count, rest = divmod(len(value), ENTRY_SIZE)
     if rest:
         raise ValueError(f"{len(value)} bytes are no whole entries of {ENTRY_SIZE}")
-    return f"{topic_id.hex()} run {U64.unpack(run)[0]} from {first.hex()}", {"entries": count}
+    return f"{topic_id.hex()} run {KEY_U64.unpack(run)[0]} from {first.hex()}", {"entries": count}
 
 
 def _message_ids(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -250,7 +252,7 @@ def _message_ids(key: bytes, value: bytes) -> tuple[str, Fields]:
         f"{base}+{count} at {topic_id.hex()}/{queue} offset {offset}"
         for base, count, queue, offset, topic_id in ID_ROW.iter_unpack(value)
     ]
-    return f"{producer_id.hex()} bucket {U64.unpack(bucket)[0]}", {"numbers": rows}
+    return f"{producer_id.hex()} bucket {KEY_U64.unpack(bucket)[0]}", {"numbers": rows}
 
 
 def _group_offset(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -276,7 +278,7 @@ def _garbage(key: bytes, value: bytes) -> tuple[str, Fields]:
     (size,) = GARBAGE_SIZE.unpack_from(value)
     start = value[GARBAGE_SIZE.size : GARBAGE_SIZE.size + size]
     stop = value[GARBAGE_SIZE.size + size :]
-    return str(U64.unpack(key)[0]), {"start": start.hex(), "stop": stop.hex()}
+    return str(KEY_U64.unpack(key)[0]), {"start": start.hex(), "stop": stop.hex()}
 
 
 _Decoder = Callable[[bytes, bytes], tuple[str, Fields]]

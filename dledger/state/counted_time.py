@@ -13,7 +13,7 @@ and while nobody leads.
 
 from typing import Final
 
-from dledger.state.tables import PREFIX, U64, Table, Writer
+from dledger.state.tables import KEY_U64, PREFIX, Table, Writer
 
 COUNTED_AT_ONCE_MAX_MS: Final = 600_000
 """One command counts so much; what a leader did not tell in time is lost."""
@@ -26,7 +26,7 @@ class CountedTime:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         value = writer.store.get(COUNTED_KEY)
-        self._ms: int = 0 if value is None else U64.unpack(value)[0]
+        self._ms: int = 0 if value is None else KEY_U64.unpack(value)[0]
 
     @property
     def ms(self) -> int:
@@ -38,7 +38,7 @@ class CountedTime:
         elapsed_ms = min(max(elapsed_ms, 0), COUNTED_AT_ONCE_MAX_MS)
         if elapsed_ms:
             self._ms += elapsed_ms
-            self._writer.put(COUNTED_KEY, U64.pack(self._ms))
+            self._writer.put(COUNTED_KEY, KEY_U64.pack(self._ms))
 
     def certainly_before(self, age_ms: int) -> int:
         """Return the counted time before which what was noted is certainly `age_ms` old; 0: none.

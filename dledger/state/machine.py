@@ -17,44 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.state.commands.codec import (
-    FORMAT_LEVEL_MAX,
-    Command,
-    CommitOffsets,
-    CreateTopic,
-    DeleteTopic,
-    ExpireProducers,
-    ForgetTopics,
-    Hold,
-    ImportTopic,
-    RegisterProducer,
-    ReleaseHold,
-    SetFormatLevel,
-    Trim,
-    UnknownCommand,
-    UpdateTopic,
-    decode,
-)
-from dledger.state.offsets import check_consumer_group
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import UnknownCommand, decode
+from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.queries import Queries
 from dledger.state.queues.append import Appender
 from dledger.state.queues.table import NO_POSITION
-from dledger.state.queues.trim import trim
-from dledger.state.results import (
-    Appended,
-    FormatLevelSet,
-    OffsetsCommitted,
-    Refused,
-    Result,
-    TopicsForgotten,
-    Trimmed,
-)
+from dledger.state.results import Appended, Refused, Result
 from dledger.state.state import State
 from dledger.state.tables import NO_DIGEST, PREFIX, Table
 from dledger.state.values import QueueSpan
 from dledger.store.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
 from dledger.types import Entry, EntryKind, LogIndex, Term
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError
 
 __all__ = [
     "Appended",
@@ -70,9 +45,7 @@ OnAppend = Callable[[bytes, int, int], None]
 """Called with topic id, queue and its new maximum."""
 
 APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
-LEVEL_KEY: Final = PREFIX[Table.META] + b"level"
 APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
-LEVEL_VALUE: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +83,9 @@ class StateMachine:
         if value is not None:
             fields = APPLIED_VALUE.unpack(value)
             self._index, self._term, self._time_ms, self._end, self._digest = fields
-        level = store.get(LEVEL_KEY)
-        self._level: int = 1 if level is None else LEVEL_VALUE.unpack(level)[0]
-        if self._level > FORMAT_LEVEL_MAX:
+        if self.format_level > FORMAT_LEVEL_MAX:
             raise UnknownCommand(
-                f"state of format level {self._level}, {FORMAT_LEVEL_MAX} is known"
+                f"state of format level {self.format_level}, {FORMAT_LEVEL_MAX} is known"
             )
         self._saved_index = self._index
         self._saved_head = self._head()
@@ -149,7 +120,7 @@ class StateMachine:
     @property
     def format_level(self) -> int:
         """A leader proposes no command above this level."""
-        return self._level
+        return self._state.format_level.level
 
     @property
     def producers_cached(self) -> tuple[int, int]:
@@ -236,91 +207,9 @@ class StateMachine:
         head = self._state.queues.head
         return self._end if head == NO_POSITION else head
 
-    # Commands.
-
-    def _run(self, command: Command, entry: Entry) -> Result:
+    def _run(self, command: Command[Result], entry: Entry) -> Result:
         try:
-            return self._execute(command, entry.ref.index, entry.time_ms)
+            return command.apply(self._state, entry)
         except DledgerError as error:
-            # Raised before anything was written: tables check first.
+            # Raised before anything was written: commands check first.
             return Refused(error.code, error.detail)
-
-    def _execute(self, command: Command, index: int, time_ms: int) -> Result:
-        match command:
-            case RegisterProducer():
-                return self._state.producers.register(command, time_ms)
-            case ExpireProducers():
-                return self._state.producers.expire(command)
-            case CreateTopic():
-                return self._state.topics.create(command, index)
-            case UpdateTopic():
-                return self._state.topics.update(command, index)
-            case ImportTopic() | DeleteTopic():
-                return self._import_or_delete(command, index)
-            case ForgetTopics():
-                return self._forget_topics(command)
-            case CommitOffsets():
-                return self._commit_offsets(command, time_ms)
-            case Trim():
-                return self._trim(command, time_ms)
-            case Hold():
-                queue = self._state.queue(command.topic_id, command.queue)
-                return self._state.holds.hold(command, queue, time_ms)
-            case ReleaseHold():
-                return self._state.holds.release(
-                    command, self._state.queue(command.topic_id, command.queue)
-                )
-            case SetFormatLevel():
-                return self._set_format_level(command)
-
-    def _import_or_delete(self, command: ImportTopic | DeleteTopic, index: int) -> Result:
-        if isinstance(command, DeleteTopic):
-            result: Result = self._state.topics.delete(command, index)
-        else:
-            result = self._state.topics.import_(command)
-        self._state.free_topics(self._state.topics.take_deleted())
-        return result
-
-    def _forget_topics(self, command: ForgetTopics) -> TopicsForgotten:
-        # An id that is forgotten may be given anew. While ranges of rows wait to be deleted, one
-        # of them may be that of the old topic: it would take the new one's rows.
-        if not self._state.garbage.is_empty:
-            return TopicsForgotten((), more=False)
-        return self._state.topics.forget(command)
-
-    def _commit_offsets(self, command: CommitOffsets, time_ms: int) -> OffsetsCommitted:
-        consumer_group = check_consumer_group(command.consumer_group)
-        codes: list[Code] = []
-        stored: list[int] = []
-        for item in command.offsets:
-            try:
-                queue = self._state.queue(item.topic_id, item.queue)
-            except DledgerError as error:
-                code, offset = error.code, -1
-            else:
-                code, offset = self._state.offsets.commit(
-                    consumer_group, item, queue, time_ms, reset=command.reset
-                )
-            codes.append(code)
-            stored.append(offset)
-        return OffsetsCommitted(tuple(codes), tuple(stored))
-
-    def _trim(self, command: Trim, time_ms: int) -> Trimmed | Refused:
-        queue = self._state.queue(command.topic_id, command.queue)
-        found = trim(command, queue, time_ms, self._state.holds)
-        if isinstance(found, Refused):
-            return found
-        minimum, answer = found
-        if minimum > queue.minimum:
-            self._state.garbage.add(*self._state.queues.raise_minimum(queue, minimum))
-            self._state.message_ids.start_sweeping()
-        return answer
-
-    def _set_format_level(self, command: SetFormatLevel) -> FormatLevelSet | Refused:
-        if command.level < self._level:
-            return Refused(
-                Code.INVALID_ARGUMENT, f"format level {command.level}, it is {self._level}"
-            )
-        self._level = command.level
-        self._state.writer.put(LEVEL_KEY, LEVEL_VALUE.pack(command.level))
-        return FormatLevelSet(command.level)

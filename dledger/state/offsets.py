@@ -7,14 +7,21 @@ a member of a group.
 """
 
 import struct
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from dledger.state.commands.codec import CommitOffset
+from dledger.state.commands.codec import Int64, UInt32, UInt64
+from dledger.state.commands.command import Command
 from dledger.state.queues.table import Queue
-from dledger.state.tables import PREFIX, U32, Table, Writer
+from dledger.state.results import OffsetsCommitted, Refused
+from dledger.state.tables import KEY_U32, PREFIX, Table, Writer
 from dledger.state.values import StoredOffset
+from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from dledger.state.state import State
 
 METADATA_SIZE_MAX: Final = 4_096
 OFFSET_VALUE: Final = struct.Struct("<qq")
@@ -29,6 +36,19 @@ def check_consumer_group(consumer_group: str) -> bytes:
             f"consumer_group has {len(name)} bytes, 1 to {GROUP_NAME_LENGTH_MAX}",
         )
     return name
+
+
+class CommitOffset(NamedTuple):
+    """The next offset to consume of one queue."""
+
+    topic_id: bytes
+    queue: UInt32
+    offset: Int64
+    metadata: str = ""
+
+    def describe(self) -> str:
+        """Return one word."""
+        return f"{self.topic_id.hex()}/{self.queue}@{self.offset}"
 
 
 class OffsetTable:
@@ -66,5 +86,44 @@ class OffsetTable:
         return Code.OK, item.offset
 
 
+@dataclass(frozen=True, slots=True)
+class CommitOffsets(Command[OffsetsCommitted]):
+    """Store a consumer group's offsets; each is taken or refused on its own."""
+
+    NUMBER: ClassVar = 7
+    WIRE_ORDER: ClassVar = ("consumer_group", "reset", "member_id", "generation", "offsets")
+
+    consumer_group: str
+    offsets: tuple[CommitOffset, ...]
+    reset: bool = False
+    """True: may go back (I14)."""
+    member_id: str = ""
+    generation: UInt64 = 0
+    """With `member_id`: who commits; carried for fencing by group membership."""
+
+    @property
+    def rows_read_max(self) -> int:
+        """See `Command.rows_read_max`."""
+        return 2 * len(self.offsets)
+
+    def apply(self, state: "State", entry: Entry) -> OffsetsCommitted | Refused:
+        """Store what may be stored; say of each why not."""
+        consumer_group = check_consumer_group(self.consumer_group)
+        codes: list[Code] = []
+        stored: list[int] = []
+        for item in self.offsets:
+            try:
+                queue = state.queue(item.topic_id, item.queue)
+            except DledgerError as error:
+                code, offset = error.code, -1
+            else:
+                code, offset = state.offsets.commit(
+                    consumer_group, item, queue, entry.time_ms, reset=self.reset
+                )
+            codes.append(code)
+            stored.append(offset)
+        return OffsetsCommitted(tuple(codes), tuple(stored))
+
+
 def _key(consumer_group: bytes, topic_id: bytes, queue: int) -> bytes:
-    return PREFIX[Table.GROUP_OFFSET] + topic_id + U32.pack(queue) + consumer_group
+    return PREFIX[Table.GROUP_OFFSET] + topic_id + KEY_U32.pack(queue) + consumer_group

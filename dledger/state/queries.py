@@ -7,10 +7,10 @@ member's state is new enough is the caller's question: it takes a read barrier f
 
 from typing import Final
 
-from dledger.state.commands.codec import ForgetTopics
 from dledger.state.offsets import check_consumer_group
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
+from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
     IdHit,
     KeptFrom,
@@ -58,7 +58,7 @@ class Queries:
 
     def is_forgetting_due(self, command: ForgetTopics) -> bool:
         """Tell whether this ForgetTopics would free anything now."""
-        return self._state.topics.is_forgetting_due(command)
+        return command.is_due(self._state.topics)
 
     def topics(self, since_control_index: int = -1, *, with_deleted: bool = False) -> list[Topic]:
         """Return the topics whose last change is after an index, in the order of these changes."""

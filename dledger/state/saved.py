@@ -1,7 +1,8 @@
 """The saved state of a member that is stopped: its tables, opened for reading only.
 
 Owns: the base of a store that nothing writes to, and what is checked when it is opened. Not: rows
-and tables, which are those of a running member (`topics.py`, `queues/table.py`, `offsets.py`).
+and tables, which are those of a running member (`topics/table.py`, `queues/table.py`,
+`offsets.py`).
 
 The rows are those of the newest whole commit, read without LMDB, which a damaged file could take
 the process down with, and without a lock or any other trace. Opening costs a few pages, whatever is
@@ -13,13 +14,13 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dledger.state.commands.codec import FORMAT_LEVEL_MAX
 from dledger.state.counted_time import CountedTime
-from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE, LEVEL_KEY, LEVEL_VALUE
+from dledger.state.format_level import FORMAT_LEVEL_MAX, read_level
+from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
 from dledger.state.offsets import OffsetTable
 from dledger.state.queues.table import QueueTable
 from dledger.state.tables import Writer
-from dledger.state.topics import TopicTable
+from dledger.state.topics.table import TopicTable
 from dledger.store.lmdb_check import is_new, totals_of
 from dledger.store.lmdb_mark import check_mark, read_mark
 from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
@@ -133,11 +134,11 @@ class SavedState:
 
 
 def _applied(folder: str, store: TailedStore) -> Applied:
-    level = store.get(LEVEL_KEY)
-    if level is not None and LEVEL_VALUE.unpack(level)[0] > FORMAT_LEVEL_MAX:
+    level = read_level(store)
+    if level > FORMAT_LEVEL_MAX:
         raise NewerStore(
-            f"state store {folder}: format level {LEVEL_VALUE.unpack(level)[0]}, this dledger "
-            f"knows {FORMAT_LEVEL_MAX}; read it with the dledger that wrote it, or a later one"
+            f"state store {folder}: format level {level}, this dledger knows {FORMAT_LEVEL_MAX}; "
+            "read it with the dledger that wrote it, or a later one"
         )
     value = store.get(APPLIED_KEY)
     return Applied() if value is None else Applied(*APPLIED_VALUE.unpack(value)[:-1])

@@ -4,18 +4,20 @@ Owns: how the tables are wired to each other, what every entry ends with, what a
 along. Not: rows and rules, which are the tables' own; nor the applied index (`machine.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dledger.state.counted_time import CountedTime
+from dledger.state.format_level import FormatLevel
 from dledger.state.lookup.key_index import KeyIndex
 from dledger.state.lookup.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable
 from dledger.state.producers.sweep import ProducerSweep
 from dledger.state.producers.table import ProducerTable
+from dledger.state.queues.garbage import Garbage
+from dledger.state.queues.holds import HoldTable
 from dledger.state.queues.table import Queue, QueueTable
-from dledger.state.queues.trim import Garbage, HoldTable
 from dledger.state.tables import PREFIX, Table, Writer, after
-from dledger.state.topics import TopicTable
+from dledger.state.topics.table import TopicTable
 from dledger.store.store import StateStore
 from dledger_proto.errors import Code, DledgerError
 
@@ -30,6 +32,7 @@ class State:
         self.group = group
         self.store = store
         self.writer = writer = Writer(store)
+        self.format_level = FormatLevel(writer)
         self.time = CountedTime(writer)
         self.topics = TopicTable(writer, self.time)
         self.queues = QueueTable(writer, self.topics.live_ids())
@@ -63,9 +66,9 @@ class State:
             )
         return self.queues.find((topic_id, number))
 
-    def free_topics(self, topic_ids: Iterable[bytes]) -> None:
-        """Begin to delete what the tables hold of deleted topics."""
-        for topic_id in topic_ids:
+    def free_deleted_topics(self) -> None:
+        """Begin to delete what the tables hold of topics that the command deleted."""
+        for topic_id in self.topics.take_deleted():
             self.queues.forget_topic(topic_id)
             self.keys.forget_topic(topic_id)
             self.sweep.start()

@@ -55,8 +55,8 @@ class Table(enum.IntEnum):
 
 
 PREFIX: Final = {table: bytes((table,)) for table in Table}
-U32: Final = struct.Struct(">I")
-U64: Final = struct.Struct(">Q")
+KEY_U32: Final = struct.Struct(">I")
+KEY_U64: Final = struct.Struct(">Q")
 
 _WRITE: Final = struct.Struct("<BHI")
 _ENTRY: Final = struct.Struct("<QQq")

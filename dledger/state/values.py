@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from dledger.state.commands.codec import UInt8, UInt32, UInt64
+
 PERMISSION_READ: Final = 4
 PERMISSION_WRITE: Final = 2
 
@@ -21,7 +23,11 @@ class LayoutPart(NamedTuple):
     """Consecutive queues of a topic that one group holds."""
 
     group: str
-    queues: int
+    queues: UInt32
+
+    def describe(self) -> str:
+        """Return one word."""
+        return f"{self.group}:{self.queues}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +49,18 @@ class Topic:
     """16 bytes; a re-created name is another topic."""
     name: str
     type: TopicType
-    layout_version: int
+    layout_version: UInt32
     """1 at first, one more with each change of the layout."""
     layout: tuple[LayoutPart, ...]
     """All queues that ever were, numbered from 0 through the parts in order: a number stays with
     its group for good. It only grows."""
-    write_queues: int
+    write_queues: UInt32
     """So many of the first queues take messages."""
-    read_queues: int
+    read_queues: UInt32
     """So many of the first are read; those that take messages are in any case (S22)."""
-    permission: int
+    permission: UInt8
     """Bits: PERMISSION_READ, PERMISSION_WRITE."""
-    control_index: int
+    control_index: UInt64
     """Index in the control group's log that decided this."""
     deleted: bool = False
 

@@ -4,19 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.commands.codec import (
-    CommitOffset,
-    CommitOffsets,
-    DeleteTopic,
-    ExpireProducers,
-    ForgetTopics,
-    ImportTopic,
-)
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers import table
+from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.table import ACTIVITY_STEP_MS
 from dledger.state.results import ProducersExpired, Result, TopicsForgotten
 from dledger.state.tables import Table
+from dledger.state.topics.commands import DeleteTopic, ForgetTopics, ImportTopic
 from dledger.state.values import Topic
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import pytest
 
-from dledger.state.commands.codec import DeleteTopic
 from dledger.state.results import TopicChanged
+from dledger.state.topics.commands import DeleteTopic
 from dledger_client import AsyncAdmin, ConnectionConfig
 from dledger_client.errors import NoPermission, OffsetBehind, TopicExists, UnknownOutcome
 from dledger_proto.errors import Code, DledgerError

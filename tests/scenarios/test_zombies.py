@@ -1,6 +1,6 @@
 """A producer that does not know that another life of its name has taken over (D11)."""
 
-from dledger.state.commands.codec import RegisterProducer
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.table import ACTIVITY_STEP_MS
 from dledger.state.results import Taken
 from dledger_proto.errors import Code

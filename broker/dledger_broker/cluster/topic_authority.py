@@ -14,9 +14,10 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from dledger.state.commands import codec as commands
+from dledger.state.commands.command import Command
 from dledger.state.results import TopicChanged
-from dledger.state.topics import first_queues, queues_of
+from dledger.state.topics.commands import CreateTopic, DeleteTopic, UpdateTopic
+from dledger.state.topics.layout import first_queues, queues_of
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_follower import import_topics
@@ -113,7 +114,7 @@ class TopicAuthority:
         read_queues = queues_of(layout)
         if known is not None and _is_as_asked(known, request):
             layout, read_queues = first_queues(known.layout, known.write_queues), known.read_queues
-        command = commands.CreateTopic(
+        command = CreateTopic(
             topic_id=request.topic_id or self._random.randbytes(ID_SIZE),
             name=request.name,
             type=_offered_type(request.type),
@@ -137,7 +138,7 @@ class TopicAuthority:
         layout = layout_from_proto(request.layout)
         known = {part.group for part in topic.layout}
         self._check_known("layout", [part.group for part in layout if part.group not in known])
-        command = commands.UpdateTopic(
+        command = UpdateTopic(
             topic.topic_id,
             layout=layout,
             read_queues=request.read_queues,
@@ -149,7 +150,7 @@ class TopicAuthority:
     async def delete(self, request: pb.DeleteTopicRequest) -> tuple[Topic, list[str]]:
         """Delete a topic; its name is free for another one. Return as `update`."""
         topic = await self._messaging.topic_now(request.name, CALL_SECONDS_MAX)
-        deleted = await self._changed(commands.DeleteTopic(topic.topic_id))
+        deleted = await self._changed(DeleteTopic(topic.topic_id))
         return deleted, await self.carry(deleted)
 
     def _check_known(self, field: str, groups: Sequence[str]) -> None:
@@ -210,9 +211,8 @@ class TopicAuthority:
             return True
         return False
 
-    async def _changed(self, command: commands.Command) -> Topic:
+    async def _changed(self, command: Command[TopicChanged]) -> Topic:
         result = await self._messaging.view.commands.propose(command)
-        assert isinstance(result, TopicChanged), result
         return result.topic
 
 

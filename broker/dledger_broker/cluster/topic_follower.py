@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.host import Leadership
 from dledger.raft.driver.tasks import end_task
-from dledger.state.commands import codec as commands
+from dledger.state.topics.commands import ImportTopic
 from dledger.state.values import Topic
 from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_pages import BadPage, check_history, check_page, knows
@@ -56,7 +56,7 @@ async def import_topics(
     # Known decisions are not stored again: a leader asks for all, and its disk may be low.
     news = [topic for topic in topics if not knows(queries, topic.topic_id, topic.control_index)]
     results = await asyncio.gather(
-        *(view.commands.propose(commands.ImportTopic(topic, control_id)) for topic in news),
+        *(view.commands.propose(ImportTopic(topic, control_id)) for topic in news),
         return_exceptions=True,
     )
     refused: list[DledgerError] = []

@@ -5,12 +5,16 @@ command does (`dledger.state`).
 """
 
 import asyncio
+from typing import TypeVar, cast
 
 from dledger.raft.driver.host import GroupHost
-from dledger.state.commands import codec
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import Refused
 from dledger.types import EntryKind, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
+
+R = TypeVar("R")
 
 
 class Commands:
@@ -20,7 +24,7 @@ class Commands:
         self._host = host
         self._loop = asyncio.get_running_loop()
 
-    async def propose(self, command: codec.Command) -> object:
+    async def propose(self, command: Command[R]) -> R:
         """Return the state machine's result; DledgerError for a refusal or an unknown outcome."""
         future: asyncio.Future[Settled] = self._loop.create_future()
 
@@ -30,10 +34,10 @@ class Commands:
 
         self._host.propose_nowait(
             EntryKind.COMMANDS,
-            [codec.encode(command)],
+            [encode(command)],
             settle,
-            frees_space=codec.frees_space(command),
-            rows=codec.rows_read_max(command),
+            frees_space=command.frees_space,
+            rows=command.rows_read_max,
         )
         settled = await future
         if settled.outcome is Outcome.UNKNOWN:
@@ -43,4 +47,4 @@ class Commands:
         (result,) = settled.results
         if isinstance(result, Refused):
             raise DledgerError(result.code, result.detail)
-        return result
+        return cast("R", result)

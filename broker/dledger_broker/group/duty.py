@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.state.commands.codec import Command
+from dledger.state.commands.command import Command
 from dledger.state.queries import Queries
 
 EVERYTHING: Final = (1 << 64) - 1
@@ -38,11 +38,11 @@ class Duty(ABC):
         """Seconds from one proposal to the next."""
 
     @abstractmethod
-    def due(self, look: Look) -> Command | None:
+    def due(self, look: Look) -> Command[object] | None:
         """Return what to propose now; None: nothing is due, or this member does not lead."""
 
     @abstractmethod
-    def rest(self, result: object) -> Command | None:
+    def rest(self, result: object) -> Command[object] | None:
         """Return what to propose after this result of the last proposal; None: all is done."""
 
     @abstractmethod

@@ -6,8 +6,8 @@ what is counted, and which producers are forgotten (`dledger.state.producers.tab
 
 from typing import Final
 
-from dledger.state.commands.codec import ExpireProducers
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
+from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.results import ProducersExpired
 from dledger_broker.group.duty import Duty, Look
 

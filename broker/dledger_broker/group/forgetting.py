@@ -6,8 +6,8 @@ Owns the duty's period, and what it asks. Pure. Not owned: which topics are forg
 
 from typing import Final
 
-from dledger.state.commands.codec import ForgetTopics
 from dledger.state.results import TopicsForgotten
+from dledger.state.topics.commands import ForgetTopics
 from dledger_broker.group.duty import Duty, Look
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 

@@ -20,7 +20,7 @@ import uvloop
 from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.driver.peer_listener import PeerListener
-from dledger.state.commands.codec import UnknownCommand
+from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.registration import Registrar

@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dledger.state.commands import codec as commands
-from dledger.state.results import Held, OffsetsCommitted, Registered, Taken, Trimmed
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.trim import Trim
+from dledger.state.results import OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
 from dledger_broker.group.group_view import CONFIRM_SECONDS, GroupView
 from dledger_broker.read.lookups import Found, Lookups
@@ -157,11 +160,7 @@ class Messaging:
         """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
         check_id("producer_id", producer_id)
         check_id("life_id", life_id)
-        result = await self.view.commands.propose(
-            commands.RegisterProducer(producer_id, life_id, epoch)
-        )
-        assert isinstance(result, Registered | Taken), result
-        return result
+        return await self.view.commands.propose(RegisterProducer(producer_id, life_id, epoch))
 
     # Offsets.
 
@@ -203,11 +202,11 @@ class Messaging:
                     f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
                     f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes",
                 )
-        result = await self.view.commands.propose(
-            commands.CommitOffsets(
+        return await self.view.commands.propose(
+            CommitOffsets(
                 consumer_group,
                 tuple(
-                    commands.CommitOffset(queue.topic_id, queue.number, offset, metadata)
+                    CommitOffset(queue.topic_id, queue.number, offset, metadata)
                     for queue, offset, metadata in offsets
                 ),
                 reset=reset,
@@ -215,8 +214,6 @@ class Messaging:
                 generation=generation,
             )
         )
-        assert isinstance(result, OffsetsCommitted), result
-        return result
 
     async def read_offsets(
         self, consumer_group: str, queues: Sequence[Queue]
@@ -246,11 +243,7 @@ class Messaging:
 
         HELD when a hold keeps it where it is.
         """
-        result = await self.view.commands.propose(
-            commands.Trim(queue.topic_id, queue.number, offset)
-        )
-        assert isinstance(result, Trimmed), result
-        return result
+        return await self.view.commands.propose(Trim(queue.topic_id, queue.number, offset))
 
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
         """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""
@@ -260,18 +253,15 @@ class Messaging:
                 Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
             )
         if ttl_ms == 0:
-            await self.view.commands.propose(
-                commands.ReleaseHold(owner, queue.topic_id, queue.number)
-            )
+            await self.view.commands.propose(ReleaseHold(owner, queue.topic_id, queue.number))
             return 0
         now_ms = self.view.host.time_ms  # a hold ends by the entries' stamps (D8)
         if now_ms is None:
             raise DledgerError(Code.NO_LEADER, "no majority's clock is known here yet")
         until_ms = now_ms + ttl_ms
         result = await self.view.commands.propose(
-            commands.Hold(owner, queue.topic_id, queue.number, offset, until_ms)
+            Hold(owner, queue.topic_id, queue.number, offset, until_ms)
         )
-        assert isinstance(result, Held), result
         return result.until_ms
 
 

@@ -1,4 +1,6 @@
 """The replicated commands.
 
-codec  The closed list of replicated commands, and their codec
+codec     The fields of commands as bytes and as text, by the type of each field
+command   What a command declares: number, fields, result, handler
+registry  The closed list of commands: payload to command and back, and its line in logs
 """

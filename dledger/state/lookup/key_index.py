@@ -50,9 +50,9 @@ from dledger.state.lookup.runs import (
     decode_directory,
     encode_directory,
 )
+from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.table import QueueTable
-from dledger.state.queues.trim import Garbage
-from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U64, Table, Writer, after
+from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U64, PREFIX, Table, Writer, after
 from dledger_proto.batch.codec import BatchHeader
 
 __all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]
@@ -139,7 +139,7 @@ class KeyIndex:
         if topic.block_size >= LEVEL_0_BLOCK_SIZE:
             topic.block += 1
             topic.block_size = 0
-        key = _level_0_prefix(topic.topic_id) + U64.pack(topic.block)
+        key = _level_0_prefix(topic.topic_id) + KEY_U64.pack(topic.block)
         records = b"".join(added.parts)
         self._writer.append(key, records, is_new=not topic.block_size)
         topic.block_size += len(records)
@@ -166,10 +166,10 @@ class KeyIndex:
 
     def _level_0_blocks(self, topic_id: bytes, directory: Directory) -> Iterator[tuple[int, bytes]]:
         prefix = _level_0_prefix(topic_id)
-        start, stop = prefix + U64.pack(directory.first_block), after(prefix)
+        start, stop = prefix + KEY_U64.pack(directory.first_block), after(prefix)
         while rows := self._store.scan(start, stop, 64):
             for key, data in rows:
-                yield U64.unpack(key[-8:])[0], data
+                yield KEY_U64.unpack(key[-8:])[0], data
             start = rows[-1][0] + b"\0"
 
     def _save(self, topic: _Topic) -> None:
@@ -194,7 +194,7 @@ class KeyIndex:
             for time_ms, place, hashes in _records(data):
                 times.append(time_ms)
                 records.append((place, hashes))
-            self._writer.delete(_level_0_prefix(topic.topic_id) + U64.pack(block))
+            self._writer.delete(_level_0_prefix(topic.topic_id) + KEY_U64.pack(block))
         entries = entries_of(records)
         directory = topic.directory
         last_position = records[-1][0].position
@@ -337,7 +337,7 @@ class KeyIndex:
         """
         topic = self._topics.get(topic_id) or self._load(topic_id)
         low = key_hash.to_bytes(8, "big")
-        high = low + (_END if up_to is None else U64.pack(up_to + 1))
+        high = low + (_END if up_to is None else KEY_U64.pack(up_to + 1))
         in_level_0 = self._find_in_level_0(topic, key_hash.to_bytes(8, "little"))
         if up_to is not None:
             in_level_0 = [place for place in in_level_0 if place.position <= up_to]
@@ -397,4 +397,4 @@ def _level_0_prefix(topic_id: bytes) -> bytes:
 
 
 def _run_prefix(topic_id: bytes, run: int) -> bytes:
-    return PREFIX[Table.KEY_HASHES] + topic_id + _RUNS + U64.pack(run)
+    return PREFIX[Table.KEY_HASHES] + topic_id + _RUNS + KEY_U64.pack(run)

@@ -23,8 +23,8 @@ import struct
 from typing import Final, NamedTuple
 
 from dledger.state.queues.table import QueueTable
-from dledger.state.tables import PREFIX, U64, Table, Writer, after
-from dledger.state.topics import TopicTable
+from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.topics.table import TopicTable
 from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.limits import BATCH_RECORDS_MAX
 
@@ -103,7 +103,7 @@ class MessageIdIndex:
         key = _START + producer_id
         value = self._store.get(key)
         last = self._store.scan(key + b"\0", after(key), 1, reverse=True)
-        newest = U64.unpack(last[0][0][_PRODUCER_KEY_SIZE:])[0] if last else -1
+        newest = KEY_U64.unpack(last[0][0][_PRODUCER_KEY_SIZE:])[0] if last else -1
         opened = _Open(0 if value is None else RECORDS_MAX_VALUE.unpack(value)[0], newest)
         if len(self._open) >= CACHED_PRODUCERS_MAX:
             self._open.clear()
@@ -112,7 +112,7 @@ class MessageIdIndex:
 
     def _enter(self, opened: _Open, producer_id: bytes, bucket: int) -> None:
         opened.bucket = bucket
-        opened.key = _START + producer_id + U64.pack(bucket)
+        opened.key = _START + producer_id + KEY_U64.pack(bucket)
         if bucket > opened.newest:
             opened.newest = bucket
             opened.rows = 0
@@ -128,8 +128,8 @@ class MessageIdIndex:
         assert records_max <= BATCH_RECORDS_MAX, f"records_max {records_max}"
         prefix = _START + producer_id
         first = max(number - records_max + 1, 0) // BUCKET_NUMBERS
-        start = prefix + U64.pack(first)
-        stop = prefix + U64.pack(number // BUCKET_NUMBERS) + b"\0"
+        start = prefix + KEY_U64.pack(first)
+        stop = prefix + KEY_U64.pack(number // BUCKET_NUMBERS) + b"\0"
         while rows := self._store.scan(start, stop, _WALK_BUCKETS, reverse=True):
             for _, bucket in rows:
                 for base, count, queue, base_offset, topic_id in ID_ROW.iter_unpack(bucket):

@@ -1,5 +1,7 @@
 """Idempotent producers: epochs, sequences, and what the group remembers (D11, S116).
 
-sweep  Sweeping out what producers still hold of deleted topics
-table  Idempotent producers: epochs, sequences, and the memory of the last batches (D11, S116)
+expiry        ExpireProducers: counting time, and forgetting the producers that stopped writing
+registration  RegisterProducer: which life of a producer holds which epoch
+sweep         Deleting what producers still hold of deleted topics, some rows with every entry
+table         The producer tables, and the verdict on a batch's epoch and sequence
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dledger.state.tables import PREFIX, Table, Writer, after
-from dledger.state.topics import TopicTable
+from dledger.state.topics.table import TopicTable
 
 SWEEP_ROWS_PER_ENTRY: Final = 32
 _START: Final = PREFIX[Table.PRODUCER_QUEUE]

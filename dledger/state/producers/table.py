@@ -1,7 +1,8 @@
-"""Idempotent producers: epochs, sequences, and the memory of the last batches (D11, S116).
+"""Producers: their epochs, their sequences, and the memory of their last batches (D11, S116).
 
-Owns: the producer tables; registering, expiring, and the verdict on a batch's epoch and sequence.
-Not: topics and queues of the batch (`queues/append.py`), message ids (`lookup/message_ids.py`).
+Owns: the producer tables and the verdict on a batch's epoch and sequence. Not: who gets an epoch
+(`registration.py`), forgetting (`expiry.py`, `sweep.py`), topics and queues of the batch
+(`queues/append.py`), message ids (`lookup/message_ids.py`).
 
     50 producer_id                            -> epoch u32, active_step u64, life_id 16,
                                                former_life_id 16 (0: none)
@@ -24,83 +25,31 @@ so nobody is forgotten early. Rows 50 and 51 change at most once a step.
                              as long as that one
                              below the oldest of these             DUPLICATE
                              else: cuts across batches             SEQUENCE_GAP
-
-A life is one run of a producer; it draws `life_id` when it starts. Who registers, and for what:
-
-    who asks                 the epoch it asks for                 answer
-    -----------------------  ------------------------------------  ------------------------------
-    of an unknown id: any    any                                   its seconds (see below): the id
-                                                               may have been forgotten, and what
-                                                               it held is far below (see below)
-    the life that holds it   0, up to what it holds                what it holds: a repeat
-                             the next, or one above that and up    that one: it fences its past
-                             to its seconds (see below)
-                             above these                           INVALID_ARGUMENT
-    the life before it       any                                   STALE_EPOCH
-    another life             0                                     Taken: what is held; no change
-                             one above what is held                the next: it takes over
-                             any other                             STALE_EPOCH
-
-A life takes over in two steps so that a late copy changes nothing. The first step tells it whom it
-follows, the second names that one's epoch and misses if anybody registered in between. So a life
-that has ended takes the name only from those who held it when it asked, never from one that came
-later, and repeats of its own registrations find what they gave. A forgotten id knows nobody: all
-this holds for copies and pauses that are shorter than the expiry.
-
-An id is forgotten after its expiry, and at most two steps more, without a write. It begins again at
-the seconds of leader and counted time together: one of the two may stand still while an id is
-forgotten, not both. That is above its old epochs as long as it was registered less than once a
-second on average since it was first known.
-
-One command removes at most EXPIRED_ROWS_MAX rows. A producer that has more loses its life in the
-first step: nobody holds its epoch (`life_id` is all zero), and it is not registered any more. Its
-row 51 stays until all others are gone, so the next command goes on with it. Who registers it
-meanwhile ends that: the id begins anew, two epochs above, and what is left of the old rows is of
-an epoch that no answer speaks of.
-
-Rows 52 and 53 of deleted topics go by a sweep (`sweep.py`).
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
-from dledger.state.commands.codec import LAST_SEQUENCES_MAX, ExpireProducers, RegisterProducer
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
-from dledger.state.results import (
-    Appended,
-    LastSequence,
-    ProducersExpired,
-    Refused,
-    Registered,
-    Taken,
-)
-from dledger.state.tables import PREFIX, U32, U64, Table, Writer, after
+from dledger.state.results import Appended, LastSequence, Refused, Registered
+from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.values import ProducerInfo
 from dledger_proto.batch.codec import NO_ID, BatchHeader
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, PRODUCER_BATCHES_IN_FLIGHT_MAX
 
 ACTIVITY_STEP_MS: Final = COUNTED_AT_ONCE_MAX_MS
-EPOCH_MAX: Final = (1 << 32) - 2
-"""The one above can be asked for, and is refused."""
-FIRST_EPOCH_MAX: Final = 3 << 30
-"""Seconds of leader and counted time, not before 2048. Up to EPOCH_MAX come later epochs."""
+LAST_SEQUENCES_MAX: Final = 4_096
+"""Queues that a registration lists."""
 WINDOW_BATCHES: Final = PRODUCER_BATCHES_IN_FLIGHT_MAX
 WINDOW_ROWS_PER_BLOCK: Final = WINDOW_BATCHES // 2
 WINDOW_BLOCKS: Final = 3
 """The newest block, which may hold one row, and two full ones: at least WINDOW_BATCHES rows."""
-EXPIRED_AT_ONCE_MAX: Final = 64
-"""Producers that one ExpireProducers forgets."""
-EXPIRED_ROWS_MAX: Final = 2_048
-"""Rows that it writes or deletes for them; a producer that has more is forgotten in steps."""
 CACHED_PRODUCERS_MAX: Final = 16_384
 """Rows 50 in memory. All are written: any may be dropped at any time."""
 CACHED_QUEUES_MAX: Final = 32_768
 """Rows 52 in memory. Those that an entry has changed stay until its end writes them."""
-
-PRODUCER_ROWS: Final = 2
-"""Of tables 50 and 51."""
 QUEUE_ROWS_MAX: Final = 1 + WINDOW_BLOCKS
 """Of tables 52 and 53, for one queue of a producer."""
 _PAGE_ROWS: Final = 256
@@ -110,7 +59,6 @@ PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
 WINDOW_ROW: Final = struct.Struct("<qqI")
 
 assert ENTRY_PAYLOADS_MAX < CACHED_QUEUES_MAX, "what an entry changes fits the bound"
-assert EXPIRED_ROWS_MAX > PRODUCER_ROWS + QUEUE_ROWS_MAX, "each step removes something"
 
 ProducerQueueId = tuple[bytes, bytes, int]
 """Producer id, topic id, queue number."""
@@ -148,14 +96,14 @@ class ProducerQueue:
         producer_id, topic_id, queue = queue_id
         self.id = queue_id
         self.window_prefix = (
-            PREFIX[Table.PRODUCER_WINDOW] + producer_id + topic_id + U32.pack(queue)
+            PREFIX[Table.PRODUCER_WINDOW] + producer_id + topic_id + KEY_U32.pack(queue)
         )
         self.epoch = self.next_sequence = self.block = self.rows = 0
         if value is not None:
             self.epoch, self.next_sequence, self.block, self.rows = PRODUCER_QUEUE_VALUE.unpack(
                 value
             )
-        self.window_key = self.window_prefix + U64.pack(self.block)
+        self.window_key = self.window_prefix + KEY_U64.pack(self.block)
 
     def encode(self) -> bytes:
         """Return the value of the row."""
@@ -172,16 +120,17 @@ class ProducerTable:
         self._producers: dict[bytes, Producer] = {}
         self._queues: dict[ProducerQueueId, ProducerQueue] = {}
         self._changed: dict[ProducerQueueId, ProducerQueue] = {}
-        self._forget_at = b""
-        """Below this key nothing is left of the producer that is half forgotten. A scan from its
-        first row would go over all that was deleted since the last save, with each command."""
+        self.forget_at = b""
+        """Below this key nothing is left of the producer that is half forgotten; empty: there is
+        none. Without it each command would scan again over all rows that were deleted since the
+        last save."""
 
     def find(self, producer_id: bytes) -> Producer | None:
         """Return the producer, or None when it is not registered."""
-        producer = self._load(producer_id)
+        producer = self.load(producer_id)
         return None if producer is None or producer.is_half_forgotten else producer
 
-    def _load(self, producer_id: bytes) -> Producer | None:
+    def load(self, producer_id: bytes) -> Producer | None:
         """Return what row 50 says, also of a producer that is half forgotten."""
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -264,7 +213,7 @@ class ProducerTable:
     def _newest_rows(self, queue: ProducerQueue) -> Iterator[tuple[int, int, int]]:
         left = WINDOW_BATCHES
         for block in range(queue.block, max(queue.block - WINDOW_BLOCKS, -1), -1):
-            value = self._store.get(queue.window_prefix + U64.pack(block)) or b""
+            value = self._store.get(queue.window_prefix + KEY_U64.pack(block)) or b""
             for at in range(len(value) - WINDOW_ROW.size, -1, -WINDOW_ROW.size):
                 yield WINDOW_ROW.unpack_from(value, at)
                 left -= 1
@@ -280,10 +229,10 @@ class ProducerTable:
         elif queue.rows == WINDOW_ROWS_PER_BLOCK:
             queue.block += 1
             queue.rows = 0
-            queue.window_key = queue.window_prefix + U64.pack(queue.block)
+            queue.window_key = queue.window_prefix + KEY_U64.pack(queue.block)
             if queue.block >= WINDOW_BLOCKS:
                 oldest = queue.block - WINDOW_BLOCKS
-                self._writer.delete(queue.window_prefix + U64.pack(oldest))
+                self._writer.delete(queue.window_prefix + KEY_U64.pack(oldest))
         row = WINDOW_ROW.pack(header.base_sequence, base_offset, header.record_count)
         self._writer.append(queue.window_key, row, is_new=not queue.rows)
         queue.rows += 1
@@ -291,20 +240,20 @@ class ProducerTable:
         self._changed[queue.id] = queue
         step = self._time.ms // ACTIVITY_STEP_MS
         if step != producer.active_step:
-            self._store_producer(header.producer_id, producer, step)
+            self.store(header.producer_id, producer, step)
 
     def _start_epoch(self, queue: ProducerQueue, epoch: int) -> None:
         if queue.rows:
             self._delete_window(queue.window_prefix, queue.block)
         queue.epoch = epoch
         queue.block = queue.rows = queue.next_sequence = 0
-        queue.window_key = queue.window_prefix + U64.pack(0)
+        queue.window_key = queue.window_prefix + KEY_U64.pack(0)
 
     def _delete_window(self, prefix: bytes, newest: int) -> int:
         """Delete a queue's rows of table 53; return how many."""
         blocks = range(max(newest - WINDOW_BLOCKS + 1, 0), newest + 1)
         for block in blocks:
-            self._writer.delete(prefix + U64.pack(block))
+            self._writer.delete(prefix + KEY_U64.pack(block))
         return len(blocks)
 
     def write_changed(self) -> None:
@@ -314,78 +263,20 @@ class ProducerTable:
                 self._writer.put(_queue_key(queue.id), queue.encode())
             self._changed.clear()
 
-    # Commands.
+    # Rows.
 
-    def register(self, command: RegisterProducer, time_ms: int) -> Registered | Taken | Refused:
-        """Give a life its epoch, by the table above.
-
-        The answer lists the last sequences of the epoch before: under a new epoch nothing more can
-        be stored in that one, so its sender learns which unknown batches were.
-        """
-        producer_id, life_id, wanted = command.producer_id, command.life_id, command.epoch
-        for name, value in (("producer_id", producer_id), ("life_id", life_id)):
-            if value == NO_ID:
-                raise DledgerError(Code.INVALID_ARGUMENT, f"{name} is all zero")
-        producer = self._load(producer_id)
-        first_epoch = _first_epoch(time_ms + self._time.ms)
-        step = self._time.ms // ACTIVITY_STEP_MS
-        if producer is None:
-            producer = Producer(first_epoch, -1, life_id, NO_ID)
-        elif producer.is_half_forgotten:
-            # Two above: of the epoch before it, whose last sequences it is told, there is no row.
-            producer.epoch = min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)
-            producer.life_id = life_id
-            self._forget_at = b""
-        else:
-            verdict = self._verdict(producer, life_id, wanted, first_epoch)
-            if verdict is not None:
-                return verdict
-            if producer.life_id != life_id:
-                producer.life_id, producer.former_life_id = life_id, producer.life_id
-                producer.epoch = wanted
-            elif wanted > producer.epoch:
-                producer.epoch = wanted
-            elif producer.active_step == step:
-                return self._registered(producer_id, producer.epoch)
-        self._store_producer(producer_id, producer, step)
-        return self._registered(producer_id, producer.epoch)
-
-    @staticmethod
-    def _verdict(
-        producer: Producer, life_id: bytes, wanted: int, now: int
-    ) -> Taken | Refused | None:
-        """Return why a registration changes nothing; None: it may have what it asks for.
-
-        `now` is the id's first epoch were it new, above all epochs ever held (see above).
-        """
-        held = producer.epoch
-        if life_id == producer.life_id:
-            # Above the next one where `flush: async` lost its newest epochs with their batches.
-            if wanted > max(held + 1, now):
-                return Refused(
-                    Code.INVALID_ARGUMENT,
-                    f"epoch {wanted}, this life holds {held}: the next, or up to {now}",
-                )
-        elif life_id == producer.former_life_id:
-            return Refused(Code.STALE_EPOCH, f"another life has taken over, with epoch {held}")
-        elif not wanted:
-            return Taken(held)
-        elif wanted != held + 1:
-            return Refused(Code.STALE_EPOCH, f"epoch {wanted}, another life holds {held}")
-        if wanted > EPOCH_MAX:
-            return Refused(Code.INVALID_ARGUMENT, f"epoch {wanted}, {EPOCH_MAX} is the last")
-        return None
-
-    def _registered(self, producer_id: bytes, epoch: int) -> Registered:
-        return Registered(epoch, tuple(self._last_sequences(producer_id, epoch - 1)))
-
-    def _store_producer(self, producer_id: bytes, producer: Producer, active_step: int) -> None:
+    def store(self, producer_id: bytes, producer: Producer, active_step: int) -> None:
+        """Write a producer that was active in a step."""
         if producer.active_step >= 0:
             self._writer.delete(_activity_key(producer.active_step, producer_id))
         producer.active_step = active_step
         self._writer.put(PREFIX[Table.PRODUCER] + producer_id, producer.encode())
         self._writer.put(_activity_key(active_step, producer_id), b"")
         self._keep(producer_id, producer)
+
+    def registered(self, producer_id: bytes, epoch: int) -> Registered:
+        """Return the answer to a registration: the epoch, and the sequences of the one before."""
+        return Registered(epoch, tuple(self._last_sequences(producer_id, epoch - 1)))
 
     def _last_sequences(self, producer_id: bytes, epoch: int) -> Iterator[LastSequence]:
         assert not self._changed, "commands and batches share no entry"
@@ -394,66 +285,55 @@ class ProducerTable:
         for key, value in self._store.scan(start, stop, LAST_SEQUENCES_MAX):
             queue_epoch, next_sequence, _, _ = PRODUCER_QUEUE_VALUE.unpack(value)
             if queue_epoch == epoch and next_sequence:
-                yield LastSequence(key[17:33], U32.unpack(key[33:])[0], next_sequence - 1)
+                yield LastSequence(key[17:33], KEY_U32.unpack(key[33:])[0], next_sequence - 1)
 
-    def expire(self, command: ExpireProducers) -> ProducersExpired:
-        """Count the time told, and forget who certainly wrote nothing for so long, oldest first.
+    # Forgetting (`expiry.py`, `sweep.py`).
 
-        Writes and deletes at most EXPIRED_ROWS_MAX rows; the last producer may be half forgotten
-        then, and unknown all the same.
-        """
+    def silent(self, stop_step: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return (last active step, id) of producers that were last active before a step."""
         assert not self._changed, "commands and batches share no entry"
-        self._time.count(command.elapsed_ms)
-        stop_step = self._time.certainly_before(command.expiry_ms) // ACTIVITY_STEP_MS
         prefix = PREFIX[Table.PRODUCER_ACTIVITY]
-        rows = self._store.scan(prefix, prefix + U64.pack(stop_step), EXPIRED_AT_ONCE_MAX + 1)
-        touched: set[bytes] = set()
-        expired = 0
-        left = EXPIRED_ROWS_MAX - 1  # the time
-        for key, _ in rows[:EXPIRED_AT_ONCE_MAX]:
-            left -= PRODUCER_ROWS
-            if left < 0:
-                break
-            producer_id = key[9:]
-            touched.add(producer_id)
-            left -= self._forget_queues(producer_id, left)
-            if self._forget_at:
-                self._forget_life(producer_id)
-                break
-            self._writer.delete(PREFIX[Table.PRODUCER] + producer_id)
-            self._writer.delete(key)
-            self._producers.pop(producer_id, None)
-            expired += 1
-        for queue_id in [queue_id for queue_id in self._queues if queue_id[0] in touched]:
-            del self._queues[queue_id]
-        return ProducersExpired(expired, len(rows) > expired)
+        rows = self._store.scan(prefix, prefix + KEY_U64.pack(stop_step), limit)
+        return [(KEY_U64.unpack(key[1:9])[0], key[9:]) for key, _ in rows]
 
-    def _forget_queues(self, producer_id: bytes, left: int) -> int:
+    def forget_queues(self, producer_id: bytes, left: int) -> int:
         """Delete up to `left` rows of tables 52 and 53, each queue whole; return how many.
 
-        `_forget_at` is empty when none is left, else it says where to go on.
+        `forget_at` is empty when none is left, else it says where to go on.
         """
         prefix = PREFIX[Table.PRODUCER_QUEUE] + producer_id
         start, stop = prefix, after(prefix)
-        if self._forget_at.startswith(prefix):
-            start = self._forget_at
+        if self.forget_at.startswith(prefix):
+            start = self.forget_at
         deleted = 0
         while rows := self._store.scan(start, stop, _PAGE_ROWS):
             for key, value in rows:
                 if deleted + QUEUE_ROWS_MAX > left:
-                    self._forget_at = key
+                    self.forget_at = key
                     return deleted
                 deleted += self.delete_queue(key, value)
             start = rows[-1][0] + b"\0"
-        self._forget_at = b""
+        self.forget_at = b""
         return deleted
 
-    def _forget_life(self, producer_id: bytes) -> None:
-        producer = self._load(producer_id)
+    def end_life(self, producer_id: bytes) -> None:
+        """Leave the epoch of a producer to nobody."""
+        producer = self.load(producer_id)
         assert producer is not None, f"producer {producer_id.hex()} has queues and no row"
         if not producer.is_half_forgotten:
             producer.life_id = producer.former_life_id = NO_ID
             self._writer.put(PREFIX[Table.PRODUCER] + producer_id, producer.encode())
+
+    def delete(self, producer_id: bytes, active_step: int) -> None:
+        """Delete a producer that has no queues."""
+        self._writer.delete(PREFIX[Table.PRODUCER] + producer_id)
+        self._writer.delete(_activity_key(active_step, producer_id))
+        self._producers.pop(producer_id, None)
+
+    def drop_cached_queues(self, producer_ids: Set[bytes]) -> None:
+        """Let go of rows 52 in memory, also of those that were only looked for."""
+        for queue_id in [each for each in self._queues if each[0] in producer_ids]:
+            del self._queues[queue_id]
 
     def delete_queue(self, key: bytes, value: bytes) -> int:
         """Delete a row of table 52 and those of table 53 that belong to it; return how many.
@@ -461,19 +341,14 @@ class ProducerTable:
         In one step: a row of table 53 without its 52 would pass for a newer window's.
         """
         block: int = PRODUCER_QUEUE_VALUE.unpack(value)[2]
-        self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)
+        self._queues.pop((key[1:17], key[17:33], KEY_U32.unpack(key[33:])[0]), None)
         self._writer.delete(key)
         return 1 + self._delete_window(PREFIX[Table.PRODUCER_WINDOW] + key[1:], block)
 
 
 def _activity_key(active_step: int, producer_id: bytes) -> bytes:
-    return PREFIX[Table.PRODUCER_ACTIVITY] + U64.pack(active_step) + producer_id
+    return PREFIX[Table.PRODUCER_ACTIVITY] + KEY_U64.pack(active_step) + producer_id
 
 
 def _queue_key(queue_id: ProducerQueueId) -> bytes:
-    return PREFIX[Table.PRODUCER_QUEUE] + queue_id[0] + queue_id[1] + U32.pack(queue_id[2])
-
-
-def _first_epoch(time_ms: int) -> int:
-    """Return where an unknown id begins: above what it held, should it have been forgotten."""
-    return min(max(time_ms // 1_000, 1), FIRST_EPOCH_MAX)
+    return PREFIX[Table.PRODUCER_QUEUE] + queue_id[0] + queue_id[1] + KEY_U32.pack(queue_id[2])

@@ -1,6 +1,8 @@
 """Consume queues: appending to them, trimming them (S51, D6).
 
-append  Appending committed batches to their queues
-table   Consume queues
-trim    Trimming queues, holds that delay it, and the removal of rows that nobody sees any more
+append   Appending committed batches to their queues: which are void, which are repeats
+garbage  Ranges of rows that nobody sees any more, deleted a few with every entry
+holds    Who keeps which part of a queue until when, and the commands Hold and ReleaseHold
+table    The queue tables: which offsets a queue has, and where its batches lie in the log
+trim     Trim: raising a queue's minimum, up to its holds
 """

@@ -25,7 +25,7 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
-from dledger.state.tables import BLOCK_SIZE_TARGET, PREFIX, U32, U64, Table, Writer, after
+from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U32, KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.values import QueueSpan
 from dledger.store.store import StateStore
 from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
@@ -57,7 +57,7 @@ class Queue:
     def __init__(self, queue_id: QueueId, value: bytes | None) -> None:
         topic_id, number = queue_id
         self.id = queue_id
-        self.prefix = PREFIX[Table.QUEUE_ROWS] + topic_id + U32.pack(number)
+        self.prefix = PREFIX[Table.QUEUE_ROWS] + topic_id + KEY_U32.pack(number)
         self.minimum = self.maximum = self.block_base = self.block_rows = 0
         self.first_position = NO_POSITION
         self.block_key = b""
@@ -66,7 +66,7 @@ class Queue:
                 self.minimum, self.maximum, self.first_position, self.block_base, self.block_rows,
             ) = QUEUE_VALUE.unpack(value)  # fmt: skip
             if self.block_rows:
-                self.block_key = self.prefix + U64.pack(self.block_base)
+                self.block_key = self.prefix + KEY_U64.pack(self.block_base)
 
     def encode(self) -> bytes:
         """Return the value of the queue's row."""
@@ -93,7 +93,7 @@ class QueueTable:
         start, stop = PREFIX[Table.QUEUE], after(PREFIX[Table.QUEUE])
         while rows := self._store.scan(start, stop, 256):
             for key, value in rows:
-                queue_id = key[1:17], U32.unpack(key[17:])[0]
+                queue_id = key[1:17], KEY_U32.unpack(key[17:])[0]
                 queue = Queue(queue_id, value)
                 self.was_trimmed |= queue.minimum > 0
                 if queue.first_position != NO_POSITION and queue_id[0] in live_topics:
@@ -122,7 +122,7 @@ class QueueTable:
         if is_new:
             queue.block_base = base_offset
             queue.block_rows = 0
-            queue.block_key = queue.prefix + U64.pack(base_offset)
+            queue.block_key = queue.prefix + KEY_U64.pack(base_offset)
         self._writer.append(
             queue.block_key,
             ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms),
@@ -166,7 +166,7 @@ class QueueTable:
         """Return the queues of a topic that were ever written, by number."""
         prefix = PREFIX[Table.QUEUE] + topic_id
         rows = self._store.scan(prefix, after(prefix), QUEUES_PER_TOPIC_MAX)
-        numbers = {U32.unpack(key[-4:])[0] for key, _ in rows}
+        numbers = {KEY_U32.unpack(key[-4:])[0] for key, _ in rows}
         numbers.update(number for topic, number in self._changed if topic == topic_id)
         return [self.find((topic_id, number)) for number in sorted(numbers)]
 
@@ -194,7 +194,7 @@ class QueueTable:
             value = self._store.get(queue.block_key)
             assert value is not None, f"queue {queue.id}: no block {queue.block_base}"
             return queue.block_key, value
-        stop = queue.prefix + U64.pack(offset + 1)
+        stop = queue.prefix + KEY_U64.pack(offset + 1)
         rows = self._store.scan(queue.prefix, stop, 1, reverse=True)
         assert rows, f"queue {queue.id}: no block for offset {offset} from {queue.minimum}"
         return rows[0]
@@ -251,7 +251,7 @@ class QueueTable:
 
 
 def _state_key(queue_id: QueueId) -> bytes:
-    return PREFIX[Table.QUEUE] + queue_id[0] + U32.pack(queue_id[1])
+    return PREFIX[Table.QUEUE] + queue_id[0] + KEY_U32.pack(queue_id[1])
 
 
 def _span(block: bytes, row: int) -> QueueSpan:

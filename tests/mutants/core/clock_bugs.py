@@ -136,10 +136,9 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         "a producer expires when stamps say so, which a jump of the clocks makes them",
         [
             Edit(
-                "dledger.state.machine:StateMachine._execute",
-                "self._state.producers.expire(command)",
-                "(setattr(self._state.time, '_ms', time_ms)"
-                " or self._state.producers.expire(command))",
+                "dledger.state.producers.expiry:ExpireProducers.apply",
+                "state.time.count(self.elapsed_ms)",
+                "setattr(state.time, '_ms', entry.time_ms)",
             ),
         ],
         [f"{PRODUCERS}.test_no_clock_of_a_wall_lets_a_producer_expire"],

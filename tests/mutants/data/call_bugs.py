@@ -70,9 +70,9 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a copy of a creation makes the topic again after it was deleted",
         [
             Edit(
-                "dledger.state.topics:TopicTable.create",
-                "self.by_name(topic.name) or self._by_id.get(topic.topic_id)",
-                "self.by_name(topic.name)",
+                "dledger.state.topics.commands:CreateTopic.apply",
+                "topics.by_name(topic.name) or topics.find(topic.topic_id)",
+                "topics.by_name(topic.name)",
             )
         ],
         [f"{SCRIPTS}.test_a_creation_that_comes_after_the_deletion_makes_nothing"],

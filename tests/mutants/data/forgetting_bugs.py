@@ -29,7 +29,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "who registers a half forgotten producer is told the rows that are left as all (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable.register",
+                "dledger.state.producers.registration:RegisterProducer.apply",
                 "min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)",
                 "producer.epoch + 1",
             )
@@ -41,8 +41,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "what a producer wrote since it came back stays when it is forgotten again",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable.register",
-                'self._forget_at = b""',
+                "dledger.state.producers.registration:RegisterProducer.apply",
+                'producers.forget_at = b""',
                 "pass",
             )
         ],
@@ -53,7 +53,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "the deletion of a topic leaves what producers hold of it",
         [
             Edit(
-                "dledger.state.state:State.free_topics",
+                "dledger.state.state:State.free_deleted_topics",
                 "self.sweep.start()",
                 "pass",
             )
@@ -65,8 +65,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a copy of a creation that comes after the topic was deleted and forgotten creates it (D1)",
         [
             Edit(
-                "dledger.state.topics:TopicTable.create",
-                "if command.known_index < self._floor:",
+                "dledger.state.topics.commands:CreateTopic.apply",
+                "if self.known_index < topics.floor:",
                 "if False:",
             )
         ],
@@ -77,9 +77,9 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a group takes over again what it knew, forgot, and is told late (D1)",
         [
             Edit(
-                "dledger.state.topics:TopicTable.import_",
-                "elif topic.control_index <= self._floor:",
-                "elif False:",
+                "dledger.state.topics.commands:_not_imported",
+                "if topic.control_index <= topics.floor:",
+                "if False:",
             )
         ],
         [f"{FORGETTING}.test_a_late_copy_of_an_import_brings_no_topic_back"],
@@ -90,7 +90,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.producers.table:ProducerTable.delete_queue",
-                "self._queues.pop((key[1:17], key[17:33], U32.unpack(key[33:])[0]), None)",
+                "self._queues.pop((key[1:17], key[17:33], KEY_U32.unpack(key[33:])[0]), None)",
                 "pass",
             )
         ],
@@ -101,8 +101,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a topic is forgotten while its rows wait to be deleted, and the next of its id loses rows",
         [
             Edit(
-                "dledger.state.machine:StateMachine._forget_topics",
-                "if not self._state.garbage.is_empty:",
+                "dledger.state.topics.commands:ForgetTopics.apply",
+                "if not state.garbage.is_empty:",
                 "if False:",
             )
         ],
@@ -113,8 +113,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a control group formed anew under the same name deletes topics it never heard of (D1)",
         [
             Edit(
-                "dledger.state.topics:TopicTable.import_",
-                'if self._control_id not in (b"", command.control_id):',
+                "dledger.state.topics.commands:ImportTopic.apply",
+                'if topics.control_id not in (b"", self.control_id):',
                 "if False:",
             )
         ],
@@ -137,8 +137,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a group forgets deletions above what it knows, and refuses what it has not heard yet (D1)",
         [
             Edit(
-                "dledger.state.topics:TopicTable._forgettable",
-                "if each[1].control_index <= command.known_index",
+                "dledger.state.topics.table:TopicTable.forgettable",
+                "if each[1].control_index <= known_index",
                 "if True",
             )
         ],
@@ -147,7 +147,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "head-counts-as-whole-again",
         "when all deleted topics are forgotten a restart takes the log's head for needed",
-        [Edit("dledger.state.topics:TopicTable.was_deleted", "bool(self._floor) or", "")],
+        [Edit("dledger.state.topics.table:TopicTable.was_deleted", "bool(self._floor) or", "")],
         [f"{FORGETTING}.test_a_member_that_starts_again_knows_that_its_head_was_trimmed"],
     ),
     Mutant(

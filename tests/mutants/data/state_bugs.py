@@ -25,13 +25,13 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "another life of a producer is given the epoch of the one before it (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable._verdict",
-                "if life_id == producer.life_id:",
+                "dledger.state.producers.registration:RegisterProducer._verdict",
+                "if self.life_id == producer.life_id:",
                 "if True:",
             ),
             Edit(
-                "dledger.state.producers.table:ProducerTable.register",
-                "if producer.life_id != life_id:",
+                "dledger.state.producers.registration:RegisterProducer.apply",
+                "if producer.life_id != self.life_id:",
                 "if False:",
             ),
         ],
@@ -42,8 +42,8 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a repeat of a registration gives its life another epoch, and fences it (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable.register",
-                "elif wanted > producer.epoch:\n                producer.epoch = wanted",
+                "dledger.state.producers.registration:RegisterProducer.apply",
+                "elif self.epoch > producer.epoch:\n                producer.epoch = self.epoch",
                 "elif True:\n                producer.epoch += 1",
             )
         ],
@@ -54,8 +54,8 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life that was fenced may take over from the one that fenced it (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable._verdict",
-                "elif life_id == producer.former_life_id:",
+                "dledger.state.producers.registration:RegisterProducer._verdict",
+                "elif self.life_id == producer.former_life_id:",
                 "elif False:",
             )
         ],
@@ -66,14 +66,14 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a first registration takes over at once, however late it comes (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable._verdict",
+                "dledger.state.producers.registration:RegisterProducer._verdict",
                 "return Taken(held)",
                 "return None",
             ),
             Edit(
-                "dledger.state.producers.table:ProducerTable.register",
-                "= life_id, producer.life_id\n                producer.epoch = wanted",
-                "= life_id, producer.life_id\n                producer.epoch += 1",
+                "dledger.state.producers.registration:RegisterProducer.apply",
+                "= self.life_id, producer.life_id\n                producer.epoch = self.epoch",
+                "= self.life_id, producer.life_id\n                producer.epoch += 1",
             ),
         ],
         ["test_zombies.test_a_first_registration_that_comes_late_fences_nobody"],
@@ -83,7 +83,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life takes over from another than the one it was told of (D11)",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable._verdict",
+                "dledger.state.producers.registration:RegisterProducer._verdict",
                 "elif wanted != held + 1:",
                 "elif wanted < held:",
             )
@@ -95,7 +95,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a producer id that was forgotten has its first epoch again (D11)",
         [
             Edit(
-                "dledger.state.producers.table:_first_epoch",
+                "dledger.state.producers.registration:_first_epoch",
                 "return min(max(time_ms // 1_000, 1), FIRST_EPOCH_MAX)",
                 "return 1",
             )
@@ -154,19 +154,19 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "trim-passes-holds",
         "a trim does not ask whether somebody holds the queue",
-        [Edit("dledger.state.queues.trim:HoldTable.limit", "if alive:", "if False:")],
+        [Edit("dledger.state.queues.trim:Trim._allowed", "if alive:", "if False:")],
     ),
     Mutant(
         "hold-never-ends",
         "a hold outlives its time",
-        [Edit("dledger.state.queues.trim:HoldTable._alive", "if until_ms > time_ms:", "if True:")],
+        [Edit("dledger.state.queues.holds:HoldTable.alive", "if until_ms > time_ms:", "if True:")],
     ),
     Mutant(
         "garbage-skips-the-next-range",
         "where deleting stopped in one range is where it begins in the next",
         [
             Edit(
-                "dledger.state.queues.trim:Garbage.collect",
+                "dledger.state.queues.garbage:Garbage.collect",
                 'self._first += 1\n            self._resume_at = b""',
                 "self._first += 1",
             )
@@ -312,7 +312,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "closed-queues-move",
         "a queue that is closed is given to another group when it is opened again (D14)",
-        [Edit("dledger.state.topics:TopicTable.update", "grown(layout,", "grown((),")],
+        [Edit("dledger.state.topics.commands:UpdateTopic.apply", "grown(layout,", "grown((),")],
         [
             "unit.state.test_topics.test_a_closed_queue_stays_with_its_group_and_goes_on_where_it_was"
         ],
@@ -322,7 +322,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a queue that takes no messages any more is not read any more, although nobody asked so",
         [
             Edit(
-                "dledger.state.topics:TopicTable.update",
+                "dledger.state.topics.commands:UpdateTopic.apply",
                 "max(read_queues, topic.write_queues, write_queues)",
                 "write_queues",
             )
@@ -352,7 +352,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         "a life may take the last epoch at once, and nobody can take over from it",
         [
             Edit(
-                "dledger.state.producers.table:ProducerTable._verdict",
+                "dledger.state.producers.registration:RegisterProducer._verdict",
                 "if wanted > max(held + 1, now):",
                 "if wanted > EPOCH_MAX:",
             )

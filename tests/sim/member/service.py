@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import OnBarrier, Role
 from dledger.state import results
-from dledger.state.commands import codec
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine
+from dledger.state.offsets import CommitOffset as CommittedOffset
+from dledger.state.offsets import CommitOffsets
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.trim import Trim
+from dledger.state.topics import commands as topic_commands
 from dledger.state.values import LayoutPart, TopicType
 from dledger.types import EntryKind, LogIndex, Settled
 from dledger_broker.group.duties import duties
@@ -72,18 +79,20 @@ class Service:
             case AppendFrame():
                 self._append_frame(request)
             case Register(producer_id, life_id, epoch):
-                register = codec.RegisterProducer(producer_id, life_id, epoch)
+                register = RegisterProducer(producer_id, life_id, epoch)
                 self._command(register, respond, _register_answer)
             case CommitOffset(group, queue, offset, reset):
-                wanted = codec.CommitOffset(queue[0], queue[1], offset)
-                commit = codec.CommitOffsets(group, (wanted,), reset)
+                wanted = CommittedOffset(queue[0], queue[1], offset)
+                commit = CommitOffsets(group, (wanted,), reset)
                 self._command(commit, respond, _commit_answer)
             case CreateTopic(name, topic_id, queues):
                 layout = (LayoutPart("g", queues),)
-                create = codec.CreateTopic(topic_id, name, TopicType.NORMAL, layout, queues, 6)
+                create = topic_commands.CreateTopic(
+                    topic_id, name, TopicType.NORMAL, layout, queues, 6
+                )
                 self._command(create, respond, _plain_answer)
             case TrimQueue(queue, offset):
-                self._command(codec.Trim(queue[0], queue[1], offset), respond, _plain_answer)
+                self._command(Trim(queue[0], queue[1], offset), respond, _plain_answer)
             case HoldQueue(owner, queue, offset, seconds):
                 now_ms = self._process.group.time_ms
                 if now_ms is None:
@@ -91,8 +100,8 @@ class Service:
                     return
                 until_ms = now_ms + int(1_000 * seconds)
                 self._world.invariants.trims.asked(owner, queue, until_ms, seconds)
-                hold = codec.Hold(owner, queue[0], queue[1], offset, until_ms)
-                release = codec.ReleaseHold(owner, queue[0], queue[1])
+                hold = Hold(owner, queue[0], queue[1], offset, until_ms)
+                release = ReleaseHold(owner, queue[0], queue[1])
                 self._command(hold if seconds else release, respond, _plain_answer)
             case LookupKey() | LookupId() | LookupTime() | LookupOffset():
                 self._confirmed(respond, lambda: look_up(self._process, request))
@@ -108,9 +117,9 @@ class Service:
     # Writes.
 
     def _command(
-        self, wanted: codec.Command, respond: Respond, answer: Callable[[object], Answer]
+        self, wanted: Command[object], respond: Respond, answer: Callable[[object], Answer]
     ) -> None:
-        body, frees_space = codec.encode(wanted), codec.frees_space(wanted)
+        body, frees_space = encode(wanted), wanted.frees_space
         self._propose(EntryKind.COMMANDS, body, respond, answer, frees_space=frees_space)
 
     def _propose(
@@ -170,7 +179,7 @@ class Service:
         leads_term = int(group.term) if group.role is Role.LEADER else None
         return Look(leads_term, EVERYTHING, self._machine.queries, now)
 
-    def propose_for(self, duty: Duty, command: codec.Command) -> None:
+    def propose_for(self, duty: Duty, command: Command[object]) -> None:
         """Propose what a duty gives, and the rest of it; see `dledger_broker.process.upkeep`."""
 
         def done(answer: Answer) -> None:

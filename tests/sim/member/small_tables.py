@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from dledger.raft.leadership import clocks, transfer
 from dledger.state.lookup import key_index, message_ids
-from dledger.state.producers import sweep
+from dledger.state.producers import expiry, sweep
 from dledger.state.producers import table as producers
+from dledger.state.queues import garbage
 from dledger.state.queues import table as queues
-from dledger.state.queues import trim
 
 SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
     key_index: {
@@ -37,10 +37,10 @@ SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
         "WINDOW_ROWS_PER_BLOCK": 4,
         "CACHED_PRODUCERS_MAX": 1,
         "CACHED_QUEUES_MAX": 2,
-        "EXPIRED_ROWS_MAX": 8,
     },
+    expiry: {"EXPIRED_ROWS_MAX": 8},
     sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
-    trim: {"GARBAGE_ROWS_PER_ENTRY": 2},
+    garbage: {"GARBAGE_ROWS_PER_ENTRY": 2},
     clocks: {"JUMP_REST_SECONDS": 8.0, "ODD_SECONDS": 1.0},
     transfer: {"CLOCK_RETRY_SECONDS": 5.0},
 }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
 from dledger.raft.commit.gathering import GATHER_SECONDS
-from dledger.state.commands import codec
+from dledger.state.commands.registry import encode
+from dledger.state.queues.holds import ReleaseHold
 from dledger.types import EntryKind, Settled
 from dledger_proto.errors import Outcome
 from tests.sim.invariants.violation import Property, Violation
@@ -123,8 +124,8 @@ def _propose(world: "World", leader: "SimMember") -> list[Settled]:
         world.settled(process, outcome)
         settled.append(outcome)
 
-    release = codec.ReleaseHold("nobody", *world.plan.queues[0])
-    body, frees = codec.encode(release), codec.frees_space(release)
+    release = ReleaseHold("nobody", *world.plan.queues[0])
+    body, frees = encode(release), release.frees_space
     leader.input(lambda: process.group.propose(EntryKind.COMMANDS, [body], done, frees_space=frees))
     return settled
 

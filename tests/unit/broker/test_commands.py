@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from dledger.state.commands import codec as commands
+from dledger.state.commands.codec import LIST_ITEMS_MAX
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.producers.table import LAST_SEQUENCES_MAX
+from dledger.state.queues.trim import Trim
+from dledger.state.topics.commands import DeleteTopic, ImportTopic
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
 from dledger_broker.group.commands import Commands
@@ -14,21 +21,21 @@ from tests.unit.broker.fakes import FakeHost
 from tests.waiting import until
 
 TOPIC = bytes(16)
-TRIM = commands.Trim(TOPIC, 0, 5)
-REGISTER = commands.RegisterProducer(bytes(16), bytes(16))
+TRIM = Trim(TOPIC, 0, 5)
+REGISTER = RegisterProducer(bytes(16), bytes(16))
 
 
 def test_what_frees_space_is_not_refused_for_its_neighbours() -> None:
     async def run() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
         proposer = Commands(host)
-        wanted: list[commands.Command] = [
-            REGISTER, REGISTER, TRIM, commands.DeleteTopic(TOPIC), TRIM, REGISTER,
+        wanted: list[Command[object]] = [
+            REGISTER, REGISTER, TRIM, DeleteTopic(TOPIC), TRIM, REGISTER,
         ]  # fmt: skip
         waiting = [asyncio.ensure_future(proposer.propose(each)) for each in wanted]
         await until(lambda: len(host.proposals) == len(wanted), "all are proposed")
-        assert host.proposed() == [commands.encode(each) for each in wanted]
-        assert host.frees_space == [commands.frees_space(each) for each in wanted]
+        assert host.proposed() == [encode(each) for each in wanted]
+        assert host.frees_space == [each.frees_space for each in wanted]
         for frees_space in host.frees_space:
             payloads = host.proposals[0][0]
             stored = Settled(Outcome.STORED, Code.OK, "", LogIndex(9), Term(3), payloads)
@@ -36,8 +43,8 @@ def test_what_frees_space_is_not_refused_for_its_neighbours() -> None:
             host.settle(stored if frees_space else full)
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         for command, answer in zip(wanted, answers, strict=True):
-            if commands.frees_space(command):
-                assert answer == commands.encode(command)
+            if command.frees_space:
+                assert answer == encode(command)
             else:
                 assert isinstance(answer, DledgerError)
                 assert answer.code is Code.DISK_FULL
@@ -52,8 +59,8 @@ def test_a_command_says_how_many_rows_apply_reads_for_it() -> None:
         host = FakeHost(kind=EntryKind.COMMANDS)
         waiting = asyncio.ensure_future(Commands(host).propose(REGISTER))
         await until(lambda: bool(host.rows), "it is proposed")
-        assert host.rows == [commands.rows_read_max(REGISTER)]
-        assert host.rows[0] >= commands.LAST_SEQUENCES_MAX
+        assert host.rows == [REGISTER.rows_read_max]
+        assert host.rows[0] >= LAST_SEQUENCES_MAX
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
@@ -61,14 +68,14 @@ def test_a_command_says_how_many_rows_apply_reads_for_it() -> None:
 
 
 def test_no_command_alone_reads_more_than_an_entry_may() -> None:
-    many = tuple(commands.CommitOffset(TOPIC, queue, 0) for queue in range(commands.LIST_ITEMS_MAX))
-    assert commands.rows_read_max(commands.CommitOffsets("g", many)) <= ENTRY_ROWS_MAX
-    assert commands.rows_read_max(REGISTER) <= ENTRY_ROWS_MAX
-    assert commands.rows_read_max(commands.DeleteTopic(TOPIC)) <= ENTRY_ROWS_MAX
+    many = tuple(CommitOffset(TOPIC, queue, 0) for queue in range(LIST_ITEMS_MAX))
+    assert CommitOffsets("g", many).rows_read_max <= ENTRY_ROWS_MAX
+    assert REGISTER.rows_read_max <= ENTRY_ROWS_MAX
+    assert DeleteTopic(TOPIC).rows_read_max <= ENTRY_ROWS_MAX
 
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_deletion_that_the_control_group_decided_frees_space(*, deleted: bool) -> None:
     layout = (LayoutPart("g", 1),)
     topic = Topic(TOPIC, "orders", TopicType.NORMAL, 1, layout, 1, 1, 6, 7, deleted)
-    assert commands.frees_space(commands.ImportTopic(topic)) == deleted
+    assert ImportTopic(topic).frees_space == deleted

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from dledger.state.commands.codec import ExpireProducers
+from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.queries import Queries
 from dledger.state.results import ProducersExpired
 from dledger_broker.group.duty import Look

@@ -3,21 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from dledger.raft.api import Role
-from dledger.state.commands.codec import (
-    Command,
-    CreateTopic,
-    DeleteTopic,
-    ForgetTopics,
-    ImportTopic,
-)
+from dledger.state.commands.command import Command
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
 from dledger.state.results import Refused, TopicChanged, TopicsForgotten
+from dledger.state.topics.commands import CreateTopic, DeleteTopic, ForgetTopics, ImportTopic
 from dledger.state.values import LayoutPart
 from dledger_broker.cluster import topic_follower
 from dledger_broker.cluster.channels import Channels
@@ -109,7 +104,7 @@ class Group:
         """What it says else."""
         return DledgerError(Code.NOT_LEADER)
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         """Apply at once."""
         result = self.state.one(command)
         if isinstance(result, Refused):

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
-from dledger.state.commands.codec import UnknownCommand
+from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
 from dledger_broker.config.model import LogConfig
 from dledger_broker.process.logs import Quiet, set_up_logs

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from dledger.log.commit_log import CommitLog
-from dledger.state.commands.codec import Command, Hold
+from dledger.state.commands.command import Command
 from dledger.state.queries import Queries
+from dledger.state.queues.holds import Hold
 from dledger.state.results import Held, Trimmed
 from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
 from dledger.types import LogIndex, Span
@@ -177,7 +178,7 @@ class Proposals(Commands):
     def __init__(self, result: object) -> None:
         self.result = result
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         return self.result
 
 
@@ -198,7 +199,7 @@ class Echo(Commands):
     def __init__(self) -> None:
         pass
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         assert isinstance(command, Hold)
         return Held(command.until_ms)
 

@@ -2,14 +2,15 @@
 
 import asyncio
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from dledger.state.commands.codec import Command, CreateTopic
+from dledger.state.commands.command import Command
 from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
-from dledger.state.topics import queues_of
+from dledger.state.topics.commands import CreateTopic
+from dledger.state.topics.layout import queues_of
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_broker.cluster import topic_authority
 from dledger_broker.cluster.channels import Channels
@@ -51,9 +52,9 @@ class Making(Commands):
 
     def __init__(self, known: Topic | None = None) -> None:
         self.known = known
-        self.proposed: list[Command] = []
+        self.proposed: list[Command[object]] = []
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         self.proposed.append(command)
         if not isinstance(command, CreateTopic):
             assert self.known is not None
@@ -72,7 +73,7 @@ class Taking(Commands):
     def __init__(self) -> None:
         pass
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         return None
 
 
@@ -82,7 +83,7 @@ class Hanging(Commands):
     def __init__(self) -> None:
         pass
 
-    async def propose(self, command: Command) -> object:
+    async def propose(self, command: Command[Any]) -> Any:
         return await asyncio.Event().wait()
 
 

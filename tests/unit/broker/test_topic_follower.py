@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import grpc.aio
 import pytest
 
 from dledger.raft.api import Role
-from dledger.state.commands import codec as commands
+from dledger.state.commands.command import Command
 from dledger.state.results import TopicChanged
+from dledger.state.topics.commands import ImportTopic
 from dledger.state.values import Topic, TopicType
 from dledger_broker.cluster import topic_follower
 from dledger_broker.cluster.channels import Channels
@@ -39,8 +40,8 @@ class Commands:
         self.refusals: list[DledgerError] = []
         self.known: dict[bytes, int] = {}
 
-    async def propose(self, command: commands.Command) -> object:
-        assert isinstance(command, commands.ImportTopic)
+    async def propose(self, command: Command[Any]) -> Any:
+        assert isinstance(command, ImportTopic)
         if self.refusals:
             raise self.refusals.pop(0)
         self.taken.append(command.topic.name)

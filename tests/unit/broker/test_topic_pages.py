@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dledger.state.queries import Queries
-from dledger.state.topics import TopicTable
+from dledger.state.topics.table import TopicTable
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_broker.cluster.topic_pages import (
     CURSOR,

@@ -14,19 +14,15 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.log import DataFolder, HardState
-from dledger.state.commands.codec import (
-    Command,
-    CommitOffset,
-    CommitOffsets,
-    CreateTopic,
-    DeleteTopic,
-    Hold,
-    RegisterProducer,
-    Trim,
-    encode,
-)
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import APPLIED_VALUE, StateMachine, StateSettings
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold
+from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
+from dledger.state.topics.commands import CreateTopic, DeleteTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
@@ -46,7 +42,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
     """Fill the log and every table of the state."""
     member.genesis()
     log = member.log
-    commands: list[Command] = [
+    commands: list[Command[object]] = [
         CreateTopic(TOPIC_ID, "t", TopicType.NORMAL, (LayoutPart("g1", 2),), 2, 6),
         RegisterProducer(PRODUCER_ID, b"1" * 16),
         RegisterProducer(b"q" * 16, b"2" * 16),
@@ -62,7 +58,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
             base_time_ms=1,
         )  # fmt: skip
         log.append_new(EntryKind.BATCHES, (batch,), Term(2), log.last_time_ms + 1)
-    later: list[Command] = [
+    later: list[Command[object]] = [
         CommitOffsets("readers", (CommitOffset(TOPIC_ID, 0, 7, "where"),)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),

@@ -22,8 +22,9 @@ from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
 from dledger.raft.wire.messages import TermNotice
-from dledger.state.commands import codec as commands
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.results import Registered
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
@@ -141,7 +142,7 @@ async def leader_of(found: list[Node]) -> Node:
 
 
 def register(seed: int) -> bytes:
-    return commands.encode(commands.RegisterProducer(Random(seed).randbytes(16), bytes([1] * 16)))
+    return encode(RegisterProducer(Random(seed).randbytes(16), bytes([1] * 16)))
 
 
 def run(folder: Path, scenario: Callable[[list[Node]], Awaitable[None]]) -> None:

@@ -11,8 +11,10 @@ from random import Random
 
 from dledger.files import OsFileSystem
 from dledger.log import CommitLog, DataFolder, HardState
-from dledger.state.commands.codec import Command, CreateTopic, encode
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
@@ -56,7 +58,7 @@ class WrittenFolder:
         genesis = encode_genesis(self.cluster, self.group, group_id, members)
         self.log.write_genesis(genesis, group_id)
 
-    def command(self, *commands: Command) -> None:
+    def command(self, *commands: Command[object]) -> None:
         """Append commands, an entry each."""
         for each in commands:
             self._append(EntryKind.COMMANDS, encode(each))

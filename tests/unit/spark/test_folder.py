@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
-from dledger.state.commands.codec import CommitOffset, CommitOffsets, DeleteTopic, Trim
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.queues.trim import Trim
+from dledger.state.topics.commands import DeleteTopic
 from dledger_client.spark.batch import LogReader, PushingReader
 from dledger_client.spark.source import DledgerSource
 from dledger_offline.folder import EntryFound, walk_segments

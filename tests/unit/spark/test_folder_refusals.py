@@ -17,7 +17,8 @@ import pytest
 
 from dledger.files import OsFileSystem
 from dledger.state import saved
-from dledger.state.commands.codec import CreateTopic, DeleteTopic, SetFormatLevel
+from dledger.state.format_level import SetFormatLevel
+from dledger.state.topics.commands import CreateTopic, DeleteTopic
 from dledger.state.values import PERMISSION_WRITE, LayoutPart, TopicType
 from dledger.store import lmdb_mark
 from dledger.store.lmdb_mark import read_mark, write_mark

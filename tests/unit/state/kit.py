@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dledger.state.commands.codec import (
-    Command,
-    CreateTopic,
-    ExpireProducers,
-    RegisterProducer,
-    encode,
-)
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.producers.expiry import ExpireProducers
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.table import ACTIVITY_STEP_MS
 from dledger.state.results import (
     Appended,
@@ -20,6 +17,7 @@ from dledger.state.results import (
     Result,
     Taken,
 )
+from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.store import StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
@@ -114,11 +112,11 @@ class Driven:
         """Apply one entry of batches."""
         return self.apply(EntryKind.BATCHES, batches, time_ms)
 
-    def run(self, *commands: Command, time_ms: int | None = None) -> list[Result]:
+    def run(self, *commands: Command[object], time_ms: int | None = None) -> list[Result]:
         """Apply one entry of commands."""
         return self.apply(EntryKind.COMMANDS, [encode(command) for command in commands], time_ms)
 
-    def one(self, command: Command, time_ms: int | None = None) -> Result:
+    def one(self, command: Command[object], time_ms: int | None = None) -> Result:
         return self.run(command, time_ms=time_ms)[0]
 
     def count_time(self, ms: int, expiry_ms: int = 1 << 60) -> ProducersExpired:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dledger.state.commands.codec import Trim
 from dledger.state.lookup.message_ids import BUCKET_NUMBERS
 from dledger.state.producers.table import ACTIVITY_STEP_MS
+from dledger.state.queues.garbage import GARBAGE_ROWS_PER_ENTRY
 from dledger.state.queues.table import ROWS_PER_BLOCK
-from dledger.state.queues.trim import GARBAGE_ROWS_PER_ENTRY
+from dledger.state.queues.trim import Trim
 from dledger.state.results import ProducersExpired
 from dledger.state.tables import Table
 from dledger.state.values import LayoutPart

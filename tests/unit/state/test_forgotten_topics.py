@@ -6,23 +6,22 @@ from random import Random
 
 import pytest
 
-from dledger.state import topics
-from dledger.state.commands.codec import (
-    CommitOffset,
-    CommitOffsets,
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
+from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold
+from dledger.state.queues.trim import Trim
+from dledger.state.results import Refused, Result, TopicChanged, TopicsForgotten
+from dledger.state.tables import Table
+from dledger.state.topics import table as topics
+from dledger.state.topics.commands import (
     CreateTopic,
     DeleteTopic,
     ForgetTopics,
-    Hold,
     ImportTopic,
-    RegisterProducer,
-    Trim,
     UpdateTopic,
 )
-from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
-from dledger.state.machine import StateMachine, StateSettings
-from dledger.state.results import Refused, Result, TopicChanged, TopicsForgotten
-from dledger.state.tables import Table
 from dledger.state.values import Topic
 from dledger_proto.errors import Code
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.state.commands.codec import DeleteTopic, Trim
 from dledger.state.lookup import key_index
 from dledger.state.lookup.entries import KeyPlace, entries_of, place_of, sort, split
 from dledger.state.lookup.runs import Directory, Merge, Run, decode_directory, encode_directory
+from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
+from dledger.state.topics.commands import DeleteTopic
 from dledger.state.values import KeyHit
 from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code, DledgerError

@@ -7,25 +7,19 @@ from random import Random
 import pytest
 
 from dledger.state import machine
-from dledger.state.commands.codec import (
-    Command,
-    CommitOffset,
-    CommitOffsets,
-    DeleteTopic,
-    ExpireProducers,
-    Hold,
-    RegisterProducer,
-    ReleaseHold,
-    SetFormatLevel,
-    Trim,
-    UnknownCommand,
-    UpdateTopic,
-    encode,
-)
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import UnknownCommand, encode
+from dledger.state.format_level import SetFormatLevel
 from dledger.state.lookup import key_index
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.expiry import ExpireProducers
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.trim import Trim
 from dledger.state.results import FormatLevelSet
 from dledger.state.tables import NO_DIGEST
+from dledger.state.topics.commands import DeleteTopic, UpdateTopic
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StateStore
 from dledger.types import EntryKind
@@ -65,10 +59,10 @@ def random_batch(random: Random, sequences: dict[tuple[bytes, bytes, int], int])
     )  # fmt: skip
 
 
-def random_command(random: Random, time_ms: int) -> Command:
+def random_command(random: Random, time_ms: int) -> Command[object]:
     topic, queue = random.choice([TOPIC, TOPIC, OTHER_TOPIC]), random.randrange(5)
     offset = random.randrange(200)
-    choices: list[Callable[[], Command]] = [
+    choices: list[Callable[[], Command[object]]] = [
         lambda: RegisterProducer(random.choice(PRODUCERS), random.choice(LIVES), 2),
         lambda: RegisterProducer(random.choice(PRODUCERS), random.choice(LIVES)),
         lambda: ExpireProducers(random.randrange(700_000), random.randrange(3_000_000)),
@@ -88,7 +82,7 @@ def random_log(seed: int, length: int) -> LogWriter:
     """Return a log of everything that happens to a group."""
     random, log = Random(seed), LogWriter()
     sequences: dict[tuple[bytes, bytes, int], int] = {}
-    first: list[Command] = [create(TOPIC, "a"), create(OTHER_TOPIC, "b")]
+    first: list[Command[object]] = [create(TOPIC, "a"), create(OTHER_TOPIC, "b")]
     first += [RegisterProducer(producer, LIVES[0]) for producer in PRODUCERS]
     log.add(EntryKind.COMMANDS, [encode(command) for command in first])
     for _ in range(length):

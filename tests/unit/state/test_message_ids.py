@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
-from dledger.state.commands.codec import DeleteTopic, Trim
 from dledger.state.lookup import message_ids
+from dledger.state.queues.trim import Trim
 from dledger.state.tables import Table
+from dledger.state.topics.commands import DeleteTopic
 from dledger.state.values import IdHit
 from dledger_proto.limits import BATCH_RECORDS_MAX
 from tests.unit.state.kit import PRODUCER, TOPIC, Driven, batch, offset_of, started

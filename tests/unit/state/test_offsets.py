@@ -1,6 +1,7 @@
 """Offsets of consumer groups: forward only, unless reset (I14, S99, S113)."""
 
-from dledger.state.commands.codec import CommitOffset, CommitOffsets, Trim
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.queues.trim import Trim
 from dledger.state.results import OffsetsCommitted
 from dledger.state.values import StoredOffset
 from dledger_proto.errors import Code

@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 
 from dledger.state import tables
-from dledger.state.commands import codec
-from dledger.state.commands.codec import DeleteTopic, ExpireProducers, RegisterProducer
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.producers import expiry
 from dledger.state.producers import table as producers
+from dledger.state.producers.expiry import EXPIRED_ROWS_MAX, ExpireProducers
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.sweep import SWEEP_ROWS_PER_ENTRY
 from dledger.state.producers.table import (
     ACTIVITY_STEP_MS,
     CACHED_PRODUCERS_MAX,
     CACHED_QUEUES_MAX,
-    EXPIRED_ROWS_MAX,
     QUEUE_ROWS_MAX,
     WINDOW_BATCHES,
 )
 from dledger.state.results import Appended, ProducersExpired, Registered, Result
 from dledger.state.tables import Table
+from dledger.state.topics.commands import DeleteTopic
 from dledger.state.values import LayoutPart
 from dledger.types import EntryKind
 from dledger_proto.errors import Code
@@ -120,7 +122,7 @@ def test_what_is_cached_does_not_show(seed: int, monkeypatch: pytest.MonkeyPatch
         if random.random() < 0.6:
             entry = log.add(EntryKind.BATCHES, load.batches(), now_ms)
         else:
-            payloads = [codec.encode(load.command(now_ms)) for _ in range(random.randint(1, 6))]
+            payloads = [encode(load.command(now_ms)) for _ in range(random.randint(1, 6))]
             entry = log.add(EntryKind.COMMANDS, payloads, now_ms)
         results = free.apply(entry)
         if entry.kind is EntryKind.BATCHES:
@@ -184,7 +186,7 @@ def test_windows_of_all_lengths_are_forgotten() -> None:
 
 def test_a_half_forgotten_producer_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above its old epoch, in all queues: in those that are forgotten, and in the others."""
-    monkeypatch.setattr(producers, "EXPIRED_ROWS_MAX", producers.PRODUCER_ROWS + QUEUE_ROWS_MAX + 1)
+    monkeypatch.setattr(expiry, "EXPIRED_ROWS_MAX", expiry.PRODUCER_ROWS + QUEUE_ROWS_MAX + 1)
     driven = started()
     old = driven.register().epoch
     driven.append(*(batch(2, queue=queue, sequence=0) for queue in range(4)))
@@ -212,7 +214,7 @@ def test_a_half_forgotten_producer_begins_anew(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_producer_that_came_back_is_forgotten_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it wrote behind the place where forgetting had stopped is not passed over."""
-    monkeypatch.setattr(producers, "EXPIRED_ROWS_MAX", producers.PRODUCER_ROWS + QUEUE_ROWS_MAX + 1)
+    monkeypatch.setattr(expiry, "EXPIRED_ROWS_MAX", expiry.PRODUCER_ROWS + QUEUE_ROWS_MAX + 1)
     driven = started()
     driven.register()
     driven.append(*(batch(queue=queue, sequence=0) for queue in range(1, 4)))

@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger.state.commands.codec import ExpireProducers, RegisterProducer, UpdateTopic
-from dledger.state.producers.table import (
-    ACTIVITY_STEP_MS,
-    EPOCH_MAX,
-    EXPIRED_AT_ONCE_MAX,
-    FIRST_EPOCH_MAX,
-    PRODUCER_VALUE,
-    WINDOW_BATCHES,
-)
+from dledger.state.producers.expiry import EXPIRED_AT_ONCE_MAX, ExpireProducers
+from dledger.state.producers.registration import EPOCH_MAX, FIRST_EPOCH_MAX, RegisterProducer
+from dledger.state.producers.table import ACTIVITY_STEP_MS, PRODUCER_VALUE, WINDOW_BATCHES
 from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Result, Taken
 from dledger.state.tables import PREFIX, Table
+from dledger.state.topics.commands import UpdateTopic
 from dledger.state.values import LayoutPart, ProducerInfo
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (

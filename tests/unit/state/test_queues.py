@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from dledger.state.commands.codec import Trim
 from dledger.state.queues.table import ROWS_PER_BLOCK
-from dledger.state.tables import PREFIX, U32, U64, Table
+from dledger.state.queues.trim import Trim
+from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table
 from dledger.state.values import QueueSpan
 from dledger.types import LogIndex
 from dledger_proto.errors import Code, DledgerError
@@ -36,13 +36,13 @@ def test_golden_rows() -> None:
     driven = started()
     driven.append(batch(3, queue=2, body=b""), time_ms=0x1122)
     entry = driven.log.entries[-1]
-    queue = TOPIC + U32.pack(2)
+    queue = TOPIC + KEY_U32.pack(2)
     position = entry.starts[0].to_bytes(8, "little").hex()
     rows = driven.rows()
     assert rows[PREFIX[Table.QUEUE] + queue].hex() == (
         "00000000000000000300000000000000" + position + "000000000000000001000000"
     )
-    assert rows[PREFIX[Table.QUEUE_ROWS] + queue + U64.pack(0)].hex() == (
+    assert rows[PREFIX[Table.QUEUE_ROWS] + queue + KEY_U64.pack(0)].hex() == (
         "010000000000000003000000" + len(entry.payloads[0]).to_bytes(4, "little").hex()
         + "0000000000000000" + position + "2211000000000000"
     )  # fmt: skip

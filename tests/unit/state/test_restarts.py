@@ -11,10 +11,22 @@ from random import Random
 
 import pytest
 
-from dledger.state.commands import codec
-from dledger.state.commands.codec import Command
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.machine import StateFlush, StateMachine, StateSettings
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.producers.expiry import ExpireProducers
+from dledger.state.producers.registration import RegisterProducer
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.trim import Trim
 from dledger.state.results import Appended
+from dledger.state.topics.commands import (
+    CreateTopic,
+    DeleteTopic,
+    ForgetTopics,
+    ImportTopic,
+    UpdateTopic,
+)
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import DledgerError
@@ -126,7 +138,7 @@ class Load:
             sequence=self._next.get(sender, 0), number=self._numbers[producer],
         )  # fmt: skip
 
-    def command(self, now_ms: int) -> Command:
+    def command(self, now_ms: int) -> Command[object]:
         """Return a command; some are refused."""
         random = self._random
         if self._gone and random.random() < 0.05:
@@ -146,23 +158,21 @@ class Load:
         except DledgerError:
             low, high = 0, 5
         offset, owner = random.randint(low, high), f"owner {random.randint(0, 3)}"
-        commit = codec.CommitOffset(topic, queue, offset)
-        drawn: list[tuple[int, Command]] = [
-            (12, codec.Trim(topic, queue, offset)),
-            (6, codec.ImportTopic(self._topic(topic))),
+        commit = CommitOffset(topic, queue, offset)
+        drawn: list[tuple[int, Command[object]]] = [
+            (12, Trim(topic, queue, offset)),
+            (6, ImportTopic(self._topic(topic))),
             (4, self._registration()),
-            (4, codec.CommitOffsets("g", (commit,), random.random() < 0.2)),
-            (4, codec.Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
-            (4, codec.ReleaseHold(owner, topic, queue)),
-            (2, codec.ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
-            (1, codec.DeleteTopic(topic)),
-            (2, codec.ForgetTopics(0, self._control_index - random.randint(0, 2))),
-            (2, codec.UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
+            (4, CommitOffsets("g", (commit,), random.random() < 0.2)),
+            (4, Hold(owner, topic, queue, offset, now_ms + random.randint(1, 200_000))),
+            (4, ReleaseHold(owner, topic, queue)),
+            (2, ExpireProducers(random.randint(0, 700_000), random.choice((0, 10**6)))),
+            (1, DeleteTopic(topic)),
+            (2, ForgetTopics(0, self._control_index - random.randint(0, 2))),
+            (2, UpdateTopic(topic, permission=random.choice((2, 4, 6)))),
             (
                 2,
-                codec.CreateTopic(
-                    topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6, 1 << 40
-                ),
+                CreateTopic(topic, self._name(topic), TopicType.NORMAL, LAYOUT, 4, 6, 1 << 40),
             ),
         ]
         weights = [weight for weight, _ in drawn]
@@ -174,26 +184,26 @@ class Load:
             self._topics[self._random.randrange(len(self._topics))] = topic_id
             self.given_anew += 1
 
-    def _late(self, topic: Topic) -> Command:
+    def _late(self, topic: Topic) -> Command[object]:
         """Return a copy of what was sent about a topic that is deleted, or forgotten, by now."""
         topic_id, index = topic.topic_id, topic.control_index - self._random.randint(0, 20)
         return self._random.choice(
             (
-                codec.CreateTopic(
+                CreateTopic(
                     topic_id, topic.name, topic.type, topic.layout, 4, 6, self._born[topic_id]
                 ),
-                codec.ImportTopic(replace(topic, deleted=False, control_index=max(index, 1))),
-                codec.DeleteTopic(topic_id),
+                ImportTopic(replace(topic, deleted=False, control_index=max(index, 1))),
+                DeleteTopic(topic_id),
             )
         )
 
-    def _registration(self) -> Command:
+    def _registration(self) -> Command[object]:
         """Return a registration: a first one, or one that asks for what is next."""
         random = self._random
         producer_id, life_id = random.choice(PRODUCERS), random.choice(LIVES)
         known = self._machine.queries.producer(producer_id)
         wanted = 0 if known is None or random.random() < 0.5 else known.epoch + 1
-        return codec.RegisterProducer(producer_id, life_id, wanted)
+        return RegisterProducer(producer_id, life_id, wanted)
 
     def _name(self, topic_id: bytes) -> str:
         """Return a name: mostly always the same, which several topics share."""
@@ -223,7 +233,7 @@ def test_restarts_do_not_show(seed: int) -> None:
             entry = log.add(EntryKind.BATCHES, load.batches(), now_ms)
         elif drawn < 0.95:
             commands = [load.command(now_ms) for _ in range(random.randint(1, 4))]
-            payloads = [codec.encode(each) for each in commands]
+            payloads = [encode(each) for each in commands]
             entry = log.add(EntryKind.COMMANDS, payloads, now_ms)
         else:
             entry = log.add(EntryKind.NO_OP, [], now_ms)

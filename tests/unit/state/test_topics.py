@@ -4,18 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.commands.codec import (
-    CommitOffset,
-    CommitOffsets,
-    CreateTopic,
-    DeleteTopic,
-    Hold,
-    ImportTopic,
-    UpdateTopic,
-)
+from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.queues.holds import Hold
 from dledger.state.results import TopicChanged
 from dledger.state.tables import Table
-from dledger.state.topics import decode_topic, encode_topic
+from dledger.state.topics.commands import CreateTopic, DeleteTopic, ImportTopic, UpdateTopic
+from dledger.state.topics.table import decode_topic, encode_topic
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.state.kit import (

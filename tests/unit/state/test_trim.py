@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
-from dledger.state.commands.codec import HOLDS_PER_QUEUE_MAX, Hold, ReleaseHold, Trim
+from dledger.state.queues.garbage import GARBAGE_ROWS_PER_ENTRY
+from dledger.state.queues.holds import HOLDS_PER_QUEUE_MAX, Hold, ReleaseHold
 from dledger.state.queues.table import ROWS_PER_BLOCK
-from dledger.state.queues.trim import GARBAGE_ROWS_PER_ENTRY
+from dledger.state.queues.trim import Trim
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.state.tables import Table
 from dledger.state.values import KeptFrom, LayoutPart

@@ -9,9 +9,9 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from dledger.state.commands.codec import UnknownCommand
-from dledger.state.commands.codec import decode as decode_command
-from dledger.state.commands.codec import describe as describe_command
+from dledger.state.commands.registry import UnknownCommand
+from dledger.state.commands.registry import decode as decode_command
+from dledger.state.commands.registry import describe as describe_command
 from dledger.state.tables import Table
 from dledger.store.lmdb_check import check_store
 from dledger.store.sealed import reason_of

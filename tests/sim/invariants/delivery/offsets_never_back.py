@@ -7,7 +7,8 @@ clients see of it is checked by the oracle, what members hold in the end by `liv
 
 from collections.abc import Sequence
 
-from dledger.state.commands import codec
+from dledger.state.commands.registry import decode
+from dledger.state.offsets import CommitOffsets
 from dledger.state.results import OffsetsCommitted
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
@@ -39,11 +40,11 @@ class OffsetsNeverBack(Invariant):
         if entry.kind is not EntryKind.COMMANDS:
             return
         for payload, result in zip(entry.payloads, results, strict=True):
-            wanted = codec.decode(bytes(payload))
-            if isinstance(wanted, codec.CommitOffsets) and isinstance(result, OffsetsCommitted):
+            wanted = decode(bytes(payload))
+            if isinstance(wanted, CommitOffsets) and isinstance(result, OffsetsCommitted):
                 self._committed(wanted, result)
 
-    def _committed(self, wanted: codec.CommitOffsets, result: OffsetsCommitted) -> None:
+    def _committed(self, wanted: CommitOffsets, result: OffsetsCommitted) -> None:
         for row, code, stored in zip(
             wanted.offsets, result.codes, result.stored_offsets, strict=True
         ):

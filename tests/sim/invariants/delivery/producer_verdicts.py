@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dledger.state.commands import codec
+from dledger.state.commands.registry import decode
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.producers import table
+from dledger.state.producers.expiry import ExpireProducers
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.results import Appended, Refused, Registered, Taken
 from dledger.types import Entry, EntryKind
 from dledger_proto.batch.codec import BatchHeader, parse_header
@@ -75,10 +77,10 @@ class ProducerVerdicts(Invariant):
                     self._judge(header, result)
         elif entry.kind is EntryKind.COMMANDS:
             for payload, result in zip(entry.payloads, results, strict=True):
-                wanted = codec.decode(bytes(payload))
-                if isinstance(wanted, codec.RegisterProducer):
+                wanted = decode(bytes(payload))
+                if isinstance(wanted, RegisterProducer):
                     self._registered(wanted, result, entry.time_ms + self._counted_ms)
-                elif isinstance(wanted, codec.ExpireProducers):
+                elif isinstance(wanted, ExpireProducers):
                     self._counted_ms += min(wanted.elapsed_ms, COUNTED_AT_ONCE_MAX_MS)
 
     # Batches.
@@ -136,7 +138,7 @@ class ProducerVerdicts(Invariant):
 
     # Registrations.
 
-    def _registered(self, wanted: codec.RegisterProducer, result: object, time_ms: int) -> None:
+    def _registered(self, wanted: RegisterProducer, result: object, time_ms: int) -> None:
         expected = self._due(wanted, time_ms)
         if isinstance(expected, Code):
             right = isinstance(result, Refused) and result.code is expected
@@ -150,7 +152,7 @@ class ProducerVerdicts(Invariant):
             self._told(wanted.producer_id, result)
             self._held[wanted.producer_id] = expected
 
-    def _due(self, wanted: codec.RegisterProducer, time_ms: int) -> _Held | Taken | Code:
+    def _due(self, wanted: RegisterProducer, time_ms: int) -> _Held | Taken | Code:
         """Return who holds the id from now on, or why that changes nothing."""
         held = self._held.get(wanted.producer_id)
         life_id, epoch = wanted.life_id, wanted.epoch

@@ -6,7 +6,9 @@ What members hold of it in the end is checked by `liveness`.
 
 from collections.abc import Sequence
 
-from dledger.state.commands import codec
+from dledger.state.commands.registry import decode
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.trim import Trim
 from dledger.state.results import Held, Refused, Trimmed
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
@@ -46,16 +48,16 @@ class TrimsAndHolds(Invariant):
         if entry.kind is not EntryKind.COMMANDS:
             return
         for payload, result in zip(entry.payloads, results, strict=True):
-            wanted = codec.decode(bytes(payload))
-            if isinstance(wanted, codec.Hold) and isinstance(result, Held):
+            wanted = decode(bytes(payload))
+            if isinstance(wanted, Hold) and isinstance(result, Held):
                 holds = self._holds.setdefault((wanted.topic_id, wanted.queue), {})
                 holds[wanted.owner] = wanted.offset, wanted.until_ms
-            elif isinstance(wanted, codec.ReleaseHold) and isinstance(result, Held):
+            elif isinstance(wanted, ReleaseHold) and isinstance(result, Held):
                 self._holds.get((wanted.topic_id, wanted.queue), {}).pop(wanted.owner, None)
-            elif isinstance(wanted, codec.Trim):
+            elif isinstance(wanted, Trim):
                 self._trimmed(wanted, result, entry.time_ms)
 
-    def _trimmed(self, wanted: codec.Trim, result: object, time_ms: int) -> None:
+    def _trimmed(self, wanted: Trim, result: object, time_ms: int) -> None:
         queue = wanted.topic_id, wanted.queue
         minimum = self.minimums.get(queue, 0)
         holds = self._holds.get(queue, {}).values()
