@@ -1,6 +1,7 @@
-"""Who takes part in a group: formation, hellos, quarantine (D18).
+"""Who takes part in a group, and whose word counts (D18).
 
-formation   Who may take part: first formation, adoption, quarantine (D18)
-hellos      Hellos between members
-quarantine  The way out of a quarantine
+formation   who may take part: the decision table of a member without data, pure
+hellos      who is who: sessions, hellos, the record of lives and of what they promised
+joining     what a member without data writes to become part of its group
+quarantine  the way out of a quarantine
 """

@@ -1,11 +1,13 @@
 """Hellos between members: who is who, which process of whom is current, who takes part (D18).
 
 Owns: sessions of peers, hellos and their repetition, the record of incarnations, what each life has
-promised, the writes that make a member part of a group. Decisions are in `formation.py`, the way
-out of a quarantine in `quarantine.py`; what is done about a peer's new life is told by the hooks.
+promised. `formation.py` decides who takes part, `joining.py` writes what makes this member part of
+a group, and `quarantine.py` is the way out of a quarantine. The hooks tell the rest of the group
+about a peer's new life.
 
-A hello is believed only when it echoes the session of this very process: whoever sent it has heard
-us since we started. So nothing that an earlier process of a peer said can be mistaken for news.
+A member believes a hello only when the hello echoes the session of this very process. Its sender
+has then heard this process since it started. So nothing that an earlier process of a peer said can
+be mistaken for news.
 """
 
 import math
@@ -18,15 +20,13 @@ from dledger.log.identity import INCARNATION_SIZE
 from dledger.raft.context import Context
 from dledger.raft.gate import Arrival, PeerSession, term_on_disk
 from dledger.raft.membership.formation import (
-    Decision,
-    Forming,
     PeerView,
     Promise,
-    decide,
     forgotten_by,
     met_by,
     recorded_by,
 )  # fmt: skip
+from dledger.raft.membership.joining import Joining
 from dledger.raft.wire.messages import Hello, Message
 from dledger.types import MemberId
 from dledger_proto.entry import parse_genesis
@@ -75,9 +75,7 @@ class Membership:
         """Of each peer: what its life has told, the recorded one's once this member has formed."""
         self._forgetful: set[MemberId] = set()
         """Peers whose recorded life does not know what it has promised any more."""
-        self._forming: Decision | None = None
-        self._forming_version = 0
-        self._genesis_written = False
+        self._joining = Joining(context)
         self.refusals: dict[MemberId, str] = {}
         self.reason = ""
         """Why this member does not take part; empty when it does."""
@@ -204,7 +202,7 @@ class Membership:
         incarnation = context.random.randbytes(INCARNATION_SIZE)
         context.trace.event("life_renewed", told_by=teller, incarnation=incarnation.hex())
         if not context.formed:
-            self._forming = None
+            self._joining.begin_anew()
             context.durability.begin_life({context.member: incarnation}, quarantined=True)
             self.announce()
             return
@@ -343,61 +341,20 @@ class Membership:
                 self._say_hello(peer, asked=True)
         self.advance()
 
-    # Forming.
+    # Joining.
 
     def advance(self) -> None:
         """Take the next step to being a member, as far as disk and peers allow."""
         if self._context.formed:
             return
-        if self._forming is None:
-            self._decide()
-        if self._forming is not None:
-            self._write(self._forming)
-
-    def _decide(self) -> None:
-        context = self._context
-        decision = decide(
-            cluster=context.settings.cluster,
-            group=context.settings.group,
-            member=context.member,
-            incarnation=self.incarnation,
-            members=context.settings.members,
-            views=self.views,
-        )
-        self.reason = decision.reason
-        if decision.step is Forming.WAIT:
-            return
-        self._forming = decision
-        genesis = parse_genesis(decision.genesis)
-        lives = {context.member: self.incarnation}
-        if decision.step is Forming.FORM:
-            lives.update((MemberId(name), life) for name, life in genesis.members)
-        else:
-            # Others may have begun new lives since the first entry was written: each is recorded
-            # as it introduces itself, those that have not done so yet when they do.
-            lives.update((peer, view.incarnation) for peer, view in self.views.items())
-        # The quarantine flag is on disk before the entry that makes this a member.
-        context.durability.begin_life(lives, quarantined=decision.step is Forming.QUARANTINE)
-        self._forming_version = context.durability.version
-
-    def _write(self, decision: Decision) -> None:
-        context = self._context
-        if context.durability.durable_version < self._forming_version:
-            return
-        genesis = parse_genesis(decision.genesis)
-        if not self._genesis_written:
-            self._genesis_written = True
-            context.log.write_genesis(decision.genesis, genesis.group_id)
-        if context.log.durable_index < 1:
-            return
-        self._genesis_payload = decision.genesis
-        self.group_id = genesis.group_id
-        self._forming = None
-        self.reason = ""
-        self._recorded = dict(context.durability.durable_state.incarnations)
-        context.trace.event("formed", group_id=genesis.group_id.hex(), step=decision.step.value)
-        self._hooks.formed()
-        self.announce()
+        genesis = self._joining.advance(self.incarnation, self.views)
+        self.reason = self._joining.reason
+        if genesis:
+            self._genesis_payload = genesis
+            self.group_id = parse_genesis(genesis).group_id
+            self._recorded = dict(self._context.durability.durable_state.incarnations)
+            self._hooks.formed()
+            self.announce()
 
     def storage_moved(self) -> None:
         """A round is on disk: what is recorded may be told, forming may go on."""

@@ -442,7 +442,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a wiped member is a member at once (D18)",
         [
             Edit(
-                "dledger.raft.membership.hellos:Membership._decide",
+                "dledger.raft.membership.joining:Joining._decide",
                 "quarantined=decision.step is Forming.QUARANTINE",
                 "quarantined=False",
             )

@@ -32,7 +32,13 @@ TRUST_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "forms-before-its-first-entry",
         "a member takes part while its first entry is in memory only (D4, D18)",
-        [Edit(f"{MEMBERSHIP}._write", "if context.log.durable_index < 1:", "if False:")],
+        [
+            Edit(
+                "dledger.raft.membership.joining:Joining._write",
+                "if context.log.durable_index < 1:",
+                "if False:",
+            )
+        ],
         [f"{HELLOS}.test_nobody_takes_part_before_the_first_entry_is_on_its_disk"],
     ),
     Mutant(

@@ -199,7 +199,7 @@ def test_nobody_takes_part_before_the_first_entry_is_on_its_disk() -> None:
     late.disk_stalls = True
     late.drain()
     world.run(0.3)
-    assert membership._genesis_written
+    assert membership._joining._genesis_written
     assert late.writing is not None, "the first entry"
     assert (late.role, membership.group_id) == (Role.UNFORMED, b"")
     late.disk_stalls = False
