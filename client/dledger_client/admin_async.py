@@ -217,7 +217,7 @@ class AsyncAdmin:
     ) -> list[QueueHold]:
         """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
         if queue is not None and not topic:
-            raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue}, of no topic")
+            raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue} is given without a topic")
         check_integer("limit", limit, UINT32_MAX)
         request = pb.ListHoldsRequest(topic=topic)
         if queue is not None:
@@ -278,7 +278,8 @@ class AsyncAdmin:
         known = [each.name for each in await self.groups()]
         if group not in known:
             raise error_of(
-                Code.INVALID_ARGUMENT, f"group {group!r}: not known, known are {', '.join(known)}"
+                Code.INVALID_ARGUMENT,
+                f"group {group!r} is not known; the groups are {', '.join(known)}",
             )
         request = pb.TransferLeadershipRequest(target=target)
         loop = asyncio.get_running_loop()
@@ -291,7 +292,8 @@ class AsyncAdmin:
         if found is None:
             raise error_of(
                 Code.UNKNOWN_OUTCOME,
-                f"leadership of {group} was given up before term {reply.term}, but no new leader"
+                f"the old leader of {group} stepped down before term {reply.term}, and no new"
+                " leader"
                 f" was heard of within {self._budget:.1f} s",
             )
         return found

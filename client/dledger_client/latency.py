@@ -32,8 +32,8 @@ class LatencyTable:
     def __post_init__(self) -> None:
         if len(self.limits_ms) != len(self.bans_ms) or not self.limits_ms:
             raise ValueError(
-                f"latency table: {len(self.limits_ms)} limits and {len(self.bans_ms)} bans,"
-                " as many of each and at least one"
+                f"latency table: {len(self.limits_ms)} limits and {len(self.bans_ms)}"
+                " bans; there must be as many of each, and at least one"
             )
         if list(self.limits_ms) != sorted(set(self.limits_ms)):
             raise ValueError(f"latency table: limits {self.limits_ms} do not grow")

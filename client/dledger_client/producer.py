@@ -256,7 +256,8 @@ def _pin(
         return None
     if given > 1:
         raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"queue, ordering_key, selector: {given} given, at most one"
+            Code.MESSAGE_ILLEGAL,
+            f"queue, ordering_key, selector: {given} are given, at most one may be",
         )
     if queue is not None and (type(queue) is not int or queue < 0):
         raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"queue: {queue!r}, must be an integer from 0")

@@ -15,11 +15,11 @@ from typing import Final
 from dledger_proto.errors import Code, DledgerError
 
 CONSUMER_REMEDY: Final = (
-    "go on behind them with seek, or have such batches passed over with "
+    "continue behind them with seek, or leave such batches out with "
     "ConsumerConfig(fail_on_unreadable=False)"
 )
-SPARK_REMEDY: Final = "to leave them out, and be told in the log, set failOnUnreadable=false"
-EXPORT_REMEDY: Final = "to export what is left and record the gap, say --accept-unreadable"
+SPARK_REMEDY: Final = "set failOnUnreadable=false to leave them out; the log then names them"
+EXPORT_REMEDY: Final = "to export the rest and record the gap, use --accept-unreadable"
 
 
 def may_pass_over(error: DledgerError, *, fail_on_unreadable: bool) -> bool:

@@ -248,7 +248,7 @@ def test_sql_and_what_contradicts(spark: SparkSession, stopped: Stopped, folder:
     stream = spark.readStream.format("dledger").option("topic", "plain").load(str(folder))
     writer = stream.writeStream.format("noop").option("checkpointLocation", f"{folder}-checkpoint")
     query = writer.start()
-    with pytest.raises(PySparkException, match="path: not of a stream"):
+    with pytest.raises(PySparkException, match="path: not for a stream"):
         query.processAllAvailable()
 
 

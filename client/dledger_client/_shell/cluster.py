@@ -93,7 +93,7 @@ class Cluster:
         except TimeoutError:
             raise DeadlineExpired(
                 Code.NOT_PROPOSED,
-                f"no routes from {', '.join(self._bootstrap)} within {timeout:.1f} s",
+                f"no routes came from {', '.join(self._bootstrap)} within {timeout:.1f} s",
             ) from None
 
     def _check_open(self) -> None:
@@ -122,7 +122,9 @@ class Cluster:
         """Take in an answer with routes, whoever gave it."""
         if self.routes.cluster and reply.cluster and reply.cluster != self.routes.cluster:
             _LOG.warning(
-                "ignored routes of cluster %s, this is %s", reply.cluster, self.routes.cluster
+                "ignored routes of cluster %s: this client belongs to %s",
+                reply.cluster,
+                self.routes.cluster,
             )
             return
         was_loaded = self.routes.is_loaded
@@ -340,7 +342,7 @@ class Cluster:
             self._check_open()
             left = deadline - self._now()
             if left <= 0:
-                raise DeadlineExpired(Code.NOT_PROPOSED, "the control group is not known")
+                raise DeadlineExpired(Code.NOT_PROPOSED, "the control group is not known yet")
             self.refresh()
             await self._wait_change(min(left, 0.2))
 

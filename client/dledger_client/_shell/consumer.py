@@ -292,7 +292,7 @@ class ConsumerEngine:
             found = bound.minimum if policy is StartAt.FIRST else bound.maximum
             if offset < bound.minimum:
                 found = bound.minimum  # the head was trimmed under us: nothing that exists is lost
-            _LOG.warning("%s/%d: %s; continuing at %d", *place, detail, found)
+            _LOG.warning("%s/%d: %s; reading continues at offset %d", *place, detail, found)
             read = self.core.read(place) if place in self.core.places() else None
             if read is not None and read.is_lost:
                 self.core.continue_at(place, found)

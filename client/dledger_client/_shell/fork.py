@@ -63,10 +63,10 @@ def check_fork() -> None:
     if _Process.is_cut_off:
         raise ClientClosed(
             Code.CLOSED,
-            f"process {os.getpid()} was forked while its parent had a client open, or gRPC at work"
-            " for others or for one just closed, and gRPC does not survive that: close all clients"
-            ' of the parent before it forks, then make others in the child; or start it by "spawn"'
-            ' or "forkserver"',
+            f"process {os.getpid()} is the child of a fork at which its parent had a client open,"
+            " or gRPC was still running; gRPC does not survive a fork. Close all clients of the parent"
+            " before it forks, then make others in the child, or start the child by"
+            ' "spawn" or "forkserver"',
         )
 
 

@@ -141,7 +141,7 @@ class ProducerEngine:
         return BufferFull(
             Code.BUSY,
             f"buffer_bytes: {self.core.buffered_bytes + self._arrival_bytes} of"
-            f" {self.config.buffer_bytes} bytes wait, no room for {size} more",
+            f" {self.config.buffer_bytes} bytes are in use, no room for {size} more",
         )
 
     def take_from_thread(
@@ -351,7 +351,9 @@ class ProducerEngine:
         else:
             if self.cluster.routes.topic(topic) is not None:
                 return
-            problem = error_of(Code.UNAVAILABLE, f"topic {topic}: its route is older than known")
+            problem = error_of(
+                Code.UNAVAILABLE, f"topic {topic}: the answer is older than its known route"
+            )
         self.core.topic_failed(topic, problem, self.loop.time())
         self._advance()
 

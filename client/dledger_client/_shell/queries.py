@@ -109,7 +109,7 @@ class Queries:
         if group is None:
             raise error_of(
                 Code.QUEUE_NOT_FOUND,
-                f"topic {place[0]}: queue {place[1]}, has {route.readable_queues}",
+                f"topic {place[0]} has {route.readable_queues} queues, and no queue {place[1]}",
             )
         return route, group
 
@@ -270,7 +270,8 @@ class Queries:
             others = f"; {len(refused) - 1} more refused" if len(refused) > 1 else ""
             error = error_of(
                 code_of(number),
-                f"{topic}/{queue}: offset {offsets[topic, queue]}, stored is {stored}{others}",
+                f"{topic}/{queue}: offset {offsets[topic, queue]} is not stored, the stored one"
+                f" is {stored}{others}",
             )
             raise error if unknown is None else still_unknown(unknown, error)
 

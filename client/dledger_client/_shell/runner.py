@@ -121,7 +121,7 @@ class _BackgroundLoop:
         late = concurrent.futures.wait(closing, budget + STOP_TIMEOUT).not_done
         if late:
             left = sum(engine.unsettled() for engine in open_ones)
-            _LOG.warning("the process ends with %d messages not acknowledged", left)
+            _LOG.warning("the process ends while %d messages are not acknowledged", left)
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -40,7 +40,7 @@ def tell_lost(batches: "Iterable[Batch]", parked: "Iterable[Parked]") -> None:
     lost = sum(batch.count for batch in batches if batch.error is not None)
     lost += sum(len(each.records) for each in parked if each.future.exception() is not None)
     if lost:
-        _LOG.warning("a producer was closed with %d messages not acknowledged", lost)
+        _LOG.warning("a producer was closed while %d of its messages were not acknowledged", lost)
 
 
 async def closed() -> None:

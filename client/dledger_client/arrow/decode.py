@@ -123,7 +123,7 @@ class Decoder:
         if span.base_offset > expected:
             raise DledgerError(
                 Code.OFFSET_OUT_OF_RANGE,
-                f"{source.describe()}: offset {span.base_offset} where {expected} follows",
+                f"{source.describe()}: offset {span.base_offset} came instead of {expected}",
             )
         try:
             header = check_envelope(span.batch)

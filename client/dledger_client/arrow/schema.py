@@ -90,7 +90,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
         meant = next(each for each in names if each.lower() == near[0])
         return f"{name!r} is not known; did you mean {meant!r}?"
     if not names:
-        return f"{name!r} is not known, nor is any other"
+        return f"{name!r} is not known, and there are no others"
     others = f" and {len(names) - TOLD_MAX} more" if len(names) > TOLD_MAX else ""
     return f"{name!r} is not known; known are {', '.join(sorted(names)[:TOLD_MAX])}{others}"
 

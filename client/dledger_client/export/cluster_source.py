@@ -98,7 +98,7 @@ class ClusterSource:
             if self._plan is not None and (kind is None or not self._is_plan_open()):
                 self._planner.release(self._plan)
         except ClientError as failed:
-            _LOG.debug("hold not released, it ends by itself: %s", failed)
+            _LOG.debug("the hold was not released and ends by itself: %s", failed)
         finally:
             if self._holder is not None:
                 self._holder.close()

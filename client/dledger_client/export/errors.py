@@ -79,10 +79,10 @@ def is_lasting(error: OSError) -> bool:
 def folder_failed(where: str, error: OSError) -> ExportError:
     """Return the error for what a file system says."""
     help_first = (
-        "make room, or put its rights in order" if is_lasting(error) else "look at the disk"
+        "make room, or correct the permissions" if is_lasting(error) else "look at the disk"
     )
     return ExportError(
         ExportCode.FOLDER_FAILED,
         f"{error.filename or where}: {error.strerror or error or type(error).__name__}",
-        f"{help_first}, and run it again: what was made is kept",
+        f"{help_first}, and run the export again: finished files are kept",
     )

@@ -16,7 +16,7 @@ FILE_BYTES_MIN: Final = MIB
 FILE_BYTES_MAX: Final = 4_096 * MIB
 COLUMNS: Final = (*DEFAULT_COLUMNS, "properties")
 """All that a message has. An archive that leaves out properties could not be put back."""
-WRITE_AGAIN: Final = "to export what is left and record the gap, say --accept-data-loss"
+WRITE_AGAIN: Final = "to export the rest and record the gap, use --accept-data-loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def check_options(options: Options) -> None:
     if options.max_delay_ms < 0:
         _bad("--max-delay", options.max_delay_ms, "0 or more")
     if options.max_delay_ms and not options.min_bytes:
-        _bad("--max-delay", options.max_delay_ms, "used with --min-bytes, whose wait it bounds")
+        _bad("--max-delay", options.max_delay_ms, "given together with --min-bytes")
     since, until = options.since_ms, options.until_ms
     if since is not None and until is not None and since >= until:
         _bad("--until", until, f"later than --since, {since}")
@@ -114,13 +114,15 @@ def _check_queues(last: Manifest | None, frozen: FrozenLog, options: Options) ->
             if not options.accept_data_loss:
                 raise ExportError(
                     ExportCode.DATA_LOSS,
-                    f"queue {queue}, exported up to offset {position}, is no queue of the topic",
-                    "give the topic its queues back, or say --accept-data-loss",
+                    f"the topic has no queue {queue} any more, it was exported up to offset"
+                    f" {position}",
+                    "open the queue again, or use --accept-data-loss",
                 )
         elif found.maximum < position:
             raise ExportError(
                 ExportCode.LOG_SHORTER,
-                f"queue {queue} ends at offset {found.maximum}, exported up to {position}",
+                f"queue {queue} ends at offset {found.maximum}, but it was exported up to"
+                f" {position}",
                 "the cluster has lost its log or is another one; export into a new folder",
             )
 

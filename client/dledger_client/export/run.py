@@ -203,7 +203,7 @@ def _finish(engine: Engine, work: Work, plan: Plan, adopted: bool, clock: Clock)
         _LOG.warning("not exported: %s", gap.describe())
     for queue in manifest.absent:
         _LOG.warning(
-            "queue %s is no queue of the topic: what was stored in it from offset %s on is missing",
+            "the topic has no queue %s any more: its records from offset %s on are missing",
             queue, manifest.end[queue],
         )  # fmt: skip
     reused = sum(each.reused for each in files)
@@ -220,7 +220,8 @@ def _check_there(storage: ExportStorage, entries: Sequence[FileEntry]) -> None:
                 ExportCode.CONFLICT,
                 f"{entry.path} was made with {entry.bytes} bytes, and {found} where the manifest is"
                 f" to be published, in {storage.root}",
-                "whoever makes files must see the same folder: share it, or use --engine local",
+                "all machines that write files must see this folder: share it, or use --engine"
+                " local",
             )
 
 
@@ -234,5 +235,5 @@ def _check_replaced(storage: ExportStorage, files: Sequence[MadeFile]) -> None:
                 raise ExportError(
                     ExportCode.CONFLICT,
                     f"another exporter replaced a damaged file at the same time: {error.what}",
-                    "run it again: what is there is taken",
+                    "run the export again: it uses the file that is there",
                 ) from error

@@ -19,7 +19,7 @@ class DataLost(Exception):
     """A planned range does not reach back so far any more; its task makes an error or a gap."""
 
     def __init__(self, piece: Piece, minimum: int) -> None:
-        super().__init__(f"{piece.describe()}: the earliest is {minimum}")
+        super().__init__(f"{piece.describe()}: the earliest offset is {minimum}")
         self.piece = piece
         self.minimum = minimum
 

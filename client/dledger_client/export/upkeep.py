@@ -91,7 +91,7 @@ def verify(
     found.gaps = tuple(version.gaps)
     problems = list(_order(version))
     if history.load(storage, version.last.number).files != version.files:
-        problems.append(damaged(CHECKPOINTS, "the last one is not what manifests say"))
+        problems.append(damaged(CHECKPOINTS, "the last checkpoint differs from the manifests"))
     for entry in sorted(version.files.values(), key=lambda each: (each.queue, each.start)):
         try:
             _check_entry(storage, version.last, entry)
@@ -118,13 +118,13 @@ def _order(version: Version) -> Iterator[ExportError]:
     at = dict(version.start)
     for queue, start, end in sorted(spans):
         if start != at.get(queue):
-            yield damaged(
-                "manifests", f"queue {queue}: offset {start} where {at.get(queue)} follows"
-            )
+            yield damaged("manifests", f"queue {queue}: offset {start} follows {at.get(queue)}")
         at[queue] = end
     for queue, end in version.last.end.items():
         if at.get(queue) != end:
-            yield damaged("manifests", f"queue {queue} ends at {at.get(queue)}, must at {end}")
+            yield damaged(
+                "manifests", f"queue {queue} ends at {at.get(queue)}, it must end at {end}"
+            )
 
 
 def _check_entry(storage: ExportStorage, last: Manifest, entry: FileEntry) -> None:
@@ -133,17 +133,22 @@ def _check_entry(storage: ExportStorage, last: Manifest, entry: FileEntry) -> No
         raise damaged(entry.path, "is missing")
     found = check(path, last.identity, entry.piece, last.columns)
     if found is None:
-        raise damaged(entry.path, "is not whole, or its rows do not sum to what its footer says")
+        raise damaged(
+            entry.path, "is not whole, or the checksum of its rows differs from its footer"
+        )
     if replace(found, file_crc=entry.file_crc) != entry:
-        raise damaged(entry.path, "is whole, and not what the manifest names")
+        raise damaged(entry.path, "is whole, but is not the file that the manifest names")
     if entry.file_crc != found.file_crc:
         raise damaged(
-            entry.path, "its rows are whole, statistics or indexes are not: others may misread it"
+            entry.path,
+            "its rows are whole, but not its statistics or indexes: other readers may misread it",
         )
     days = {day_of(entry.time_min_ms), day_of(entry.time_max_ms)}
     if entry.date and days != {entry.date}:
         told = " to ".join(sorted(days))
-        raise damaged(entry.path, f"holds what was stored on {told}: whoever prunes misses it")
+        raise damaged(
+            entry.path, f"holds records stored on {told}: readers that skip files by date miss them"
+        )
 
 
 def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bool:
@@ -158,7 +163,7 @@ def _compare(log: RangeSource, columns: tuple[str, ...], entry: FileEntry) -> bo
         raise ExportError(
             ExportCode.NOT_COMPARED,
             f"{entry.path}: the log's rows cannot be compared: {error.what.describe()}",
-            "they could be decoded when they were exported; look which dledger did that",
+            "they could be decoded when they were exported; find out by which version of dledger",
         ) from error
     if total.digest() != entry.crc:
         raise ExportError(

@@ -13,13 +13,13 @@ class FolderProblem(enum.Enum):
 
     NOT_FOUND = "no data folder of a member is there"
     IN_USE = "a member runs on it"
-    AMBIGUOUS = "it holds several that could be meant"
+    AMBIGUOUS = "it holds several data folders, and any of them could be meant"
     INCOMPLETE = "a part of it is missing"
     DAMAGED = "a file does not hold what was written to it"
-    UNREADABLE = "the system refuses to show it"
-    NEWER = "a later dledger wrote it"
-    CHANGED = "it is not the one that the plan was made of"
-    UNSUPPORTED = "packages that reading it needs are missing"
+    UNREADABLE = "the operating system refuses to open it"
+    NEWER = "a later version of dledger wrote it"
+    CHANGED = "it is another folder than the one that the plan was made for"
+    UNSUPPORTED = "packages are missing that reading it needs"
 
 
 class FolderError(Exception):

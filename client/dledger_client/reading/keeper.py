@@ -61,6 +61,9 @@ class Keeper:
             try:
                 self._renew(self._plan)
             except ClientError as error:
-                _LOG.warning("a hold is not renewed, what it keeps may be trimmed: %s", error)
+                _LOG.warning(
+                    "a hold could not be renewed, the records that it keeps may be trimmed: %s",
+                    error,
+                )
                 return not error.retriable
         return True

@@ -158,7 +158,10 @@ class Question:
 def question_of(start: Edge, end: Edge) -> Question:
     """Return what two edges need to know; INVALID_ARGUMENT for two consumer groups."""
     if start.group and end.group and start.group != end.group:
-        raise error_of(Code.INVALID_ARGUMENT, "two consumer groups as edges: name one")
+        raise error_of(
+            Code.INVALID_ARGUMENT,
+            "startingOffsets and endingOffsets name two consumer groups: name one",
+        )
     by_queue: dict[Place, tuple[int, ...]] = {}
     for edge in (start, end):
         for topic, queues in (edge.times or {}).items():

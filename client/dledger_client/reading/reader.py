@@ -289,7 +289,7 @@ class _Reading:
             if self._decoder.next_offset == before:  # nothing, or what was read already
                 empty += 1
                 if empty >= EMPTY_FRAMES_MAX:
-                    text = f"{address} brings nothing new, and ends at offset {frame.max_offset}"
+                    text = f"{address} sends nothing new, its queue ends at {frame.max_offset}"
                     raise _LeaveMember(error_of(Code.UNAVAILABLE, text))
                 continue
             empty = 0

@@ -71,7 +71,7 @@ def schema_for(options: Mapping[str, str]) -> str:
 def reader_for(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader for a schema, which may be the user's own: some of our columns."""
     with told():
-        refuse(options, OF_STREAMS, "of a stream only (spark.readStream); leave it out")
+        refuse(options, OF_STREAMS, "only for streams (spark.readStream); leave it out")
         settings = settings_for(options, schema)
     return PushingReader(settings) if settings.pushdown else LogReader(settings)
 

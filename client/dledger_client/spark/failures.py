@@ -16,7 +16,7 @@ from dledger_proto.remedies import remedy_of
 
 ADDRESSES: Final = "endpoints, as driver and executors see it,"
 AGAIN: Final = (
-    "load() again if the plan may be an old one: Spark keeps that of a DataFrame and of a view"
+    "call load() again if the plan may be old: Spark keeps the plan of a DataFrame and of a view"
 )
 _OF_PLANS: Final = (Code.OFFSET_OUT_OF_RANGE, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
 """What becomes of a plan whose queues were trimmed or deleted since."""

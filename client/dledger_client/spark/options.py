@@ -232,9 +232,9 @@ def _json(option: str, text: str) -> dict[str, object]:
     try:
         found: object = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"{option}: {shown(text)} is no JSON: {error}") from None
+        raise _bad(f"{option}: {shown(text)} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _bad(f"{option}: {shown(text)} is no JSON object")
+        raise _bad(f"{option}: {shown(text)} is not a JSON object")
     return cast("dict[str, object]", found)
 
 

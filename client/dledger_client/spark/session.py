@@ -41,7 +41,11 @@ def session(
     if _is_running():
         running = SparkSession.active().sparkContext.master
         if master and master != running:
-            _LOG.warning("master %s: a session of %s runs already and is taken", master, running)
+            _LOG.warning(
+                "master %s is not used: a Spark session with master %s runs already",
+                master,
+                running,
+            )
     else:
         if home := find_java():
             os.environ[JAVA_HOME] = home

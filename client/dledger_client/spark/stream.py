@@ -62,7 +62,7 @@ def stream_reader_for(options: Mapping[str, str], schema: StructType) -> "LogStr
         refuse(
             options,
             OF_BATCHES,
-            "not of a stream, which has no end; nor is anything added to a stopped member's folder",
+            "not for a stream: it has no end, and nothing is added to a stopped member's folder",
         )
         settings = settings_for(options, schema)
     if settings.start == Edge():
@@ -221,9 +221,9 @@ def without_gone(planner: Planner, settings: Settings) -> Settings:
     gone = [topic for topic in settings.topics if topic not in there]
     if not gone:  # back by now
         return settings
-    sentence = f"topics of the checkpoint that are gone: {', '.join(gone)}"
+    sentence = f"the checkpoint names topics that are gone: {', '.join(gone)}"
     if not settings.fail_on_data_loss:
-        _LOG.warning("%s; what was unread of them is lost", sentence)
+        _LOG.warning("%s; their unread records are lost", sentence)
         kept = {topic for topic in settings.topics if topic in there}
         return replace(
             settings,
@@ -273,7 +273,7 @@ def check_form(offsets: Offsets) -> None:
     if version is None or not _is_ours(offsets):
         raise error_of(
             Code.UNSUPPORTED_FORMAT,
-            f"the checkpoint's offset is {shown(offsets)}, which is none of ours: begin "
+            f"the checkpoint's offset is {shown(offsets)}, which dledger did not write: begin "
             "with a new checkpoint",
         )
 
@@ -299,7 +299,8 @@ def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Pl
     if offsets["cluster"] != cluster:
         raise error_of(
             Code.WRONG_CLUSTER,
-            f"the checkpoint is of cluster {offsets['cluster']}, this is {cluster}: begin with a "
+            f"the checkpoint belongs to cluster {offsets['cluster']}, this is {cluster}: begin"
+            " with a "
             "new checkpoint",
         )
     known: Mapping[str, str] = offsets["topics"]
@@ -307,7 +308,8 @@ def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Pl
         if known.get(topic, topic_id) != topic_id:
             raise error_of(
                 Code.WRONG_CLUSTER,
-                f"topic {topic} was made anew since the checkpoint: begin with a new checkpoint",
+                f"topic {topic} was deleted and created again since the checkpoint: begin with a"
+                " new checkpoint",
             )
     return {
         (topic, queue): offset

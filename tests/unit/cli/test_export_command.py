@@ -58,7 +58,11 @@ def lake(tmp_path: Path) -> Path:
         (["--engine", "sparc"], 2, "--engine: sparc, must be local or spark"),
         (["--min-bytes", "4q"], 2, "--min-bytes: 4q, must be a number of bytes like 500, 64k"),
         (["--max-delay", "soon"], 2, "--max-delay: soon, must be a time like 500ms"),
-        (["--max-delay", "5s"], 2, "BAD_OPTION: --max-delay: 5000; must be used with --min-bytes"),
+        (
+            ["--max-delay", "5s"],
+            2,
+            "--max-delay: 5000; must be given together with --min-bytes",
+        ),
         (["--file-bytes", "1k"], 2, "BAD_OPTION: --file-bytes: 1024; must be 1048576 to"),
         (["--since", "now"], 2, "--since: now, must be a time like"),
         (["--engine", "spark", "--max-rate", "1m"], 2, "only the local engine can limit its rate"),

@@ -128,7 +128,7 @@ def test_a_child_of_a_process_with_clients_is_refused(threaded: ThreadedCluster)
     *child, parent = lines(threaded, "used")
     for said in child:
         assert said.startswith("ClientClosed CLOSED: process ")
-        assert "forked while its parent had a client open" in said
+        assert "at which its parent had a client open" in said
     assert parent == "parent True"
     assert len(child) == CALLS
 

@@ -235,8 +235,8 @@ def test_a_transfer_returns_once_the_new_leader_is_known(threaded: ThreadedClust
         with pytest.raises(UnknownOutcome) as raised:
             admin.transfer_leadership("a", "a0")
         assert raised.value.detail == (
-            f"leadership of a was given up before term {before + 2}, but no new leader was heard "
-            "of within 0.3 s"
+            f"the old leader of a stepped down before term {before + 2}, and no new leader was "
+            "heard of within 0.3 s"
         )
 
 
@@ -247,7 +247,7 @@ def test_a_group_that_nobody_knows_is_refused_at_once(threaded: ThreadedCluster)
         pytest.raises(InvalidRequest) as raised,
     ):
         admin.transfer_leadership("nope")
-    assert raised.value.detail == "group 'nope': not known, known are a"
+    assert raised.value.detail == "group 'nope' is not known; the groups are a"
 
 
 def test_one_background_thread_serves_all(threaded: ThreadedCluster) -> None:

@@ -63,7 +63,7 @@ def test_the_end_of_the_process_flushes(threaded: ThreadedCluster) -> None:
 
 
 def test_the_end_of_the_process_tells_what_is_left_after_the_budget() -> None:
-    assert "closed with 1000 messages not acknowledged" in ended(SYNC, NOBODY, 200)
+    assert "closed while 1000 of its messages were not acknowledged" in ended(SYNC, NOBODY, 200)
 
 
 def test_the_end_of_the_loop_tells_what_is_left() -> None:

@@ -144,7 +144,7 @@ def test_a_full_disk_takes_nothing_from_a_compaction(
     full = ExportStorage(storage.root, disk)
     with caplog.at_level(logging.WARNING):
         assert upkeep.compact(full, HereEngine(), 1 << 30, now).manifest is not None
-    assert "no checkpoint of version 2" in caplog.text
+    assert "version 2 has no checkpoint" in caplog.text
     assert storage.names(CHECKPOINTS) == []
     assert len(read_export(storage.root).files) == 1
 

@@ -124,7 +124,7 @@ def test_a_sum_is_of_all_bytes(tmp_path: Path) -> None:
             with pytest.raises(ExportError):
                 _load(name, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         for other in (json.dumps(json.loads(whole)).encode(), whole + b"\n", whole[:-1]):
-            with pytest.raises(ExportError, match=r"DAMAGED.* its own sum"):
+            with pytest.raises(ExportError, match=r"DAMAGED.* its own checksum"):
                 _load(name, other)
 
 
@@ -230,7 +230,7 @@ def test_a_version_names_all_that_lies_between_its_ends(tmp_path: Path) -> None:
     said = json.loads(path.read_bytes())
     del said["crc"], said["added"][1]
     path.write_bytes(summed(said))
-    with pytest.raises(ExportError, match=r"DAMAGED.*queue 0 is made up to offset"):
+    with pytest.raises(ExportError, match=r"DAMAGED.*queue 0 is written up to offset"):
         read_export(storage.root)
 
 
@@ -351,7 +351,7 @@ def test_a_queue_that_vanished_leaves_a_trace(
     manifest = run(storage, FakeLog({0: 9}), accepting).manifest
     assert manifest is not None
     assert manifest.absent == (1,)
-    assert "queue 1 is no queue of the topic: what was stored in it from offset 7" in caplog.text
+    assert "the topic has no queue 1 any more: its records from offset 7" in caplog.text
     back = run(storage, FakeLog({0: 9, 1: 8})).manifest
     assert back is not None
     assert (back.absent, back.gaps, dict(back.end)) == ((), (), {0: 9, 1: 8})

@@ -299,7 +299,7 @@ def test_a_member_may_start_while_a_task_reads(
 def test_a_stream_has_no_path(tmp_path: Path) -> None:
     """Nothing would ever come."""
     given = {"path": str(tmp_path), "topic": "orders"}
-    with pytest.raises(DledgerReadError, match="path: not of a stream"):
+    with pytest.raises(DledgerReadError, match="path: not for a stream"):
         stream_reader_for(given, schema(given))
 
 

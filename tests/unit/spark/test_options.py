@@ -115,7 +115,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"path": " ", "endpoints": None}, "a folder that this machine can open"),
     ({"columns": "boddy"}, "'body'"),
     ({"startingOffsets": "soon"}, "earliest, latest"),
-    ({"startingOffsets": "{"}, "no JSON"),
+    ({"startingOffsets": "{"}, "not JSON"),
     ({"startingOffsets": '{"0": -3}'}, "-2 for earliest"),
     ({"startingOffsets": '{"0": true}'}, "-2 for earliest"),
     ({"startingOffsets": "latest", "startingTimestamp": "1"}, "one of them"),
@@ -132,7 +132,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"readFrom": "anyone"}, "follower, leader, any"),
     ({"startingOffsets": '{"0": 1, "0": 2}'}, "'0' twice"),
     ({"startingOffsets": '{"0": 1, "00": 2}'}, "'00', must be the number of a queue"),
-    ({"startingOffsets": '{"a":' * 100_000}, "no JSON"),
+    ({"startingOffsets": '{"a":' * 100_000}, "not JSON"),
     ({"maxTriggerDelay": "5m"}, "without minOffsetsPerTrigger"),
     ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5"}, "like 30s, 15m or 1h"),
     ({"minOffsetsPerTrigger": "0"}, "an integer from 1"),
@@ -143,7 +143,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"minPartitions": "9" * 5_000}, "..., must be an integer from 1 to 100000"),
     ({"maxBytesPerPartition": "9" * 5_000}, "..., must be bytes"),
     ({"maxBytesPerTrigger": "9" * 18 + "g"}, "must be bytes"),
-    ({"startingOffsets": '{"0":%s}' % ("9" * 5_000)}, "... is no JSON"),
+    ({"startingOffsets": '{"0":%s}' % ("9" * 5_000)}, "... is not JSON"),
     ({"startingOffsets": '{"%s":1}' % ("9" * 5_000)}, "..., must be the number of a queue"),
     ({"holdOwner": "a-job", "holdMs": "0"}, "holdOwner, holdMs: nothing is held"),
     ({"holdOwner": "x" * 121}, "must be up to 120 bytes"),
@@ -167,7 +167,7 @@ def test_an_end_that_is_at_its_start_or_open_is_no_mistake() -> None:
 def test_a_batch_read_does_not_pass_over_what_is_of_streams(option: str) -> None:
     """It would have no effect, without a word."""
     schema = from_arrow_schema(schema_of(parsed().columns))
-    with pytest.raises(DledgerReadError, match=f"{option}: of a stream only"):
+    with pytest.raises(DledgerReadError, match=f"{option}: only for streams"):
         reader_for(BASE | {option.lower(): "5"}, schema)
     assert stream_reader_for(BASE | {option: "5"}, schema)
 
@@ -176,7 +176,7 @@ def test_a_batch_read_does_not_pass_over_what_is_of_streams(option: str) -> None
 def test_a_stream_refuses_what_is_of_batch_reads(option: str) -> None:
     """By name."""
     schema = from_arrow_schema(schema_of(parsed().columns))
-    with pytest.raises(DledgerReadError, match=f"{option}: not of a stream"):
+    with pytest.raises(DledgerReadError, match=f"{option}: not for a stream"):
         stream_reader_for(BASE | {option: "true"}, schema)
 
 

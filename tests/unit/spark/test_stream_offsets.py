@@ -27,15 +27,15 @@ def test_equal_offsets_are_equal_text() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"cluster": "other"}, "of cluster other"),
-        ({"topics": {"t": "ff" * 16}}, "made anew"),
+        ({"cluster": "other"}, "to cluster other"),
+        ({"topics": {"t": "ff" * 16}}, "created again"),
         ({"v": 2}, "version 2, known is 1"),
-        ({"q": None}, "none of ours: begin with a new checkpoint"),
-        ({"q": {"t": [1]}}, "none of ours"),
-        ({"q": {"t": {"0": 1.5}}}, "none of ours"),
-        ({"q": {"t": {"first": 1}}}, "none of ours"),
-        ({"topics": None}, "none of ours"),
-        ({"cluster": 7}, "none of ours"),
+        ({"q": None}, "dledger did not write: begin with a new checkpoint"),
+        ({"q": {"t": [1]}}, "dledger did not write"),
+        ({"q": {"t": {"0": 1.5}}}, "dledger did not write"),
+        ({"q": {"t": {"first": 1}}}, "dledger did not write"),
+        ({"topics": None}, "dledger did not write"),
+        ({"cluster": 7}, "dledger did not write"),
     ],
 )
 def test_foreign_offsets_are_refused(change: dict[str, Any], says: str) -> None:
@@ -47,7 +47,7 @@ def test_foreign_offsets_are_refused(change: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize("offset", [5, [1], None, "x", {}, {"orders": {"0": 5}}])
 def test_a_checkpoint_of_another_source_is_refused(offset: Any) -> None:
     """Of a query that read from something else before: numbers, Kafka's offsets."""
-    with pytest.raises(InvalidRequest, match="none of ours: begin with a new checkpoint"):
+    with pytest.raises(InvalidRequest, match="dledger did not write: begin with a new checkpoint"):
         check_form(offset)
 
 

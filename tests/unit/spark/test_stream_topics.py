@@ -93,7 +93,7 @@ def test_a_stream_goes_on_without_topics_that_are_gone(caplog: pytest.LogCapture
         assert read(reader, start, end) == ["b/0 offsets 0 to 4", "a/0 offsets 0 to 2"]
         topics.records = {"a": 4}
         assert read(reader, start, end) == ["a/0 offsets 0 to 2"]
-        assert "gone: b; what was unread of them is lost" in caplog.text
+        assert "gone: b; their unread records are lost" in caplog.text
         later = reader.latestOffset(end, ALL)
         assert read(reader, end, later) == ["a/0 offsets 3 to 3"]
         topics.records = {}

@@ -80,7 +80,8 @@ class ConsumerCore:
         read = self._reads.get(place)
         if read is None:
             raise error_of(
-                Code.INVALID_ARGUMENT, f"topic {place[0]} queue {place[1]}: not assigned"
+                Code.INVALID_ARGUMENT,
+                f"topic {place[0]} queue {place[1]} is not assigned to this consumer",
             )
         return read
 
@@ -253,7 +254,12 @@ class ConsumerCore:
         if source is None:
             return
         if frame.assignment >= len(source.wanted):
-            self._bad(source, None, f"assignment {frame.assignment} was not asked for", now)
+            self._bad(
+                source,
+                None,
+                f"assignment {frame.assignment} is none that this consumer asked for",
+                now,
+            )
             self.pump(now)
             return
         read = self._reads[source.wanted[frame.assignment].place]
@@ -280,7 +286,9 @@ class ConsumerCore:
             if read.minimum > read.fetch_at:
                 self._lose(read, f"offset {read.fetch_at} is below the minimum {read.minimum}")
             else:
-                self._bad(source, read, f"offset {row.base_offset} where {read.fetch_at} is", now)
+                self._bad(
+                    source, read, f"offset {row.base_offset} came instead of {read.fetch_at}", now
+                )
             return False
         try:
             header = check_envelope(batch)
@@ -288,7 +296,9 @@ class ConsumerCore:
             self._bad(source, read, f"batch at offset {row.base_offset}: {error.detail}", now)
             return False
         if row.first_record + row.record_count > header.record_count:
-            self._bad(source, read, f"a row of {row.record_count} records of fewer", now)
+            self._bad(
+                source, read, f"a row names {row.record_count} records, its batch has fewer", now
+            )
             return False
         skip = read.fetch_at - row.base_offset
         run = RecordBatch(

@@ -268,7 +268,7 @@ class GroupSender:
             if row.number > link.tries[0].number:
                 self.link_down(
                     error_of(
-                        Code.INTERNAL, f"answer {row.number} came before {link.tries[0].number}"
+                        Code.INTERNAL, f"it answered try {row.number} before {link.tries[0].number}"
                     ),
                     now,
                 )

@@ -73,7 +73,9 @@ class Parking:
     def expire(self, now: float) -> None:
         """Fail the messages whose budget is over."""
         for state in [each for each in self._states.values() if now >= each.expire_at]:
-            error = error_of(Code.NOT_PROPOSED, f"topic {state.name}: no route within the budget")
+            error = error_of(
+                Code.NOT_PROPOSED, f"topic {state.name}: no route to it came within the budget"
+            )
             for each in self.unpark(state):
                 if each.deadline <= now:
                     fail(each.future, state.name, error)

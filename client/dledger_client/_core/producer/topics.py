@@ -139,7 +139,9 @@ class QueueChoice:
         A FIFO topic takes nothing that is not bound by an ordering key.
         """
         if not lanes:
-            raise error_of(Code.QUEUE_NOT_FOUND, f"topic {state.name}: has no write queues")
+            raise error_of(
+                Code.QUEUE_NOT_FOUND, f"topic {state.name} has no queue that takes messages"
+            )
         route = state.route
         if route is not None and route.is_fifo and (pin is None or pin.ordering_key is None):
             raise error_of(

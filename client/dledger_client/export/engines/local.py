@@ -75,7 +75,7 @@ class LocalEngine:
                 raise ExportError(
                     ExportCode.WORKER_DIED,
                     "a process of the export was killed, or ran out of memory",
-                    "run it again: what was made is kept; with fewer --jobs it needs less memory",
+                    "run the export again: finished files are kept; fewer --jobs need less memory",
                 ) from error
             raise
         finally:

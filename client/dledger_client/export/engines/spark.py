@@ -56,7 +56,8 @@ class SparkEngine:
             raise ExportError(
                 ExportCode.WORKER_DIED,
                 f"Spark {pyspark.__version__} gave up a task: {_reason(error)}",
-                "run it again: what was made is kept; executors may have too little memory",
+                "run the export again: finished files are kept; executors may have too little"
+                " memory",
             ) from error
         for each in results:
             if isinstance(each, ExportError | ClientError):

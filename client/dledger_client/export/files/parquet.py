@@ -102,7 +102,9 @@ class Summary:
     def finish(self) -> int:
         """Return the sum of the rows; ValueError when some are missing."""
         if self._next != self._piece.end:
-            raise ValueError(f"ends before offset {self._next}, must at {self._piece.end}")
+            raise ValueError(
+                f"its rows end before offset {self._next}, they must end at {self._piece.end}"
+            )
         return self._sum.digest()
 
 
@@ -230,7 +232,9 @@ def read_footer(path: Path) -> Footer:
         said["columns"] = tuple(said["columns"])
         return known(Footer, said)
     except DAMAGE as error:
-        raise ValueError(f"no whole file of ours: {type(error).__name__} {error}") from error
+        raise ValueError(
+            f"not a whole file of an export: {type(error).__name__} {error}"
+        ) from error
 
 
 def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) -> FileEntry | None:
@@ -249,8 +253,8 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
         raise ExportError(
             ExportCode.CONFLICT,
             f"{path} holds {footer.topic} {footer.topic_id} of {footer.cluster}, columns "
-            f"{', '.join(footer.columns)}: not what this export would write there",
-            "move it away, or export into another folder",
+            f"{', '.join(footer.columns)}: this export would write something else there",
+            "move the file away, or export into another folder",
         )
     summary = Summary(piece, columns)
     try:
@@ -293,7 +297,9 @@ def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator
     except DAMAGE as error:
         raise damaged(entry.path, f"cannot be read: {error}") from error
     if crc != entry.crc:
-        raise damaged(entry.path, f"its rows sum to {crc:08x}, the manifest says {entry.crc:08x}")
+        raise damaged(
+            entry.path, f"the checksum of its rows is {crc:08x}, the manifest says {entry.crc:08x}"
+        )
 
 
 def check_written(path: Path, entry: FileEntry) -> None:
@@ -305,4 +311,4 @@ def check_written(path: Path, entry: FileEntry) -> None:
     except OSError as error:
         raise damaged(entry.path, f"cannot be read: {error}") from error
     if written != (entry.bytes, entry.file_crc):
-        raise damaged(entry.path, "its bytes are not those that were written")
+        raise damaged(entry.path, "its bytes differ from those that were written")

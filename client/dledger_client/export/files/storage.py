@@ -158,8 +158,8 @@ class ExportStorage:
                     raise
                 raise ExportError(
                     ExportCode.NO_HARD_LINKS,
-                    f"{self.root} is on a file system without hard links, by which versions are "
-                    f"published ({error.strerror})",
+                    f"{self.root} is on a file system without hard links, which"
+                    f" publishing a version needs ({error.strerror})",
                     "export to ext4, XFS, Btrfs or NFS, and copy from there",
                 ) from error
         self.settle(name)

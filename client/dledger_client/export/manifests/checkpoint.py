@@ -88,7 +88,7 @@ def load_checkpoint(name: str, data: bytes, last: Manifest, manifest: bytes) -> 
     said = fields_of(name, data)
     try:
         if (said["number"], said["manifest"]) != (last.number, crc32c(manifest)):
-            raise ValueError("it is of another manifest than the one that is there")
+            raise ValueError("it belongs to another manifest")
         entries = [file_of(last.identity.topic, each) for each in said["files"]]
         version = Version(
             last,
@@ -99,7 +99,9 @@ def load_checkpoint(name: str, data: bytes, last: Manifest, manifest: bytes) -> 
         )
         wanted = [(queue, version.start[queue], end) for queue, end in last.end.items()]
     except NO_RECORD as error:
-        raise damaged(name, f"no checkpoint of ours: {type(error).__name__} {error}") from error
+        raise damaged(
+            name, f"not a checkpoint of an export: {type(error).__name__} {error}"
+        ) from error
     if wrong := untiled(wanted, entries, version.gaps):
         raise damaged(name, wrong)
     return version

@@ -43,7 +43,7 @@ def last_number(storage: ExportStorage) -> int:
     numbers = _numbers(storage, "_dledger/manifests")
     if numbers and numbers != list(range(len(numbers))):
         missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
-        raise damaged(manifest_name(missing), "is missing, and later ones are there")
+        raise damaged(manifest_name(missing), "is missing, but later versions exist")
     return len(numbers) - 1
 
 
@@ -140,7 +140,7 @@ def keep_checkpoint(storage: ExportStorage, number: int) -> None:
         data = dump_checkpoint(replace(version, removed_ms=there), _bytes_of(storage, number))
         storage.put_if_absent(checkpoint_name(number), data)
     except (ExportError, OSError) as error:
-        _LOG.warning("no checkpoint of version %s, readers go by what is before: %s", number, error)
+        _LOG.warning("version %s has no checkpoint, readers use the one before: %s", number, error)
 
 
 def replaced_checkpoints(storage: ExportStorage) -> list[str]:
@@ -198,7 +198,7 @@ def check_owner(last: Manifest | Plan, identity: Identity, layout: Layout | None
             "choose another folder for this cluster",
         )
     if (mine.topic, mine.topic_id) != (identity.topic, identity.topic_id):
-        again = " (deleted and made anew)" if mine.topic == identity.topic else ""
+        again = " (deleted and created again)" if mine.topic == identity.topic else ""
         raise ExportError(
             ExportCode.OTHER_TOPIC,
             f"the folder holds topic {mine.topic} {mine.topic_id}, this is {identity.topic} "

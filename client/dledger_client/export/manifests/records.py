@@ -234,7 +234,7 @@ def load_plan(name: str, data: bytes) -> Plan:
             pieces=tuple(_piece(topic, each) for each in said["pieces"]), merges=merges, **common
         )
     except NO_RECORD as error:
-        raise damaged(name, f"no plan of ours: {type(error).__name__} {error}") from error
+        raise damaged(name, f"not a plan of an export: {type(error).__name__} {error}") from error
 
 
 def load_manifest(name: str, data: bytes) -> Manifest:
@@ -251,7 +251,9 @@ def load_manifest(name: str, data: bytes) -> Manifest:
             **common,
         )
     except NO_RECORD as error:
-        raise damaged(name, f"no manifest of ours: {type(error).__name__} {error}") from error
+        raise damaged(
+            name, f"not a manifest of an export: {type(error).__name__} {error}"
+        ) from error
 
 
 def known(kind: type[Value], said: Mapping[str, Any]) -> Value:
@@ -325,7 +327,7 @@ def fields_of(name: str, data: bytes) -> dict[str, Any]:
     try:
         said = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(name, f"no JSON: {error}") from error
+        raise damaged(name, f"not JSON: {error}") from error
     version = cast("dict[str, object]", said).get("format") if isinstance(said, dict) else None
     if not isinstance(version, int):
         raise damaged(name, "has no format number")
@@ -334,7 +336,7 @@ def fields_of(name: str, data: bytes) -> dict[str, Any]:
     # Of the bytes: to write what was read again takes longer than all else, and nests as deep.
     found = _SUM.search(data)
     if found is None or int(found[1]) != crc32c(data[: found.start()] + data[found.end() :]):
-        raise damaged(name, "does not match its own sum: it was damaged, or edited")
+        raise damaged(name, "does not match its own checksum: the file was damaged or edited")
     return cast("dict[str, Any]", said)
 
 
@@ -397,5 +399,5 @@ def untiled(wanted: Sequence[Span], files: Sequence[FileEntry], gaps: Sequence[G
             at = spans[at_span][2]
             at_span += 1
         if at != end:
-            return f"queue {queue} is made up to offset {at}, planned to {end}"
-    return "" if at_span == len(spans) else f"range {spans[at_span]} was made and not planned"
+            return f"queue {queue} is written up to offset {at}, the plan ends at {end}"
+    return "" if at_span == len(spans) else f"range {spans[at_span]} was written but not planned"
