@@ -1,8 +1,8 @@
 """The data folder of a stopped member, read only: finding it, its small files, its segments.
 
-Owns: decoding as much as possible of whatever is there. A damaged piece is reported and what lies
-behind it is found again; nothing is refused and nothing is ever written. Not: what is done about
-damage (recovery at start, `dledger repair`).
+Owns: decoding as much as possible of what is there. A damaged piece is reported, and the search
+finds the next sound entry behind it. This module refuses nothing and writes nothing. Not owned:
+what is done about damage (recovery at start, `dledger repair`).
 """
 
 import errno
@@ -37,14 +37,14 @@ from dledger_proto.limits import ENTRY_SIZE_MAX, MIB
 
 SEARCH_CHUNK_SIZE: Final = MIB
 FOLDER_DEPTH_MAX: Final = 4
-"""How far below the given folder a data folder is looked for."""
+"""How many levels below the given folder the search for data folders goes."""
 
 DAMAGED_MARK: Final = ".damaged-"
-"""Between a folder's name and a number: set aside by `dledger repair`."""
+"""Stands between the name and a number of a folder that `dledger repair` has set aside."""
 
 
 class ReadOnlyFileSystem(OsFileSystem):
-    """Files that the kernel lets nobody write to: for the product's own reading of a folder."""
+    """Opens files for reading only, so that the kernel refuses every write."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `FileSystem.open`."""
@@ -57,7 +57,7 @@ T = TypeVar("T")
 _REFUSALS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR}
 )
-"""What the system says of a file that may well be sound."""
+"""Errors of the system for files that may be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class Found(Generic[T]):
     value: T | None
     problem: str = ""
     refused: bool = False
-    """The system does not let us look: that is no damage."""
+    """True: the system does not let this process read the file. That is no damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStart:
-    """A segment file begins; `header` is None when it is bad, then `problem` says why."""
+    """The start of a segment file; `header` is None when it is bad: `problem` says why."""
 
     path: Path
     base_position: int
@@ -84,7 +84,7 @@ class SegmentStart:
 
 @dataclass(frozen=True, slots=True)
 class EntryFound:
-    """An entry that passes its own checks; `problem` says what does not fit around it."""
+    """An entry that passes its own checks; `problem` says how it does not fit its neighbours."""
 
     path: Path
     entry: DecodedEntry
@@ -93,14 +93,14 @@ class EntryFound:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no sound entry, from `position` to `resumed_at` (None: to the file's end)."""
+    """Bytes without a sound entry, from `position` to `resumed_at` (None: to the file's end)."""
 
     path: Path
     position: int
     reason: str
     resumed_at: int | None
     later_files: bool
-    """Files follow this one: so it cannot be the torn tail of a member that was killed."""
+    """True: files follow this one, so it is not the torn tail of a member that was killed."""
 
 
 Piece = SegmentStart | EntryFound | Damage
@@ -109,7 +109,7 @@ Piece = SegmentStart | EntryFound | Damage
 def find_data_folders(path: Path) -> list[Path]:
     """Return the data folders at or below `path`, in order of their names.
 
-    One that was set aside (`.damaged-N`) is found only when it is named itself.
+    A folder that was set aside (`.damaged-N`) is found only when `path` names it.
     """
     if _is_data_folder(path):
         return [path]
@@ -133,7 +133,7 @@ def find_data_folders(path: Path) -> list[Path]:
 
 
 def _is_data_folder(path: Path) -> bool:
-    # Any of them will do: a damaged folder may have lost the others.
+    # One of these files is enough: a damaged folder may have lost the others.
     return (path / LOG_FOLDER).is_dir() and any(
         (path / name).exists()
         for name in (IDENTITY_FILE, HARD_STATE_FILE, CHECKPOINT_FILE, LOCK_FILE)
@@ -141,7 +141,7 @@ def _is_data_folder(path: Path) -> bool:
 
 
 def is_running(folder: Path) -> bool:
-    """Tell whether a process holds the folder's lock. The file is only opened for reading."""
+    """Tell whether a process holds the folder's lock. Opens the lock file for reading only."""
     try:
         lock_fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def is_running(folder: Path) -> bool:
 
 
 def read_identity(folder: Path) -> Found[Identity]:
-    """Return whose data this is."""
+    """Return which member's data this is."""
     return _read(folder / IDENTITY_FILE, parse_identity)
 
 
@@ -166,7 +166,7 @@ def read_hard_state(folder: Path) -> Found[HardState]:
 
 
 def read_checkpoint(folder: Path) -> Found[Checkpoint]:
-    """Return what a restart would begin with."""
+    """Return the checkpoint with which a restart would begin."""
     return _read(folder / CHECKPOINT_FILE, parse_checkpoint)
 
 
@@ -185,7 +185,7 @@ def _read(path: Path, parse: Callable[[bytes], T]) -> Found[T]:
 
 
 def is_refusal(error: OSError) -> bool:
-    """Tell whether the system refuses to show a file, which then need not be damaged."""
+    """Tell whether the system refuses to read a file, which then may be sound."""
     return error.errno in _REFUSALS
 
 
@@ -197,7 +197,7 @@ def segment_files(folder: Path) -> list[Path]:
 
 
 def walk_segments(folder: Path, from_position: int = 0) -> Iterator[Piece]:
-    """Yield everything that can be decoded, file by file, from the file that holds a position."""
+    """Yield all that can be decoded, file by file, from the file that holds a position on."""
     files = segment_files(folder)
     while len(files) > 1 and (parse_segment_name(files[1].name) or 0) <= from_position:
         del files[0]
@@ -233,7 +233,7 @@ class _File:
         """Return the offset of the first byte at or behind `offset` that is not zero."""
         while offset < self.size:
             try:
-                # Space that was only reserved has no data: a GiB of it is one system call.
+                # Reserved space has no data: one system call skips a GiB of it.
                 offset = max(offset, os.lseek(self._fd, offset, os.SEEK_DATA))
             except OSError:
                 return None
@@ -307,7 +307,7 @@ def _entry_at(file: _File, position: int, shift: int) -> DecodedEntry | None:
 
 
 def _search(file: _File, position: int, shift: int) -> int | None:
-    """Return the next position at which a sound entry begins that says it is there."""
+    """Return the next position of a sound entry whose header names this position."""
     offset = position + shift
     while offset < file.size:
         start = file.data_from(offset)
@@ -323,7 +323,7 @@ def _search(file: _File, position: int, shift: int) -> int | None:
             except CorruptEntry:
                 pass
             at = chunk.find(ENTRY_MAGIC, at + 1)
-        # The magic may lie across the edge of two chunks.
+        # The magic may begin in one chunk and end in the next.
         offset = start + max(len(chunk) - len(ENTRY_MAGIC) + 1, 1)
     return None
 

@@ -1,16 +1,16 @@
-"""Reading topics from the data folders of stopped members: plans and ranges, no member asked.
+"""Reads topics from the data folders of stopped members, without a running member.
 
-Owns: which folders a path means, what is checked before they are read, ranges as Arrow batches.
-Not: what edges mean (`dledger_client.reading.plan`), what is committed (`dledger.state.saved`).
+Owns: which folders a path means, what is checked before they are read, ranges as Arrow batches. Not
+owned: what edges mean (`dledger_client.reading.plan`), what is committed (`dledger.state.saved`).
 
-What is read is what the saved state names and nothing else: a state is saved of applied entries
-only, and these are committed. The log goes on behind that, with entries that may never have been
-committed, and a torn tail. A member that was stopped in order has saved all that it knew of; one
-that was killed lacks the last half second.
+Only what the saved state names is read. A member saves the state of applied entries only, and these
+are committed. Behind them the log may hold entries that were never committed, and a torn tail. A
+member that was stopped in order has saved everything. A member that was killed lacks the last half
+second.
 
-Nothing is written, and no lock is kept: a member may start while a job reads. That is noticed when
-a folder is opened, and where something does not fit. It need not be otherwise: each row and each
-batch passes its checksum, what is committed never changes, and offsets are counted.
+Nothing is written, and no lock is kept: a member may start while a job reads. The reader notices
+this when it opens a folder, and when something does not fit. Otherwise the member does no harm:
+each row and each batch passes its checksum, committed data never changes, and offsets are counted.
 """
 
 import logging
@@ -65,11 +65,11 @@ from dledger_proto.segments import DamagedSegment, SegmentFile, SegmentReader
 
 _LOG: Final = logging.getLogger("dledger_client")
 READ_BYTES: Final = 4 * MIB
-"""Of batches at a time."""
+"""Bytes of batches that are read at a time."""
 SAMPLES: Final = 64
-"""Of a queue, to cut it by bytes."""
+"""Samples of a queue, by which a plan cuts the queue into ranges of equal bytes."""
 LOOKS_MAX: Final = 2_048
-"""Samples of all queues of a plan: each reads some pages of the state."""
+"""Samples of all queues of a plan together: each sample reads some pages of the state."""
 ELSEWHERE: Final = "read the folder of another member, or the cluster"
 
 
@@ -77,7 +77,7 @@ ELSEWHERE: Final = "read the folder of another member, or the cluster"
 def told_of(path: Path) -> Generator[None]:
     """Turn what the reading of a data folder raises into FolderError; other refusals pass.
 
-    Whatever does not fit in a folder that a member has begun to use does not fit because of that.
+    When a member has begun to use the folder, that is the reason for whatever does not fit.
     """
     try:
         yield
@@ -102,7 +102,7 @@ def _problem_of(path: Path, error: Exception) -> FolderError:
             if is_refusal(error):
                 return FolderError(FolderProblem.UNREADABLE, detail)
             return FolderError(FolderProblem.DAMAGED, f"{detail}; {ELSEWHERE}")
-        case AssertionError():  # the tables' own, of rows that do not belong together
+        case AssertionError():  # a table found rows that do not belong together
             detail = f"state store {state_folder(path)}: {error}; {ELSEWHERE}"
             return FolderError(FolderProblem.DAMAGED, detail)
         case _:
@@ -112,8 +112,8 @@ def _problem_of(path: Path, error: Exception) -> FolderError:
 def _in_use(path: Path) -> FolderError:
     return FolderError(
         FolderProblem.IN_USE,
-        f"{path}: a member runs on it; stop the member, copy the folder while it is stopped, or "
-        "read the cluster (option endpoints)",
+        f"{path}: a member uses this folder; stop the member, copy the folder while it is stopped, "
+        "or read the cluster (option endpoints)",
     )
 
 
@@ -148,19 +148,19 @@ class GroupFolder:
         except FileNotFoundError:
             raise FolderError(
                 FolderProblem.INCOMPLETE,
-                f"{folder}: no state was saved there, which alone says what is committed; "
+                f"{folder}: no saved state is there, and only the state says what is committed; "
                 f"{ELSEWHERE}",
             ) from None
 
     def _check_files(self) -> None:
-        """Refuse a log that does not reach from what queues need to what the state covers."""
+        """Refuse a log that lacks a part of what the saved state needs."""
         segments, end = self._segments, self.state.applied.end_position
         group_id = self.identity.group_id
         if segments.headers and group_id and segments.group_id not in (group_id, bytes(16)):
             raise FolderError(
                 FolderProblem.DAMAGED,
-                f"{self._files[0].name}: position {segments.first_position}: a segment of the "
-                f"group of id {segments.group_id.hex()}, the folder is of {group_id.hex()}",
+                f"{self._files[0].name}: position {segments.first_position}: the segment belongs "
+                f"to group id {segments.group_id.hex()}, the folder to {group_id.hex()}",
             )
         at = self.state.queues.head
         if at == NO_POSITION:
@@ -177,7 +177,7 @@ class GroupFolder:
             )
 
     def close(self) -> None:
-        """Close."""
+        """Close the state."""
         self.state.close()
 
     def __enter__(self) -> Self:
@@ -209,7 +209,7 @@ def _identity(path: Path) -> Identity:
 
 
 def _segment_file(path: Path) -> SegmentFile:
-    """Return a file that is open only while it is read: a log may have more than a process may."""
+    """Return a file that is open only while it is read: a log may have very many files."""
 
     def pread(size: int, offset: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -224,7 +224,7 @@ def _segment_file(path: Path) -> SegmentFile:
 
 
 class FolderPlanner:
-    """What a `Planner` does, for the data folders at a path. Use it in a `with`."""
+    """Plans reads as `Planner` does, from the data folders at a path. Use it in a `with`."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path).absolute()
@@ -260,7 +260,7 @@ class FolderPlanner:
         return found
 
     def _check_one(self, folder: GroupFolder) -> None:
-        """Refuse two members of one group, of which one would be read, and two clusters."""
+        """Refuse two clusters, and two members of one group: only one of them could be read."""
         identity = folder.identity
         self.cluster = self.cluster or identity.cluster
         for other in self._folders.values():
@@ -294,8 +294,8 @@ class FolderPlanner:
         fail_on_data_loss: bool = True,
         only: Iterable[Place] | None = None,
     ) -> ReadPlan:
-        """See `Planner.freeze`; nothing is held, for nothing is trimmed."""
-        assert hold is None, "nobody holds a folder"
+        """See `Planner.freeze`; there is no hold, because nothing is trimmed."""
+        assert hold is None, "a folder has no holds"
         question = question_of(start, end)
         states = self._states(topics, question, None if only is None else set(only))
         queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
@@ -310,12 +310,12 @@ class FolderPlanner:
     def offsets_of_key(
         self, topic_id: bytes, groups: Iterable[str], key: str
     ) -> dict[int, list[int]] | None:
-        """See `Planner.offsets_of_key`; not known here: a folder's index of keys is not read."""
+        """See `Planner.offsets_of_key`; None: the index of keys of a folder is not read."""
         del topic_id, groups, key
         return None
 
     def _topics(self) -> dict[str, Topic]:
-        """Return the topics by name, each as the group that heard last of it has it."""
+        """Return the topics by name, each as the group with its newest decision has it."""
         newest: dict[bytes, Topic] = {}
         for folder in self._folders.values():
             for topic in folder.state.topics.since(-1, with_deleted=True):
@@ -356,7 +356,7 @@ class FolderPlanner:
         if folder is None:
             raise FolderError(
                 FolderProblem.INCOMPLETE,
-                f"{topic.name}/{number} is of group {owner}, {self._path} holds "
+                f"{topic.name}/{number} belongs to group {owner}, {self._path} holds "
                 f"{', '.join(sorted(self._folders))}; name a folder that holds one of each group, "
                 "or choose queues by `assign`",
             )
@@ -389,7 +389,7 @@ def _described(folder: GroupFolder) -> str:
 
 
 class FolderRangeReader:
-    """What a `RangeReader` does, from data folders. Use it in a `with`."""
+    """Reads ranges as `RangeReader` does, from data folders. Use it in a `with`."""
 
     def __init__(self, origin: FolderOrigin, columns: Sequence[str]) -> None:
         self._copies = {copy.group: copy for copy in origin.copies}
@@ -398,7 +398,7 @@ class FolderRangeReader:
         self._open: dict[str, GroupFolder] = {}
         self._fail_on_unreadable = origin.fail_on_unreadable
         self.gaps: list[Gap] = []
-        """What could not be decoded; empty unless that is accepted."""
+        """What could not be decoded; empty unless the reader accepts such gaps."""
 
     def __enter__(self) -> Self:
         return self
@@ -414,17 +414,17 @@ class FolderRangeReader:
             if folder.state.commit != copy.commit:
                 raise FolderError(
                     FolderProblem.CHANGED,
-                    f"{copy.path}: commit {folder.state.commit} of the state, planned was "
-                    f"{copy.commit}: a member ran on it since, or it is another copy on host "
-                    f"{socket.gethostname()}; load() again, for Spark keeps the plan of a "
-                    "DataFrame and of a view",
+                    f"{copy.path}: commit {folder.state.commit} of the state, the plan was made "
+                    f"at commit {copy.commit}: a member has used the folder since, or host "
+                    f"{socket.gethostname()} has another copy; call load() again, because Spark "
+                    "keeps the plan of a DataFrame and of a view",
                 )
             self._open[group] = folder
         return folder
 
     def read(self, wanted: Range, hold: Hold | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the whole range in order. FolderError naming file and position otherwise."""
-        assert hold is None, "nobody holds a folder"
+        assert hold is None, "a folder has no holds"
         folder = self._folder(wanted.group)
         source = ExpectedQueue(wanted.topic, wanted.topic_id, wanted.queue, wanted.group)
         tell = None if self._fail_on_unreadable else self._pass_over
@@ -458,7 +458,7 @@ class FolderRangeReader:
 def _misfit(
     folder: GroupFolder, spans: Sequence[QueueSpan], offset: int, error: DledgerError
 ) -> FolderError:
-    """Return what is said of a sound batch that is not the one which the state names."""
+    """Return the error for a sound batch that is not the batch which the state names."""
     at = next(each for each in spans if each.base_offset + each.record_count > offset).position
     return FolderError(
         FolderProblem.DAMAGED,

@@ -1,7 +1,7 @@
 """The LMDB of a stopped member, row by row, read only and without a lock file.
 
-Owns: turning rows into words. The layouts are those drawn in `dledger.state`'s modules; a row that
-does not fit its layout is shown as bytes with a problem, and the next row follows.
+Owns: turning rows into words. The modules of `dledger.state` draw the layouts. A row that does not
+fit its layout is shown as bytes with a problem, and the next row follows.
 """
 
 import struct
@@ -30,9 +30,9 @@ from dledger.store.store import NewerStore
 from dledger.types import LogIndex
 
 ROWS_SHOWN_PER_BLOCK: Final = 3
-"""Of a block of consume queue rows, the first ones; the rest is counted."""
+"""How many rows of a block of a consume queue are shown; the others are counted."""
 _ID_SIZE: Final = 16
-"""Of a topic's and a producer's id, which are the first parts of keys."""
+"""The size of the ids of topics and producers, which are the first parts of keys."""
 _QUEUE_SIZE: Final = KEY_U32.size
 
 Fields = Mapping[str, object]
@@ -52,10 +52,10 @@ class StateRow:
 def open_state(folder: Path, table: Table | None, limit: int) -> Iterator[StateRow]:
     """Yield up to `limit` rows of each table (or of one).
 
-    The rows are those of the newest whole commit, read without LMDB, which a damaged file could
-    take the process down with. Nothing is written, not even a lock. A row whose seal does not fit
-    has a problem. DamagedStore where pages make no sense, behind the rows before; NewerStore; other
-    OSError when the file cannot be read.
+    The rows are those of the newest whole commit. They are read without LMDB, because a damaged
+    file could crash the process in LMDB. Nothing is written, not even a lock. A row whose seal does
+    not fit has a problem. DamagedStore, after the rows before, when a page is damaged; NewerStore;
+    other OSError when the file cannot be read.
     """
     place = str(folder)
     if is_new(place):
@@ -92,7 +92,7 @@ def _rows(file: PageFile, table: Table, limit: int) -> Iterator[StateRow]:
 
 
 def describe_row(table: Table, key: bytes, value: bytes) -> StateRow:
-    """Return a row in words; what cannot be decoded as bytes, with the reason."""
+    """Return a row in words; a row that cannot be decoded as bytes, with the reason."""
     name = table.name.lower().replace("_", "-")
     raw = value[:64].hex() + ("..." if len(value) > 64 else "")
     try:
@@ -118,7 +118,7 @@ def _topic(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _ids(key: bytes, *sizes: int) -> list[bytes]:
-    """Cut a key into its parts; ValueError unless they are all of it."""
+    """Cut a key into its parts; ValueError unless the parts are the whole key."""
     if len(key) != sum(sizes):
         raise ValueError(f"key of {len(key)} bytes, {sum(sizes)} wanted")
     parts: list[bytes] = []
@@ -240,7 +240,7 @@ def _key_hashes(key: bytes, value: bytes) -> tuple[str, Fields]:
     topic_id, _, run, first = _ids(key, _ID_SIZE, 1, KEY_U64.size, ENTRY_SIZE)
     count, rest = divmod(len(value), ENTRY_SIZE)
     if rest:
-        raise ValueError(f"{len(value)} bytes are no whole entries of {ENTRY_SIZE}")
+        raise ValueError(f"{len(value)} bytes are not a whole number of entries of {ENTRY_SIZE}")
     return f"{topic_id.hex()} run {KEY_U64.unpack(run)[0]} from {first.hex()}", {"entries": count}
 
 
@@ -300,4 +300,4 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.HOLD: _hold,
     Table.GARBAGE: _garbage,
 }
-assert set(_DECODERS) == set(Table), "every table is decoded"
+assert set(_DECODERS) == set(Table), "every table has a decoder"

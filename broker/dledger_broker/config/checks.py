@@ -1,7 +1,7 @@
-"""What is wrong with a configuration: how it is told, and the relations between its values.
+"""The relations between the values of a configuration, and how a problem is written.
 
-Owns the rules that concern more than one value. What a single value may be is said beside it, in
-`config`.
+Owns the rules that concern more than one value. The rules of a single value stand beside it, in
+`model`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
 KEY_SHOWN_LENGTH_MAX: Final = 200
-"""Above the longest sound key, `group.members.NAME`."""
+"""Longer than the longest right key, `group.members.NAME`."""
 LEAST_BYTES: Final[Mapping[str, int]] = {
     "storage.segment_size_bytes": ENTRY_SIZE_MAX,
     "storage.tail_cache_bytes": ENTRY_SIZE_MAX,
@@ -29,14 +29,14 @@ LEAST_BYTES: Final[Mapping[str, int]] = {
     "admission.stream_bytes_max": FRAME_SIZE_MAX,
     "admission.fetch_bytes_max": FRAME_SIZE_MAX,
 }
-"""What must hold the largest entry or frame, and how large that is."""
+"""Values that must have room for the largest entry or frame, and the size of that."""
 HEARTBEATS_PER_ELECTION_TIMEOUT_MIN: Final = 3
-"""An election timeout must outlast this many heartbeats, or a healthy leader is deposed."""
+"""An election timeout must be longer than this many heartbeats: or healthy leaders are deposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: the key, its value, what the limit is, where the value came from."""
+    """One problem: the key, its value, the limit, and where the value came from."""
 
     key: str
     value: str
@@ -52,7 +52,7 @@ class Problem:
 
 
 class ConfigError(DledgerError):
-    """The configuration cannot be used; `problems` has a line for each thing that is wrong."""
+    """The configuration cannot be used; `problems` lists what is wrong."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class ConfigError(DledgerError):
 
 
 def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
-    """Yield what is wrong with values that are sound alone."""
+    """Yield the problems of values that are right by themselves."""
     yield from _group_relations(config)
     yield from _raft_relations(config.raft)
     storage = config.storage
@@ -70,7 +70,7 @@ def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
         section, _, name = key.partition(".")
         value: int = getattr(getattr(config, section), name)
         if value < least:
-            limit = f"must be at least {least}, the largest thing it holds"
+            limit = f"must be at least {least}, the size of the largest entry or frame"
             yield Problem(key, str(value), limit)
     if storage.disk_low_water_bytes < storage.disk_reserve_bytes:
         yield Problem(
@@ -82,7 +82,7 @@ def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
 
 
 def _room_relations(config: "MemberConfig") -> Iterator[Problem]:
-    """What may still come after the disk was found low or full must find room on it (I16)."""
+    """Check that a low or full disk has room for the bytes that may still come (I16)."""
     storage, groups = config.storage, len(config.groups)
     reserves = storage.disk_reserve_bytes * groups
     if storage.disk_low_water_bytes + reserves == 0:
@@ -98,8 +98,8 @@ def _room_relations(config: "MemberConfig") -> Iterator[Problem]:
                 "storage.disk_low_water_bytes",
                 str(storage.disk_low_water_bytes),
                 f"{share} and storage.disk_reserve_bytes = {storage.disk_reserve_bytes} of each "
-                f"group must hold {coming}: raft.{key} and an entry of each group, which may still "
-                "come when the disk is found to be that full",
+                f"group must hold {coming} bytes: raft.{key} and one entry of each group, which "
+                "may still come when the disk is that full",
             )
 
 
@@ -148,7 +148,7 @@ def _address_relations(key: str, addresses: Mapping[str, str]) -> Iterator[Probl
     for member, address in addresses.items():
         host, port = split_address(address)
         if host in LISTEN_ONLY_HOSTS:
-            limit = "is an address to listen on; say at which one others reach this member"
+            limit = "is an address to listen on; give the address where others reach this member"
             yield Problem(f"{key}.{member}", address, limit)
         place = host.lower(), port
         if place in seen:

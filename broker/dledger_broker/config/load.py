@@ -1,9 +1,9 @@
-"""Reading a member's configuration: TOML file, then environment, into one checked `MemberConfig`.
+"""Reads a member's configuration: TOML file, then environment, into one checked `MemberConfig`.
 
-Owns where values come from, the two short forms, and the wording of refusals. `config` owns what is
-allowed. Precedence: environment over file over default. A key `storage.flush` is the variable
-`DLEDGER_STORAGE_FLUSH`; lists are written `a,b`, members `a=host:1,b=host:2`. An empty
-variable sets nothing, as compose's `${X:-}` wants it.
+Owns where values come from, the two short forms, and the wording of refusals. `model` owns what is
+allowed. The environment overrides the file, and the file overrides the defaults. The variable
+`DLEDGER_STORAGE_FLUSH` sets the key `storage.flush`; lists are written `a,b`, members
+`a=host:1,b=host:2`. An empty variable sets nothing, so that `${X:-}` works in compose files.
 
 Short forms, for a process of one group: `group = "name"` with top-level tables `[members]` and
 `[clients]`, or `[group]`. Several groups are `[[groups]]`, which the environment cannot set.
@@ -29,16 +29,16 @@ ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
 REQUIRED: Final = "required"
 _MEANS_GROUP: Final = {"groups", "DLEDGER_MEMBERS", "DLEDGER_GROUP_MEMBERS"}
-"""What says who is in the group under another name than its key."""
+"""Keys and variables that name the members under another name than `group.members`."""
 _TABLES: Final = ("members", "clients")
-"""What a file of one group may hold beside its group's name."""
+"""Tables that a file of one group may hold beside the name of its group."""
 _SHORT_KEYS: Final = {"group.name": "group"} | {f"group.{name}": name for name in _TABLES}
-"""What variables may call the keys of the one group."""
+"""The short names of the keys of the one group in variables."""
 INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
-"""What tells the commands that they run where the members do; a member that sees it leaves it."""
+"""Tells commands that they run where the members run. A member ignores it."""
 
 _KUBERNETES: Final = re.compile(r"DLEDGER_(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT.*|PORT(?:_\d+_.*)?)")
-"""Kubernetes sets these for a service called "dledger..."; nobody wrote them."""
+"""Kubernetes sets these variables for a service called "dledger..."; no user wrote them."""
 
 _ROCKETMQ_KEYS: Final = {
     "brokerclustername": "cluster",
@@ -60,22 +60,22 @@ _ROCKETMQ_KEYS: Final = {
     "dledgerpeers": "group.members",
     "dlegerselfid": "member",
     "dledgerselfid": "member",
-    "advertise": "group.clients",  # not RocketMQ's: ours, before there was a table
+    "advertise": "group.clients",  # not of RocketMQ: an older name in dledger
 }
 
 Raw = dict[str, Any]
-"""Values as TOML gives them: only pydantic knows their types, and it is the next to see them."""
+"""Values as TOML gives them; pydantic checks their types next."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One value that the process runs with."""
+    """One value that the process uses."""
 
     key: str
     value: str
-    """As people write it."""
+    """The value as people write it."""
     typed: object
-    """As JSON has it: a number, a bool, a string, a list, or an object of strings."""
+    """The value in JSON: a number, a bool, a string, a list, or an object of strings."""
     source: str
     """"default", "file NAME", "environment NAME" or "derived"."""
 
@@ -121,16 +121,16 @@ def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConf
 
 
 def _invalid(error: ValidationError) -> list[Problem]:
-    """Return what pydantic found, in our words."""
+    """Return what pydantic found, in the words of dledger."""
     details = error.errors()
     if any(detail["loc"][:1] == ("groups",) and len(detail["loc"]) > 1 for detail in details):
-        # An invalid group also makes pydantic count too few groups: not worth a line.
+        # An invalid group also makes pydantic count too few groups: leave that line out.
         details = [detail for detail in details if detail["loc"] != ("groups",)]
     return [_from_pydantic(detail) for detail in details]
 
 
 def _follows(problem: Problem, unread: set[str]) -> bool:
-    """Tell whether a value is only missing because it, or what is in it, could not be read."""
+    """Tell whether a value is missing only because it, or a part of it, could not be read."""
     if problem.limit != REQUIRED:
         return False
     if problem.key in {"group", "group.members"} and unread & _MEANS_GROUP:
@@ -169,7 +169,7 @@ def type_name(kind: type[Any]) -> str:
 
 
 def nearest_key(unknown: str, known: Sequence[str]) -> str:
-    """Return the known key that the writer most likely meant; empty when none is near."""
+    """Return the known key that the writer most likely meant; empty without a similar one."""
     last = unknown.rpartition(".")[2]
     rocketmq = _ROCKETMQ_KEYS.get(last.replace("_", "").lower())
     if rocketmq:
@@ -232,7 +232,7 @@ def _add_keys(section: type[Section], prefix: str, keys: dict[str, type[Any]]) -
 
 
 def _drop_unknown_keys(raw: Raw) -> list[Problem]:
-    """Take out what is no key, with a problem for each, so that the rest can be checked too."""
+    """Take out unknown keys, with a problem for each, so that the rest can be checked."""
     known = known_keys()
     sections = {key.partition(".")[0] for key in known if "." in key}
     problems: list[Problem] = []
@@ -286,7 +286,9 @@ def _overlay_environment(
         if key is None:
             if not _KUBERNETES.fullmatch(variable):
                 near = nearest_key(variable.removeprefix(ENVIRONMENT_PREFIX), list(known))
-                remedy = f'did you mean "{environment_name(near)}"?' if near else "no key is near"
+                remedy = (
+                    f'did you mean "{environment_name(near)}"?' if near else "no key is similar"
+                )
                 problems.append(Problem(variable, _shown(text), f"unknown variable; {remedy}"))
             continue
         if not text:
@@ -314,7 +316,7 @@ def _overlay_environment(
 
 
 def _parse(text: str, kind: type[Any]) -> object:
-    """Read an environment variable as what the key holds; ValueError says what that is."""
+    """Read a variable as the type of its key; ValueError says what the type is."""
     if kind is bool:
         if text.lower() not in {"true", "false"}:
             raise ValueError("must be true or false")
@@ -339,7 +341,7 @@ def _parse(text: str, kind: type[Any]) -> object:
 
 
 def _resolve_folders(raw: Raw, base: Path, sources: Mapping[str, str]) -> None:
-    """A relative folder in a file is relative to the file, wherever the process is started."""
+    """Make relative folders of a file relative to the file, wherever the process starts."""
     tables: list[tuple[str, Raw]] = [("folder", raw), ("group.folder", raw.get("group", {}))]
     tables += [("groups", group) for group in raw.get("groups", []) if isinstance(group, dict)]
     for key, table in tables:

@@ -1,12 +1,11 @@
 """The configuration of a member process: its values, their meaning and their limits.
 
-Owns the shape. `checks` has the relations between values; `load` reads files and the
-environment into it. Every value carries its unit in its name; every refusal names the key, the
-value and the limit. What a key means is said in the docstring of its section; `docs/generate.py`
-makes a page of it.
+Owns the keys. `checks` has the relations between values; `load` reads files and the environment.
+The name of a value ends with its unit. A refusal names the key, the value and the limit. The
+docstring of a section says what its keys mean; `docs/generate.py` makes a page of it.
 
-One process may be a member of several groups (`[[groups]]`) or of one (`[group]`); all of them
-are served on one port. Minimal file:
+One process may be a member of several groups (`[[groups]]`) or of one (`[group]`). It serves all
+of them on one port. Minimal file:
 
     cluster = "shop"
     member = "a"
@@ -18,9 +17,9 @@ are served on one port. Minimal file:
     name = "orders"
     members = { a = "host-1:10911", b = "host-2:10911", c = "host-3:10911" }
 
-`members` is where the members reach each other. Where clients reach them elsewhere (published ports
-of containers, another network), `clients` is a second table of the same names; where clients are
-told to go is from there, and nothing that members do among themselves is.
+`members` says where the members reach each other. When clients reach the members elsewhere
+(published ports of containers, another network), `clients` is a second table of the same names.
+Members send clients to the addresses of `clients`, and use those of `members` among themselves.
 """
 
 import enum
@@ -84,7 +83,7 @@ class LogFormat(enum.StrEnum):
 
 
 class Section(BaseModel):
-    """A part of the file: unknown keys refused, values never coerced, never changed."""
+    """A part of the file. It refuses unknown keys, converts no value, and never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -270,7 +269,7 @@ class LogConfig(Section):
 
 
 class MemberConfig(Section):
-    """Everything a member process is told. Made by `config_load.load_config`, or by a test.
+    """Everything a member process is told. `load.load_config` makes it, or a test.
 
     Attributes:
         cluster: The cluster's name. Members and name servers refuse other clusters.
@@ -322,7 +321,7 @@ class MemberConfig(Section):
         return self
 
     def group_settings(self, group: GroupConfig) -> GroupSettings:
-        """Return what the Raft group of `group` is told (seconds where the file has ms)."""
+        """Return the settings of a Raft group, in seconds where the file has milliseconds."""
         raft = self.raft
         return GroupSettings(
             cluster=self.cluster,
@@ -348,7 +347,7 @@ class MemberConfig(Section):
 
 
 def _fill_derived(config: MemberConfig) -> None:
-    """Fill in what follows from other values. Called once, while the object is being made."""
+    """Fill in values that follow from others. Called once, while the object is made."""
     groups = tuple(
         group.model_copy(
             update={
@@ -364,5 +363,5 @@ def _fill_derived(config: MemberConfig) -> None:
         "control_group": config.control_group or groups[0].name,
     }
     for name, value in values.items():
-        # A frozen model has no other way to complete itself in its own validator.
+        # A frozen model can complete itself in its own validator in no other way.
         object.__setattr__(config, name, value)

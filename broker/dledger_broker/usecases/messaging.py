@@ -1,8 +1,8 @@
 """What clients can do with messages, as plain calls: the one core under every API (D12).
 
 Owns: producers, offsets, commits, lookups, the right to write to a queue. Not owned: the wire
-(`native_service`), batches on their way (`append`, `fetch`), topics (`topics`). A refusal that
-hangs on possibly old state is given only on confirmed state (D10).
+(`rpc`), batches on their way (`append`, `read`), topics (`cluster.topic_authority`). A member gives
+a refusal that old state could cause only after it has read confirmed state (D10).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.names import check_client_id, check_group_name
 
 ID_SIZE: Final = 16
-"""Of the ids of topics, producers and their lives."""
+"""The size of the ids of topics, producers and their lives."""
 METADATA_SIZE_MAX: Final = 4_096
 HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
-"""A hundred years: whoever holds for good renews, or is found forgotten."""
+"""A hundred years: a hold for good is renewed, or it turns out to be forgotten."""
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Queue:
 
 
 class WriteGate:
-    """Tells whether batches may be proposed; see `append_intake.BatchGate`."""
+    """Tells whether batches may be proposed; see `append.intake.BatchGate`."""
 
     def __init__(self, view: GroupView) -> None:
         self._view = view
@@ -140,7 +140,7 @@ class Messaging:
     async def confirmed(
         self, read: Callable[[], T | None], missing: Code = Code.NOT_FOUND, sentence: str = ""
     ) -> T:
-        """Read; when nothing is found, or it is refused, once more on confirmed state."""
+        """Read; read again on confirmed state when nothing is found or the read is refused."""
         try:
             found = read()
         except DledgerError:
@@ -157,7 +157,7 @@ class Messaging:
     async def register_producer(
         self, producer_id: bytes, life_id: bytes, epoch: int
     ) -> Registered | Taken:
-        """Give a producer's life an epoch, or tell whom it would take over from (D11)."""
+        """Give a producer's life an epoch, or tell which epoch it would take over from (D11)."""
         check_id("producer_id", producer_id)
         check_id("life_id", life_id)
         return await self.view.commands.propose(RegisterProducer(producer_id, life_id, epoch))
@@ -167,7 +167,7 @@ class Messaging:
     async def queue_offsets(
         self, queues: Sequence[Queue], *, linearizable: bool
     ) -> list[tuple[int, int]]:
-        """Return minimum and maximum of each queue; with a quorum's word when `linearizable`."""
+        """Return minimum and maximum of each queue; a quorum confirms them when `linearizable`."""
         if linearizable:
             await self.view.confirm()
         return [await self.bounds(queue) for queue in queues]
@@ -192,7 +192,7 @@ class Messaging:
         member_id: str,
         generation: int,
     ) -> OffsetsCommitted:
-        """Store the next offset to consume for each queue; refused one by one (I14)."""
+        """Store the next offset to consume of each queue; each queue is refused alone (I14)."""
         check_group_name("consumer_group", consumer_group)
         check_client_id("member_id", member_id)
         for queue, offset, metadata in offsets:
@@ -218,7 +218,7 @@ class Messaging:
     async def read_offsets(
         self, consumer_group: str, queues: Sequence[Queue]
     ) -> list[tuple[int, str]]:
-        """Return the stored offset and metadata of each queue, -1 when none; always confirmed."""
+        """Return offset and metadata of each queue, -1 without one; a quorum confirms them."""
         check_group_name("consumer_group", consumer_group)
         await self.view.confirm()
         found: list[tuple[int, str]] = []
@@ -239,14 +239,14 @@ class Messaging:
     # The head of the log.
 
     async def trim(self, queue: Queue, offset: int) -> Trimmed:
-        """Move a queue's minimum up; to below `offset` where a hold ends it, which is told.
+        """Move a queue's minimum up to `offset`, or to the lowest hold, which the result names.
 
-        HELD when a hold keeps it where it is.
+        HELD when a hold does not let the minimum move at all.
         """
         return await self.view.commands.propose(Trim(queue.topic_id, queue.number, offset))
 
     async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
-        """Keep a queue from being trimmed from `offset` up; returns until when (leader's clock)."""
+        """Keep a queue from being trimmed from `offset` up; return when the hold ends."""
         check_group_name("owner", owner)
         if ttl_ms > HOLD_TTL_MS_MAX:
             raise DledgerError(
@@ -255,9 +255,11 @@ class Messaging:
         if ttl_ms == 0:
             await self.view.commands.propose(ReleaseHold(owner, queue.topic_id, queue.number))
             return 0
-        now_ms = self.view.host.time_ms  # a hold ends by the entries' stamps (D8)
+        now_ms = self.view.host.time_ms  # the stamps of entries end a hold (D8)
         if now_ms is None:
-            raise DledgerError(Code.NO_LEADER, "no majority's clock is known here yet")
+            raise DledgerError(
+                Code.NO_LEADER, "this member does not know the clocks of a majority yet"
+            )
         until_ms = now_ms + ttl_ms
         result = await self.view.commands.propose(
             Hold(owner, queue.topic_id, queue.number, offset, until_ms)

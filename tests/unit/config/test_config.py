@@ -137,7 +137,7 @@ def test_an_empty_variable_sets_nothing(file: Path) -> None:
         value.source.split()[0] for value in load_config(file, {}).effective_values()
     }
     assert lines(file, None, DLEDGER_ZZZ="") == [
-        'DLEDGER_ZZZ = "": unknown variable; no key is near'
+        'DLEDGER_ZZZ = "": unknown variable; no key is similar'
     ]
 
 
@@ -239,7 +239,7 @@ def test_nearest_key(unknown: str, near: str) -> None:
 def test_unknown_variables_name_the_nearest(file: Path) -> None:
     assert lines(file, None, DLEDGER_FLUSH="async", DLEDGER_ZZZ="1") == [
         'DLEDGER_FLUSH = async: unknown variable; did you mean "DLEDGER_STORAGE_FLUSH"?',
-        "DLEDGER_ZZZ = 1: unknown variable; no key is near",
+        "DLEDGER_ZZZ = 1: unknown variable; no key is similar",
     ]
 
 
@@ -359,17 +359,17 @@ def test_relations_between_values(file: Path) -> None:
         "raft.election_timeout_max_ms = 500 (file member.toml): must be above "
         "raft.election_timeout_min_ms = 600",
         "storage.segment_size_bytes = 1000 (file member.toml): must be at least 8388608, the "
-        "largest thing it holds",
-        "raft.inflight_bytes_max = 1000 (file member.toml): must be at least 8388608, the largest "
-        "thing it holds",
-        "admission.fetch_bytes_max = 5 (file member.toml): must be at least 16777216, the largest "
-        "thing it holds",
+        "size of the largest entry or frame",
+        "raft.inflight_bytes_max = 1000 (file member.toml): must be at least 8388608, the "
+        "size of the largest entry or frame",
+        "admission.fetch_bytes_max = 5 (file member.toml): must be at least 16777216, the "
+        "size of the largest entry or frame",
         "storage.disk_low_water_bytes = 1 (file member.toml): must be at least "
         "storage.disk_reserve_bytes = 67108864",
         "storage.disk_low_water_bytes = 1 (file member.toml): it and "
-        "storage.disk_reserve_bytes = 67108864 of each group must hold 75497472: "
-        "raft.uncommitted_bytes_max and an entry of each group, which may still come when the disk "
-        "is found to be that full",
+        "storage.disk_reserve_bytes = 67108864 of each group must hold 75497472 bytes: "
+        "raft.uncommitted_bytes_max and one entry of each group, which may still come when the "
+        "disk is that full",
     ]
 
 

@@ -51,4 +51,4 @@ def test_what_may_still_come_has_room_on_a_full_disk(
         load_config(file, {})
     said = [problem.describe() for problem in caught.value.problems]
     assert len(said) == 1
-    assert f"{short_of} and an entry of each group" in said[0]
+    assert f"{short_of} and one entry of each group" in said[0]

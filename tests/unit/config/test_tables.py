@@ -55,8 +55,8 @@ def test_tables_beside_a_group_that_the_environment_names(file: Path) -> None:
         ),
         (
             'a = "h:1", b = "h:2", c = "[::]:1"',
-            "group.clients.c = [::]:1 (file member.toml): is an address to listen on; say at which "
-            "one others reach this member",
+            "group.clients.c = [::]:1 (file member.toml): is an address to listen on; give the "
+            "address where others reach this member",
         ),
         (
             f'a = "h:1", b = "h:2", {"c" * 100_000} = "h:3"',

@@ -84,7 +84,7 @@ def test_batches_of_another_log_are_refused(written: WrittenFolder, group: str) 
     says = refused(written.path)
     assert says.startswith("DLEDGER_FOLDER_DAMAGED: ")
     assert ".log: position " in says
-    assert ("a segment of the group of id" in says) == (group == "g2")
+    assert ("the segment belongs to group id" in says) == (group == "g2")
 
 
 def test_an_older_state_is_refused(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def _damage_header(folder: Path) -> None:
 BROKEN: list[tuple[Callable[[Path], None], str, str]] = [
     (_remove_identity, "FOLDER_INCOMPLETE", "identity is missing"),
     (_damage_identity, "FOLDER_DAMAGED", "identity"),
-    (_remove_state, "FOLDER_INCOMPLETE", "no state was saved there"),
+    (_remove_state, "FOLDER_INCOMPLETE", "no saved state is there"),
     (_damage_state, "FOLDER_DAMAGED", "state store"),
     (_blank_state, "FOLDER_DAMAGED", "state store"),
     (_remove_segment, "FOLDER_INCOMPLETE", "no segment holds it"),
