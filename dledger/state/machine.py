@@ -13,12 +13,13 @@ last flush that ended: the log's head is trimmed only below what a power cut lea
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import UnknownCommand, decode
+from dledger.state.events import Applied, Events
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.queries import Queries
 from dledger.state.queues.append import Appender
@@ -40,9 +41,6 @@ __all__ = [
     "StateSettings",
     "UnknownCommand",
 ]
-
-OnAppend = Callable[[bytes, int, int], None]
-"""Called with topic id, queue and its new maximum."""
 
 APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
 APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
@@ -76,7 +74,7 @@ class StateMachine:
         self._state = state = State(store, settings.group)
         self.queries = Queries(state)
         self._appender = Appender(state)
-        self._watchers: list[OnAppend] = []
+        self.events = Events()
         value = store.get(APPLIED_KEY)
         self._index = self._term = self._time_ms = self._end = 0
         self._digest = NO_DIGEST
@@ -157,15 +155,9 @@ class StateMachine:
             APPLIED_KEY,
             APPLIED_VALUE.pack(self._index, self._term, self._time_ms, self._end, self._digest),
         )
-        if self._watchers and entry.kind == EntryKind.BATCHES:
-            for queue in changed:
-                for watcher in self._watchers:
-                    watcher(queue.id[0], queue.id[1], queue.maximum)
+        grown = changed if entry.kind == EntryKind.BATCHES else ()
+        self.events.publish(Applied(entry, results, grown, self._state.topics.take_changed()))
         return results
-
-    def on_append(self, watcher: OnAppend) -> None:
-        """Call `watcher` at the end of each apply for every queue that it appended to."""
-        self._watchers.append(watcher)
 
     # Saving.
 

@@ -312,7 +312,7 @@ class Stage(World):
         """Return what a member's first queue holds, in order."""
         process = self.members[name].process
         assert process is not None, f"{name} does not run"
-        machine = process.machine.real
+        machine = process.machine
         topic_id, queue = self.plan.queues[0]
         _, end = machine.queries.queue_bounds(topic_id, queue)
         found: list[str] = []
@@ -367,7 +367,7 @@ class Stage(World):
 def check_log_and_digest(stage: Stage) -> None:
     """Compare all logs and digests at the end of a script."""
     digests = {
-        name: member.process.machine.real.digest
+        name: member.process.machine.digest
         for name, member in stage.members.items()
         if member.process is not None
     }

@@ -4,6 +4,8 @@ Each docstring says what the unmodified library does in this interleaving. The s
 invariant after every step; `finish` demands convergence and every acknowledged put on all members.
 """
 
+from typing import NoReturn
+
 import pytest
 
 from dledger.raft.api import Role
@@ -288,7 +290,7 @@ def test_f9_an_unknown_command_stops_the_member_and_is_never_skipped() -> None:
     member.expected_stop = (UnknownCommand,)
     applied = process.machine.applied_index
 
-    def refuse(entry: object) -> list[object]:
+    def refuse(entry: object) -> NoReturn:
         raise UnknownCommand("command 99 is not known at format level 1")
 
     process.machine.apply = refuse  # type: ignore[method-assign]

@@ -7,5 +7,5 @@ expiry       A duty: the leader counts time, and forgets producers that were sil
 forgetting   A duty: the leader asks to free the rows of topics that were deleted long ago
 group_view   One group as the services see it
 long_poll    Who waits on which queue, woken by apply (S53, S83)
-topic_watch  A state machine that tells when a topic changed
+topic_watch  Which topics changed: what routes and registrations wait for
 """

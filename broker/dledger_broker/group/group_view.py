@@ -18,6 +18,7 @@ from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
 from dledger.types import MemberId
 from dledger_broker.group.commands import Commands
@@ -68,7 +69,7 @@ class GroupView:
     def watch(self) -> None:
         """Connect to the events of host and machine; called once, before anything runs."""
         self.host.watch_leadership(self._leadership_changed)
-        self.machine.on_append(self._appended)
+        self.machine.events.subscribe(self._applied)
 
     @property
     def leads(self) -> bool:
@@ -150,5 +151,6 @@ class GroupView:
             if not future.done():
                 future.set_result(None)
 
-    def _appended(self, topic_id: bytes, queue: int, _maximum: int) -> None:
-        self.long_poll.arrived(topic_id, queue)
+    def _applied(self, applied: Applied) -> None:
+        for queue in applied.grown:
+            self.long_poll.arrived(*queue.id)

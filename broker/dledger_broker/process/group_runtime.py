@@ -99,7 +99,8 @@ class GroupRuntime:
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, StateSettings(group=group.name))
         check_state(self._folder.state_path, machine.applied_index, self._log)
-        watch = TopicWatch(machine, self._topics_changed)
+        watch = TopicWatch(machine.queries, self._topics_changed)
+        machine.events.subscribe(watch.applied)
         settings = config.group_settings(group)
         self._trace = LogTrace(group.name, group.member, lambda: raft.term)
         raft = RaftGroup(
@@ -107,7 +108,7 @@ class GroupRuntime:
             self._folder.identity,
             self._log,
             self._folder.load_hard_state(),
-            watch,
+            machine,
             self._clock,
             self._random,
             self._trace,

@@ -14,7 +14,7 @@ Owns: the topic rows, their bounds, finding topics. Not: the rules of the comman
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
@@ -88,6 +88,7 @@ class TopicTable:
         self._by_name: dict[str, bytes] = {}
         """Of topics that are not deleted."""
         self._deleted: list[bytes] = []
+        self._changed: list[Topic] = []
         start, stop = PREFIX[Table.TOPIC], after(PREFIX[Table.TOPIC])
         while rows := writer.store.scan(start, stop, _PAGE_ROWS):
             for key, value in rows:
@@ -165,6 +166,13 @@ class TopicTable:
         deleted, self._deleted = self._deleted, []
         return deleted
 
+    def take_changed(self) -> Sequence[Topic]:
+        """Return the topics stored since the last call, each as often as it was."""
+        if not self._changed:
+            return ()
+        changed, self._changed = self._changed, []
+        return changed
+
     def check_room(self) -> None:
         """Raise TOO_MANY_TOPICS unless there is room for another topic."""
         live, rows = len(self._by_name), len(self._by_id)
@@ -195,6 +203,7 @@ class TopicTable:
         if not topic.deleted:
             self._by_name[topic.name] = topic_id
         self._by_id[topic_id] = topic
+        self._changed.append(topic)
         self._writer.put(PREFIX[Table.TOPIC] + topic_id, encode_topic(topic))
 
     def follow(self, control_id: bytes) -> None:

@@ -272,8 +272,8 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.machine:StateMachine.apply",
-                "for queue in changed:",
-                "for queue in changed[:1]:",
+                "grown = changed if",
+                "grown = changed[:1] if",
             )
         ],
     ),

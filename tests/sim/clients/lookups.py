@@ -90,7 +90,7 @@ class Looked:
 
 def look_up(process: "Process", request: Lookup) -> Looked:
     """Answer as the broker's use cases do. DledgerError, DamagedBatch: as they."""
-    machine = process.machine.real
+    machine = process.machine
     queues = process.member.world.plan.queues
     minimums = {queue: machine.queries.queue_bounds(*queue)[0] for queue in queues}
     applied = int(machine.applied_index)
@@ -124,7 +124,7 @@ def _records(
     )
     records: list[tuple[QueueKey, int, Record]] = []
     while True:
-        places, following = places_of(process.machine.real.queries, question)
+        places, following = places_of(process.machine.queries, question)
         found, stopped = find_by_key(process.log, question, places)
         for each in found:
             check_batch(each.batch)

@@ -1,7 +1,6 @@
 """Simulated members: the product on a simulated machine.
 
 convinced     A leader whose trials have found that waiting for callers pays
-machine       The product's state machine with a witness
 member        One simulated machine: its disk, its clock, its process
 memory_store  The state store of a simulated member
 process       The process of a simulated member

@@ -142,7 +142,7 @@ class SimMember:
             return
         self.fs.hook = None
         self.process = process
-        machine = process.machine.real
+        machine = process.machine
         self.world.trace(
             f"start {self.name} boot {self.boot} last {process.log.last_index} "
             f"applied {machine.applied_index}"
@@ -156,7 +156,7 @@ class SimMember:
         self.world.network.process_started(self.name)
 
     def _take_part(self, process: Process) -> None:
-        machine = process.machine.real
+        machine = process.machine
         self.world.observer.started(process, int(machine.applied_index), machine.digest)
         process.group.start(self.clock.monotonic())
         self._drain(process)

@@ -8,12 +8,12 @@ from dledger.log import CommitLog, DataFolder
 from dledger.log.errors import DamagedFile
 from dledger.raft.api import WriteRound
 from dledger.raft.group import RaftGroup
+from dledger.state.events import Applied
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.types import MemberId
 from dledger_broker.read.batches import DamagedBatch
 from tests.sim.faults.damage import FOLDER, is_bad_sector
 from tests.sim.member.convinced import Convinced
-from tests.sim.member.machine import WatchedMachine
 from tests.sim.member.saving import Saver
 from tests.sim.member.service import Service
 from tests.sim.world.clock import Timer
@@ -34,9 +34,8 @@ class Process:
         random = Random(f"{world.plan.seed}/{member.name}/{boot}")
         self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
         self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
-        self.machine: WatchedMachine = WatchedMachine(
-            self, StateMachine(member.store, StateSettings(group="g"))
-        )
+        self.machine: StateMachine = StateMachine(member.store, StateSettings(group="g"))
+        self.machine.events.subscribe(self._show)  # the invariants hear of it before any client
         self.group = RaftGroup(
             world.plan.group_settings(member.name),
             self.folder.identity,
@@ -55,6 +54,10 @@ class Process:
         self.writing: WriteRound | None = None
         self.saver = Saver(self)
         self.apply_due = False
+
+    def _show(self, applied: Applied) -> None:
+        observer = self.member.world.observer
+        observer.applied(self, applied.entry, applied.results, self.machine.digest)
 
     def event(self, name: str, **fields: object) -> None:
         """Take a trace event of the product (`dledger.trace.Trace`)."""

@@ -26,7 +26,7 @@ class Saver:
 
     def consider(self) -> None:
         """Begin to save soon, if anything is new."""
-        if not self._busy and self._process.machine.real.unsaved_bytes:
+        if not self._busy and self._process.machine.unsaved_bytes:
             self._busy = True
             delay = self._member.random.uniform(SAVE_MIN, SAVE_MAX)
             self._world.scheduler.after(delay, self._member.input, self._begin)
@@ -34,7 +34,7 @@ class Saver:
     def _begin(self) -> None:
         if self._process.ended:
             return
-        flush = self._process.machine.real.freeze()
+        flush = self._process.machine.freeze()
         if flush is None:
             self._busy = False
             return
@@ -71,4 +71,4 @@ class Saver:
     def _finish(self, flush: StateFlush) -> None:
         if not self._process.ended:
             self._busy = False
-            self._process.machine.real.flush_finished(flush)
+            self._process.machine.flush_finished(flush)

@@ -13,6 +13,7 @@ from dledger.raft.api import OnBarrier, Role
 from dledger.state import results
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
+from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
 from dledger.state.offsets import CommitOffset as CommittedOffset
 from dledger.state.offsets import CommitOffsets
@@ -66,10 +67,14 @@ class Service:
     def __init__(self, process: "Process") -> None:
         self._process = process
         self._world = process.member.world
-        self._machine: StateMachine = process.machine.real
+        self._machine: StateMachine = process.machine
         self._polls = LongPoll()
         self.duties = duties(EXPIRY_MS, period_max=DUTY_PERIOD_MAX)
-        self._machine.on_append(lambda topic_id, queue, _: self._polls.arrived(topic_id, queue))
+        self._machine.events.subscribe(self._wake_readers)
+
+    def _wake_readers(self, applied: Applied) -> None:
+        for queue in applied.grown:
+            self._polls.arrived(*queue.id)
 
     def serve(self, request: object, respond: Respond) -> None:
         """Answer a request, now or later."""

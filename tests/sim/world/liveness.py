@@ -189,7 +189,7 @@ def check_contents(world: "World") -> None:
     for member in world.members.values():
         process = member.process
         assert process is not None
-        digests[member.name] = process.machine.real.digest
+        digests[member.name] = process.machine.digest
         last = int(process.log.last_index)
         for index in range(int(process.log.first_index), last + 1):
             ref = process.log.ref(LogIndex(index))
@@ -216,7 +216,7 @@ def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
     """Read a queue from its minimum to its end at one member."""
     member = world.members[name]
     assert member.process is not None
-    machine, log = member.process.machine.real, member.process.log
+    machine, log = member.process.machine, member.process.log
     minimum, maximum = machine.queries.queue_bounds(*queue)
     if maximum != world.oracle.contents.ends[queue]:
         raise Violation(
@@ -253,7 +253,7 @@ def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
 def _check_offsets(world: "World", process: "Process") -> None:
     """Compare what a member holds of consumer groups with what was answered."""
     for (group, topic_id, queue), offset in world.invariants.offsets.stored.items():
-        stored = process.machine.real.queries.read_group_offset(group, topic_id, queue)
+        stored = process.machine.queries.read_group_offset(group, topic_id, queue)
         if stored is None or stored.offset != offset:
             raise Violation(
                 Property.OFFSETS_NEVER_BACK,
@@ -263,7 +263,7 @@ def _check_offsets(world: "World", process: "Process") -> None:
 
 def _merged_runs(process: "Process") -> int:
     """Return how many runs of a member's key index are merged ones."""
-    topics = process.machine.real._state.keys._topics.values()
+    topics = process.machine._state.keys._topics.values()
     return sum(run.level > 1 for topic in topics for run in topic.directory.runs)
 
 
@@ -295,16 +295,14 @@ def _check_bodies(world: "World") -> set[BatchKey]:
     checked: set[BatchKey] = set()
     seen: set[bytes] = set()
     for queue in sorted(oracle.contents.queues):
-        minimum, _ = member.process.machine.real.queries.queue_bounds(*queue)
+        minimum, _ = member.process.machine.queries.queue_bounds(*queue)
         for row in oracle.contents.queues[queue].values():
             if row.producer_id not in oracle.core_producers:
                 continue
             checked.add(row.key)
             if row.base_offset < minimum:
                 continue
-            spans = member.process.machine.real.queries.spans(
-                queue[0], queue[1], row.base_offset, 1
-            )
+            spans = member.process.machine.queries.spans(queue[0], queue[1], row.base_offset, 1)
             for body in _bodies(member.process, spans[0]):
                 if body not in oracle.bodies:
                     raise Violation(Property.PHANTOM, f"{body!r} in {row}: nobody sent it")

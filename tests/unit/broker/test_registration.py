@@ -1,7 +1,7 @@
 """What members tell name servers and watchers: through restarts, outages, garbage, late topics."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,8 +14,8 @@ import pytest
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Role
 from dledger.raft.group import RaftGroup
+from dledger.state.events import Applied
 from dledger.state.queries import Queries
-from dledger.state.results import Result, TopicChanged
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_broker.cluster import registration
@@ -69,15 +69,10 @@ class Machine(FakeMachine):
 
     def __init__(self) -> None:
         super().__init__(FakeQueries())
-        self.results: list[Result] = []
 
     @property
     def applied_index(self) -> LogIndex:
         return LogIndex(len(self.queries.known))
-
-    def apply(self, entry: Entry) -> Sequence[Result]:
-        results, self.results = self.results, []
-        return results
 
 
 def topic(number: int, control_index: int = 0) -> Topic:
@@ -111,7 +106,7 @@ class Group:
         self.machine = Machine()
         self.host = Host()
         self.told: list[Callable[[], None]] = []
-        self.watch = TopicWatch(self.machine, self.tell)
+        self.watch = TopicWatch(self.machine.queries, self.tell)
         self.view = GroupView(
             NAMES,
             self.host,
@@ -131,9 +126,10 @@ class Group:
     def change(self, *topics: Topic) -> None:
         """Apply an entry that changed these topics."""
         self.machine.queries.known.update({each.topic_id: each for each in topics})
-        self.machine.results = [TopicChanged(each) for each in topics]
-        ref = EntryRef(LogIndex(1), Term(1), Position(0), 0, 0)
-        self.watch.apply(Entry(ref, EntryKind.COMMANDS, 0, (), (Position(0),)))
+        entry = Entry(
+            EntryRef(LogIndex(1), Term(1), Position(0), 0, 0), EntryKind.COMMANDS, 0, (), ()
+        )
+        self.watch.applied(Applied(entry, (), (), topics))
 
     @asynccontextmanager
     async def registered(self, *addresses: str) -> AsyncGenerator[None, None]:

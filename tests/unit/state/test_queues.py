@@ -5,13 +5,25 @@ from random import Random
 
 import pytest
 
+from dledger.state.events import Applied
 from dledger.state.queues.table import ROWS_PER_BLOCK
 from dledger.state.queues.trim import Trim
+from dledger.state.results import TopicChanged
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table
+from dledger.state.topics.commands import ImportTopic
 from dledger.state.values import QueueSpan
 from dledger.types import LogIndex
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, offset_of, started
+from tests.unit.state.kit import (
+    OTHER_TOPIC,
+    TOPIC,
+    Driven,
+    batch,
+    code_of,
+    create,
+    offset_of,
+    started,
+)
 
 
 def filled(batches: int, seed: int = 1) -> tuple[Driven, list[QueueSpan]]:
@@ -151,16 +163,34 @@ def test_malformed_batches_are_void_and_apply_goes_on() -> None:
         driven.append(bytes(mangled))
 
 
-def test_watchers_hear_of_each_queue_once_per_entry() -> None:
+def test_listeners_hear_of_each_entry_once() -> None:
     driven = started()
-    heard: list[tuple[bytes, int, int]] = []
-    driven.machine.on_append(lambda topic, queue, maximum: heard.append((topic, queue, maximum)))
-    driven.append(batch(2), batch(queue=3), batch(3))
-    assert heard == [(TOPIC, 0, 5), (TOPIC, 3, 1)]
-    heard.clear()
+    heard: list[Applied] = []
+    driven.machine.events.subscribe(heard.append)
+    results = driven.append(batch(2), batch(queue=3), batch(3))
+    grown = [(queue.id[1], queue.maximum) for queue in heard[0].grown]
+    assert grown == [(0, 5), (3, 1)]
+    assert heard[0].results == results
     driven.append(batch(topic=OTHER_TOPIC))
     driven.idle()
-    assert heard == []
+    driven.one(Trim(TOPIC, 0, 1))
+    assert [applied.grown for applied in heard[1:]] == [[], (), ()]
+    assert [applied.entry for applied in heard] == driven.log.entries[1:]
+
+
+def test_listeners_hear_of_the_topics_that_an_entry_changed() -> None:
+    """Also of the one that lost its name to another: nobody else would tell of it."""
+    driven = Driven()
+    heard: list[Applied] = []
+    driven.machine.events.subscribe(heard.append)
+    first, same = driven.run(create(), create())
+    assert isinstance(first, TopicChanged)
+    assert first == same
+    driven.append(batch())
+    namesake = replace(first.topic, topic_id=OTHER_TOPIC, control_index=9)
+    driven.one(ImportTopic(namesake))
+    gone = replace(first.topic, deleted=True, control_index=9)
+    assert [list(applied.topics) for applied in heard] == [[first.topic], [], [gone, namesake]]
 
 
 def test_entries_come_in_order() -> None:
