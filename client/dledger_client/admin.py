@@ -57,7 +57,7 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """End."""
+        """Close all connections; calls that wait end as ClientClosed."""
         return self._runner.run(self._admin.close())
 
     # Topics.
@@ -143,14 +143,14 @@ class Admin:
     # The head of the log.
 
     def trim(self, topic: str, queue: int, offset: int) -> int:
-        """Delete what lies below `offset` of a queue; return the new minimum.
+        """Delete the records of a queue below `offset`; return the new minimum.
 
-        It is below `offset` where a hold keeps the rest; Held when one keeps all that is there.
+        The minimum stays below `offset` where a hold keeps records; Held when it keeps them all.
         """
         return self._runner.run(self._admin.trim(topic, queue, offset))
 
     def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:
-        """Keep everything from `offset` on for `ttl_ms`; return until when, ms since 1970."""
+        """Keep all records from `offset` on for `ttl_ms`; return the hold's end, ms since 1970."""
         return self._runner.run(self._admin.hold(owner, topic, queue, offset, ttl_ms))
 
     def release_hold(self, owner: str, topic: str, queue: int) -> None:
@@ -170,25 +170,25 @@ class Admin:
         return self._runner.run(self._admin.groups())
 
     def status(self, address: str, group: str = "") -> MemberStatus:
-        """Return what the member at `address` says; `group` if its process serves several."""
+        """Return the status of the member at `address`; name the `group` if it serves several."""
         return self._runner.run(self._admin.status(address, group))
 
     def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
-        """Return, by (group, member), what every member says, or why it says nothing."""
+        """Return the status of every member by (group, member), or the error of asking it."""
         return self._runner.run(self._admin.statuses())
 
     def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
         """Hand a group's leadership to `target` (empty: the member that holds most).
 
-        Returns the new leader and its term, UnknownOutcome when none is heard of in time. Calls
-        under way do not fail by it.
+        Returns the new leader and its term. Raises UnknownOutcome when this client hears of no new
+        leader in time. Calls under way do not fail because of the transfer.
         """
         return self._runner.run(self._admin.transfer_leadership(group, target))
 
     def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
-        """Make the member at `address` trust `member`, which lost its data, without all agreeing.
+        """Make the member at `address` trust `member`, which lost its data, before all agree.
 
-        Acknowledged messages may be lost by it; `sentence` must say that this is accepted.
+        Acknowledged messages may be lost that way. `sentence` must say that this is accepted.
         """
         return self._runner.run(self._admin.lift_quarantine(address, group, member, sentence))
 
@@ -203,8 +203,8 @@ class Admin:
     ) -> list[FoundRecord]:
         """Return up to `limit` records of a topic that have this key, stored between two times.
 
-        Of each group those of the newest batch first. They are fetched in answers of about a MiB.
-        One that cannot be decoded says so in `error`, and its `record` raises that.
+        The records of a group's newest batch come first. Answers have about a MiB each. A record
+        that cannot be decoded says so in `error`, and its `record` raises that.
         """
         return self._runner.run(
             self._admin.lookup_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)

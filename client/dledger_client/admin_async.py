@@ -79,7 +79,7 @@ class AsyncAdmin:
         await self.close()
 
     async def close(self) -> None:
-        """End."""
+        """Close all connections; calls that wait end as ClientClosed."""
         await self._cluster.close()
 
     # Topics.
@@ -186,9 +186,9 @@ class AsyncAdmin:
     # The head of the log.
 
     async def trim(self, topic: str, queue: int, offset: int) -> int:
-        """Delete what lies below `offset` of a queue; return the new minimum.
+        """Delete the records of a queue below `offset`; return the new minimum.
 
-        It is below `offset` where a hold keeps the rest; Held when one keeps all that is there.
+        The minimum stays below `offset` where a hold keeps records; Held when it keeps them all.
         """
         check_integer("offset", offset)
         ref, group = await self._reference(topic, queue)
@@ -200,7 +200,7 @@ class AsyncAdmin:
         return pb.QueueRef(topic_id=route.id, queue=queue), group
 
     async def hold(self, owner: str, topic: str, queue: int, offset: int, ttl_ms: int) -> int:
-        """Keep everything from `offset` on for `ttl_ms`; return until when, ms since 1970."""
+        """Keep all records from `offset` on for `ttl_ms`; return the hold's end, ms since 1970."""
         check_integer("offset", offset)
         check_integer("ttl_ms", ttl_ms)
         ref, group = await self._reference(topic, queue)
@@ -248,7 +248,7 @@ class AsyncAdmin:
         return self._cluster.routes.groups()
 
     async def status(self, address: str, group: str = "") -> MemberStatus:
-        """Return what the member at `address` says; `group` if its process serves several."""
+        """Return the status of the member at `address`; name the `group` if it serves several."""
         timeout = self._cluster.config.try_timeout_ms / 1_000
         reply = await self._cluster.channels.call(
             address, calls.STATUS, pb.StatusRequest(), group=group, timeout=timeout
@@ -256,7 +256,7 @@ class AsyncAdmin:
         return status_of(reply, address)
 
     async def statuses(self) -> dict[tuple[str, str], MemberStatus | ClientError]:
-        """Return, by (group, member), what every member says, or why it says nothing."""
+        """Return the status of every member by (group, member), or the error of asking it."""
         asked = [(group, member) for group in await self.groups() for member in group.members]
         answers = await asyncio.gather(
             *(self.status(member.address, group.name) for group, member in asked),
@@ -272,8 +272,8 @@ class AsyncAdmin:
     async def transfer_leadership(self, group: str, target: str = "") -> tuple[str, int]:
         """Hand a group's leadership to `target` (empty: the member that holds most).
 
-        Returns the new leader and its term, UnknownOutcome when none is heard of in time. Calls
-        under way do not fail by it.
+        Returns the new leader and its term. Raises UnknownOutcome when this client hears of no new
+        leader in time. Calls under way do not fail because of the transfer.
         """
         known = [each.name for each in await self.groups()]
         if group not in known:
@@ -287,7 +287,7 @@ class AsyncAdmin:
         reply = await self._cluster.call(calls.TRANSFER, request, group=group)
         if reply.leader:
             return reply.leader, reply.term
-        # The old leader has let go; who won is told by the routes.
+        # The old leader has stepped down. The routes tell who won.
         found = await self._cluster.leader_of(group, reply.term, deadline - loop.time())
         if found is None:
             raise error_of(
@@ -299,9 +299,9 @@ class AsyncAdmin:
         return found
 
     async def lift_quarantine(self, address: str, group: str, member: str, sentence: str) -> None:
-        """Make the member at `address` trust `member`, which lost its data, without all agreeing.
+        """Make the member at `address` trust `member`, which lost its data, before all agree.
 
-        Acknowledged messages may be lost by it; `sentence` must say that this is accepted.
+        Acknowledged messages may be lost that way. `sentence` must say that this is accepted.
         """
         request = pb.LiftQuarantineRequest(member=member, i_accept_possible_loss=sentence)
         await self._cluster.channels.call(
@@ -341,8 +341,8 @@ class AsyncAdmin:
     ) -> list[FoundRecord]:
         """Return up to `limit` records of a topic that have this key, stored between two times.
 
-        Of each group those of the newest batch first. They are fetched in answers of about a MiB.
-        One that cannot be decoded says so in `error`, and its `record` raises that.
+        The records of a group's newest batch come first. Answers have about a MiB each. A record
+        that cannot be decoded says so in `error`, and its `record` raises that.
         """
         check_integer("begin_ms", begin_ms)
         check_integer("end_ms", end_ms)
@@ -357,7 +357,7 @@ class AsyncAdmin:
         )
         rows = [row for portion, _ in answers for row in portion]
         found = found_records(rows, self._cluster.routes)
-        # The member has compared the key; a record without it would be somebody's mistake.
+        # The member has compared the key; a record without it would be a bug of the member.
         same = [each for each in found if each.error is not None or key in each.record.keys]
         return same[: limit or None]
 

@@ -39,9 +39,9 @@ class AsyncConsumer:
     any break reading continues at the exact next offset. Every batch's checksum is checked. Not
     more than `ConsumerConfig.buffer_bytes` are fetched ahead.
 
-    A batch that its producer sent so that nobody can decode it is handed out like others; whoever
-    reads its records gets UnreadableData, which names the offsets, and goes on behind them.
-    `ConsumerConfig.fail_on_unreadable` leaves such batches out.
+    The consumer hands out a batch that nobody can decode like any other. Reading its records raises
+    UnreadableData, which names the offsets; the next poll continues behind them. With
+    `ConsumerConfig.fail_on_unreadable` off the consumer leaves such batches out.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class AsyncConsumer:
         return self._engine.core.places()
 
     async def seek(self, topic: str, queue: int, offset: Start) -> None:
-        """Continue an assigned queue elsewhere; what was fetched of it is dropped."""
+        """Continue an assigned queue at another offset; its fetched records are dropped."""
         await self._runner.run(self._engine.seek({(topic, queue): offset}))
         self._forget(topic, queue)
 
@@ -126,7 +126,7 @@ class AsyncConsumer:
             self._forget(*place)
 
     async def pause(self, topic: str, queue: int | None = None) -> None:
-        """Hand out nothing of a queue (or of all of the topic) until `resume`; positions stay."""
+        """Hand out nothing of a queue, or of all of the topic, until `resume`; positions stay."""
         await self._runner.run(self._engine.set_paused(self._assigned(topic, queue), paused=True))
 
     async def resume(self, topic: str, queue: int | None = None) -> None:
@@ -146,9 +146,9 @@ class AsyncConsumer:
         """Return up to `max_records` records as soon as there are any, else [] after `timeout_ms`.
 
         `timeout_ms` None waits for good, 0 not at all. Raises InvalidRequest when no queue is
-        assigned, and what keeps a queue from being read: TopicNotFound, NoPermission,
-        OffsetOutOfRange (with StartAt.ERROR), CorruptData. The latter comes when other queues have
-        nothing, each time, until the queue is paused, sought or let go.
+        assigned. Raises the error of a queue that cannot be read: TopicNotFound, NoPermission,
+        OffsetOutOfRange (with StartAt.ERROR), CorruptData. It does so on each call on which the
+        other queues have nothing, until the queue is paused, sought or let go.
         """
         return [
             record for batch in await self.poll_batches(max_records, timeout_ms) for record in batch

@@ -27,8 +27,8 @@ class SendResult:
     """The broker group that stores it."""
     queue: int
     offset: int
-    """Place in the queue. -1: stored by an earlier try, and its offset is not remembered any more
-    (`duplicate` is then true)."""
+    """Place in the queue. -1: an earlier try stored the message, and the group has forgotten its
+    offset (`duplicate` is then true)."""
     index: int
     """Index of its log entry; 0 when not known."""
     term: int
@@ -36,7 +36,7 @@ class SendResult:
     """24 bytes: producer id, running number. Empty without idempotence."""
     acknowledgement: Acknowledgement
     duplicate: bool
-    """An earlier try had stored it; this is what that try stored."""
+    """An earlier try had stored the message; this is its place."""
 
     @property
     def offset_id(self) -> str:
@@ -71,11 +71,11 @@ class QueueBounds:
 
 @dataclass(frozen=True, slots=True)
 class MemberProgress:
-    """What a leader knows of another member; on a follower, only who it is."""
+    """What a leader knows of another member. A follower knows only its name and address."""
 
     member: str
     address: str
-    """Where it is published to clients; also when asked from inside."""
+    """The address published to clients, also when asked from inside."""
     is_connected: bool
     match_index: int
     next_index: int
@@ -83,7 +83,7 @@ class MemberProgress:
     incarnation: str
     is_quarantined: bool
     clock_offset_ms: int | None
-    """Of its clock from the group's time; None unless a leader has heard it."""
+    """How far its clock is from the group's time; None unless a leader has heard it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class MemberStatus:
     group: str
     member: str
     address: str
-    """Where it was asked."""
+    """The address that was asked."""
     role: str
     term: int
     leader: str
     leader_address: str
-    """Where it is published to clients; also when asked from inside."""
+    """The address published to clients, also when asked from inside."""
     first_index: int
     last_index: int
     durable_index: int
@@ -114,16 +114,16 @@ class MemberStatus:
     group_id: bytes
     incarnation: str
     reason: str
-    """Why it does not serve, in a sentence; empty when it does."""
+    """Why the member does not serve, in a sentence; empty when it does."""
     topics_problem: str
-    """Why it, a leader, does not follow the control group's topics; empty when it does."""
+    """Why the leader does not follow the control group's topics; empty when it does."""
     members: tuple[MemberProgress, ...]
     is_control_group: bool
     is_disk_low: bool
     clock_offset_ms: int
-    """Of the member's clock from its group's time, which is the majority's median."""
+    """How far its clock is from the group's time, which is the median of a majority."""
     is_clock_off: bool
-    """By more than 1 s, and not within half of it since: it leaves leading to others."""
+    """The clock was more than 1 s off and not within 0.5 s since: the member does not lead."""
     version: str
 
 
@@ -138,7 +138,7 @@ class QueueHold:
     owner: str
     offset: int
     until_ms: int
-    """When it ends unless it is renewed, milliseconds since 1970, by the leader's clock."""
+    """When the hold ends unless somebody renews it, ms since 1970, by the leader's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class FoundRecord:
 
     @property
     def record(self) -> Record:
-        """What was sent; `error` is raised when it cannot be decoded."""
+        """The record; raises `error` when nobody can decode it."""
         if self.error is not None:
             raise self.error.again()
         assert self.content is not None, f"offset {self.offset}: neither a record nor an error"

@@ -27,7 +27,7 @@ from dledger_proto.limits import BATCH_RECORDS_MAX, BODY_SIZE_MAX, KIB
 TOPICS_CHECKED_MAX = 10_000
 """Names that are remembered as well-formed."""
 LARGEST_MESSAGE = BODY_SIZE_MAX + 64 * KIB
-"""Bytes that one message can take in the buffer at most: body, properties, columns, keys."""
+"""Bytes that one message takes in the buffer, at most: body, properties, columns, keys."""
 
 
 class Producer:
@@ -46,9 +46,10 @@ class Producer:
     the exception says whether the message is certainly not stored (`NotStored`) or may be
     (`UnknownOutcome`).
 
-    Close a producer, or use `with`: one that is let go of unclosed says by a ResourceWarning
-    how many messages it took that are not acknowledged. What a synchronous one took is flushed at
-    the end of the process, for at most the budget of a send; `os._exit` and signals prevent that.
+    Close a producer, or use `with`. A producer that nobody closed raises a ResourceWarning
+    when it is let go of: it says how many of its messages are not acknowledged. At the end of the
+    process a synchronous producer is flushed, for at most the budget of a send. `os._exit` and
+    signals prevent that.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class Producer:
         ordering_key: str | bytes | None = None,
         queue: int | None = None,
     ) -> None:
-        """Hand one message over and never learn what became of it: no answer, no repeat, no id."""
+        """Hand one message over without an outcome: no answer, no repeat, no message id."""
         self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
         pin = _pin(queue, ordering_key, None, None)
@@ -213,7 +214,7 @@ class Producer:
         self._runner.run(self._engine.wait_for_room(LARGEST_MESSAGE))
 
     def flush(self, timeout_ms: float | None = None) -> None:
-        """Wait until everything handed over before is settled, well or not.
+        """Wait until every message handed over before has an outcome, good or bad.
 
         Raises TimeoutError after `timeout_ms`; the sends go on.
         """
@@ -224,12 +225,12 @@ class Producer:
     def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: the budget of a send), give up the rest, end.
 
-        What was not sent ends as ClientClosed, what may be stored as UnknownOutcome.
+        A message that was not sent ends as ClientClosed, one that may be stored as UnknownOutcome.
         """
         self._runner.run(self._engine.close(self._timeout(timeout_ms)))
 
     def status(self) -> ProducerStatus:
-        """Return a picture of what waits and what is on its way."""
+        """Return how much waits and how much is on its way."""
         return self._engine.status()
 
     def _timeout(self, timeout_ms: float | None) -> float:

@@ -1,7 +1,7 @@
 """Records as a consumer gets them: a view of the batch that the producer framed.
 
-Owns: the value types. Nothing is unpacked before it is asked for; a record's body is copied out of
-its batch when `body` is read. Whole batches can be had too: columns for numpy, one CRC, no copy.
+Owns: the value types. A value unpacks nothing before somebody reads it: reading `body` copies the
+body out of its batch. A caller may take whole batches too: columns for numpy, one CRC, no copy.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -44,19 +44,19 @@ class RecordBatch:
         self.base_offset = base_offset
         """Offset of the first record of this run."""
         self.view = view
-        """The whole batch, checked; our records are `count` from `first_record` on."""
+        """The whole batch, checked; this run is `count` records from `first_record` on."""
         self.first_record = first_record
         self.count = count
         self.store_time_ms = store_time_ms
         """The leader's stamp, milliseconds since 1970."""
         self.group = group
-        """The broker group that it was read from; empty: not known."""
+        """The broker group that the run was read from; empty: not known."""
 
     @property
     def memory(self) -> int:
         """Bytes that this run keeps in memory: of the whole batch, and of its bodies decompressed.
 
-        Also before they are: their size is declared, and no more is ever made of them.
+        This holds before decompression too: each batch declares the size of its bodies.
         """
         header = self.view.header
         return header.size + (header.bodies_size if header.compression else 0)
@@ -91,21 +91,21 @@ class RecordBatch:
             return [bytes(view.body(i)) for i in range(self.first_record, end)]
 
     def place_of(self, error: DledgerError) -> Unreadable:
-        """Return the offsets of this run, and what is wrong with its batch."""
+        """Return the offsets of this run with the problem of its batch."""
         return Unreadable(
             self.group, self.topic, self.queue, self.base_offset, self.next_offset, error.detail
         )
 
     @contextmanager
     def _named(self) -> Generator[None]:
-        """Say where it lies when a producer's compressed bodies turn out to be none."""
+        """Add the place to an error when the bodies of a batch cannot be decompressed."""
         try:
             yield
         except DledgerError as error:
             raise self.broken(error) from error
 
     def broken(self, error: DledgerError) -> ClientError:
-        """Return the error with the place: whoever reads on continues at `next_offset`."""
+        """Return the error with the place: a reader may continue at `next_offset`."""
         if error.code is Code.UNREADABLE_BATCH:
             return error_of(error.code, f"{self.place_of(error).describe()}; {CONSUMER_REMEDY}")
         place = f"{self.topic}/{self.queue} offsets {self.base_offset} to {self.next_offset - 1}"

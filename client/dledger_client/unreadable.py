@@ -1,12 +1,12 @@
 """Batches that cannot be decoded though their checksum holds: when they are left out.
 
-Owns: the one rule, and the sentences. Not: who notices it, and where it is recorded: consumers
-(`_core/consumer/core.py`), bulk reads (`reading/`), exports (`export/task.py`).
+Owns: the one rule, and the sentences about it. Not: noticing and recording such batches: consumers
+(`_core/consumer/buffer.py`), bulk reads (`reading/`), exports (`export/task.py`) do.
 
-The content is what the producer sent, so all copies are alike and no retry helps. A reader refuses
-such a batch, until its user says that what cannot be read may be left out; then the offsets of the
-batch are a gap, that is told. Damage, CORRUPT_BATCH, is another thing: some copy is whole, and no
-option passes it over (I15). Nor is a missing package a reason: the next reader may have it.
+The batch is as its producer sent it. So all copies are alike, and no retry helps. A reader refuses
+such a batch unless its user accepts that unreadable batches are left out. Then the offsets of the
+batch are a gap, and the reader tells of it. Damage (CORRUPT_BATCH) differs: some copy is whole, so
+no option leaves it out (I15). A missing package is no reason either: the next reader may have it.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ EXPORT_REMEDY: Final = "to export the rest and record the gap, use --accept-unre
 
 
 def may_pass_over(error: DledgerError, *, fail_on_unreadable: bool) -> bool:
-    """Say whether a batch that raised an error is left out, and reading goes on behind it."""
+    """Return whether a batch with this error is left out, so that reading continues behind it."""
     return not fail_on_unreadable and error.code is Code.UNREADABLE_BATCH
 
 

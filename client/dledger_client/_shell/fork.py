@@ -64,8 +64,8 @@ def check_fork() -> None:
         raise ClientClosed(
             Code.CLOSED,
             f"process {os.getpid()} is the child of a fork at which its parent had a client open,"
-            " or gRPC was still running; gRPC does not survive a fork. Close all clients of the parent"
-            " before it forks, then make others in the child, or start the child by"
+            " or gRPC was still running; gRPC does not survive a fork. Close all clients of the"
+            " parent before it forks, then make others in the child, or start the child by"
             ' "spawn" or "forkserver"',
         )
 

@@ -44,7 +44,7 @@ class Joined:
     """The batches of some runs as one set of columns, whole batches, in order."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        """Join; UNREADABLE_BATCH when the columns of a batch do not add up to its header."""
+        """Join the runs; UNREADABLE_BATCH when the columns of a batch do not match its header."""
         self.runs = runs
         self.headers: list[BatchHeader] = [run.view.header for run in runs]
         self.counts: Int64s = self.of_headers("record_count")
@@ -91,7 +91,7 @@ class Joined:
 
     @cached_property
     def offsets(self) -> Int64s:
-        """Each record's offset in its queue; of records outside the runs it is meaningless."""
+        """Each record's offset in its queue; meaningless for records outside the runs."""
         bases = np.array([run.base_offset - run.first_record for run in self.runs], np.int64)
         return self.spread(bases) + self.places
 
@@ -126,7 +126,7 @@ class Joined:
 
     @property
     def key_hashes(self) -> Int64s:
-        """Of all keys of all records; the bits of an unsigned number."""
+        """Hashes of all keys of all records; the bits of an unsigned number."""
         parts = [
             np.frombuffer(
                 run.view.buffer,

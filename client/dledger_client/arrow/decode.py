@@ -3,10 +3,10 @@
 Owns: every check between bytes and columns (CRC, header, topic and queue, order of offsets), the
 size of portions, the table from column name to values. Not: fetching.
 
-What is handed out is exactly the wanted range without a gap, or an error is raised: CORRUPT_BATCH
-for bytes that contradict themselves, OFFSET_OUT_OF_RANGE where offsets do not follow, and for what
-a producer sent so that nobody can decode it UNREADABLE_BATCH. Those records alone are left out if
-the caller takes what is told of them.
+The decoder hands out exactly the wanted range without a gap, or raises an error: CORRUPT_BATCH for
+bytes that contradict themselves, OFFSET_OUT_OF_RANGE where offsets do not follow one another,
+UNREADABLE_BATCH for a batch that nobody can decode, although it is as its producer sent it. Only
+such batches are left out, and only if the caller asks to be told of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,12 +25,12 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
 
 PORTION_BYTES: Final = 4 * MIB
-"""Bodies and properties of one Arrow batch, at most about: a bound of memory, whatever batches
-decompress to. What a reader asks for at once is less."""
+"""Bytes of bodies and properties in one Arrow batch, about. It bounds the memory, whatever batches
+decompress to. A reader asks for less at once."""
 assert PORTION_BYTES + 2 * BATCH_SIZE_MAX < 1 << 31, "Arrow's binary columns have 32 bits"
 
 _RECORD_BYTES: Final = 64
-"""What a record takes besides its body and properties, about: empty records count, too."""
+"""Bytes of a record besides its body and properties, about: empty records count, too."""
 _US_PER_MS: Final = 1_000
 _ID_SIZE: Final = 16
 
@@ -74,14 +74,14 @@ class Decoder:
         end: int,
         tell: Callable[[Unreadable], None] | None = None,
     ) -> None:
-        """`tell` hears of each run that is left out; None: none is, UNREADABLE_BATCH is raised."""
+        """`tell` gets each run that is left out; None: UNREADABLE_BATCH is raised instead."""
         self._source = source
         self._tell = tell
         self._columns = tuple(columns)
         self._schema = schema_of(columns)
         self._end = end
         self.next_offset = start
-        """Everything before it was handed out. After an error it is where to go on."""
+        """All records before it were handed out. After an error reading continues here."""
 
     @property
     def is_done(self) -> bool:
@@ -89,9 +89,9 @@ class Decoder:
         return self.next_offset >= self._end
 
     def decode(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-        """Yield what is wanted of the spans; spans before and behind the range are left out.
+        """Yield the wanted records of the spans; spans before and behind the range are left out.
 
-        When an error is raised, what was yielded before it is sound and `next_offset` is behind it.
+        Records that were yielded before an error are sound, and `next_offset` is behind them.
         """
         runs: list[Run] = []
         size = 0
@@ -118,7 +118,7 @@ class Decoder:
             yield from self._portions(runs)
 
     def _checked(self, span: Span, expected: int) -> Run:
-        """Return the wanted part of a span once everything but the columns' sums is checked."""
+        """Return the wanted part of a span after all checks but that of the columns' sums."""
         source = self._source
         if span.base_offset > expected:
             raise DledgerError(

@@ -1,6 +1,6 @@
 """The columns of records: names, types, which are there unless asked otherwise. Pure.
 
-Owns: the table of columns, and what is said about a name that is none. Not: their values.
+Owns: the table of columns, and the sentence about a name that is no column. Not: their values.
 
 Every column is nullable and every type is Spark's own Arrow form of its own type: Spark takes a
 batch only if its schema is exactly that.
@@ -57,7 +57,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "key_hashes": Column(pa.list_(pa.int64()), "ARRAY<BIGINT>", by_default=False),
 }
 TOLD_MAX: Final = 50
-"""Names that a sentence about an unknown one lists."""
+"""Names that the sentence about an unknown name lists, at most."""
 DEFAULT_COLUMNS: Final = tuple(name for name, column in COLUMNS.items() if column.by_default)
 
 

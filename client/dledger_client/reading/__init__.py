@@ -1,12 +1,12 @@
 """Reading the committed log in bulk: plans frozen once, ranges as Arrow batches. Extra `arrow`.
 
-folders   What is said of a stopped member's folder that is read in place of the cluster. Pure
-holds     Where holds begin, which are shared, and how many a queue can come to have of them
+folders   What can be wrong with a stopped member's folder that is read. Pure
+holds     Where holds begin, which are shared, and how many a queue can have
 keeper    Renews the holds of a plan while its readers are busy elsewhere
 left      Members that readers left, and when: they are asked last for a while. Pure
 plan      What a job reads, frozen: edges resolved to offsets, queues cut into ranges by bytes
-planner   Freezing a plan against a cluster: bounds behind a quorum's word, and holds. Blocking
-reader    Reading a range as Arrow batches, from one member and then the next. Blocking
+planner   Freezes a plan against a cluster: bounds that a quorum confirms, and holds. Blocking
+reader    Reads a range as Arrow batches, from one member and then the next. Blocking
 watchdog  Ends a call whose next answer does not come
 """
 

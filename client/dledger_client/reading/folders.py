@@ -1,7 +1,7 @@
-"""What is said of a stopped member's folder that is read in place of the cluster. Pure.
+"""What can be wrong with a stopped member's folder that is read instead of the cluster. Pure.
 
-Owns: the names of what can be wrong with a folder, and what a reader of one has to be told. Not:
-the reading, which needs the state's tables (`dledger_offline.reading`).
+Owns: the names of what can be wrong with a folder, and what a reader of a folder needs to know.
+Not: the reading, which needs the state's tables (`dledger_offline.reading`).
 """
 
 import enum

@@ -1,21 +1,23 @@
 """Where holds begin, which are shared, and how many a queue can come to have of them. Pure.
 
-Owns: the place and the name of a hold, what a stream goes on with. Not: taking and renewing them
-(`planner.py`, `reader.py`).
+Owns: the place and the name of a hold, and which hold a stream keeps using. Not: taking and
+renewing holds (`planner.py`, `reader.py`).
 
-Spark tells nobody that a job has ended, so its holds end by their time, and a queue has 64 of them
-at most, those of exports among them. Two rules keep them few, whatever the rate and the period:
+Spark tells nobody that a job has ended. So a job's holds end when their time is over. A queue has
+at most 64 holds, those of exports among them. Two rules keep the number of holds small, whatever
+the rate of jobs and the time of a hold:
 
-- *Places.* A hold begins where its job does, rounded down to a multiple of a power of two, of which
-  the queue has PLACES at most. While a queue grows to its double, two places are new and the
-  others are old ones: in the time of a hold, of jobs that come every p, about 2 log2(time / p) + 4
-  (22 for ten minutes and twice a second), wherever in the queue they begin.
-- *Time.* A stream goes on with the hold that it took for a share of the hold's time, and has five
-  at once at most, however often it plans.
+- *Places.* A hold begins where its job begins, rounded down to a multiple of a power of two. The
+  power is such that the queue has at most PLACES such multiples. While a queue grows to double its
+  size, two places are new and the others are old. Jobs that come every p then have about
+  2 log2(time / p) + 4 holds at once, wherever in the queue they begin: 22 for holds of ten minutes
+  and two jobs a second.
+- *Time.* A stream uses the hold that it took for a share of the hold's time. So a stream has at
+  most five holds at once, however often it plans.
 
-Rejected: sixteen places and the step in the name, with which each doubling made eight new names: a
-stream of some batches a second had 64 in a few minutes on a queue that was young or closely
-trimmed. A hold of each job's own is what `holdOwner` asks for.
+Rejected: sixteen places and the step in the name. Then each doubling made eight new names, and a
+stream of some batches a second had 64 holds within minutes, on a queue that was young or closely
+trimmed. `holdOwner` gives a job a hold of its own.
 """
 
 from collections.abc import Mapping
@@ -25,7 +27,7 @@ from typing import Final
 from dledger_client.reading.plan import Place, QueueState
 
 PLACES: Final = 4
-"""Of a queue, where a shared hold may begin, at most; and its minimum."""
+"""Places of a queue where a shared hold may begin, at most; and the queue's minimum."""
 SHARES: Final = 4
 """Of a hold's time: a stream goes on with a hold for one of them."""
 KEPT_MAX: Final = SHARES + 1

@@ -1,8 +1,8 @@
-"""Keeping what a plan holds while its readers are busy elsewhere. Owns: the thread that renews.
+"""Renews the holds of a plan while its readers are busy elsewhere. Owns: the thread that renews.
 
-A hold ends by itself, and a reader renews that of the queue it is at. Where a plan takes longer
-than its holds last, those of queues whose turn is yet to come would end, and so would all between
-two runs of one job.
+A hold ends when its time is over. A reader renews the hold of the queue that it reads. When a plan
+takes longer than its holds last, the holds of the queues that wait for their turn would end. All
+holds would end between two runs of one job.
 """
 
 import logging
@@ -30,12 +30,12 @@ class Keeper:
         self._seconds = ttl_ms / 1_000
         self._plan: ReadPlan | None = None
         self._lock = Lock()
-        """Taken while holds change: a renewal of the plan before would move them back."""
+        """Taken while holds change: a renewal of the older plan would move them back."""
         self._ended = Event()
         self._thread = Thread(target=self._run, name="dledger holds", daemon=True)
 
     def keep(self, freeze: Callable[[], ReadPlan]) -> ReadPlan:
-        """Make a plan, which is renewed from now on in the place of the one before; return it."""
+        """Make and return a plan. Its holds are renewed from now on, no longer the last plan's."""
         with self._lock:
             plan = freeze()
             self._plan = plan
@@ -44,7 +44,7 @@ class Keeper:
         return plan
 
     def close(self) -> None:
-        """Renew nothing any more. What is held stays so for its time."""
+        """Stop renewing. The holds stay until their time is over."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -55,7 +55,7 @@ class Keeper:
             pause = self._seconds / (RENEWALS if self._is_renewed() else TRIES)
 
     def _is_renewed(self) -> bool:
-        """Renew once; False when another try may soon do better."""
+        """Renew once; return False when another try may soon succeed."""
         with self._lock:
             assert self._plan is not None, "the thread starts with a plan"
             try:

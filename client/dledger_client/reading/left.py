@@ -1,17 +1,18 @@
-"""Who was left for others, and when: they are asked last for a while. Pure; time is given.
+"""Members that readers left, and when: they are asked last for a while. Pure; time is given.
 
-Owns: the memory of it, and the order. Not: why a member is left (`reader.py`).
+Owns: which members were left, and the order in which members are asked. Not: why a reader leaves a
+member (`reader.py`).
 
-A member that hangs costs each reader that begins with it the whole silence it is given. It is all
-the same who answers (D9), so there is no hurry to begin with it again; and as all are asked, in
-whatever order, nothing is lost by not doing so.
+A member that hangs costs each reader the whole time that the reader waits for an answer. Every
+member gives the same records (D9), so nobody needs to ask this member first. Readers ask all
+members in the end, so the order loses nothing.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 SECONDS: Final = 30.0
-"""After the first time; each further time in a row lasts twice as long."""
+"""Seconds after the first time; each further time in a row lasts twice as long."""
 SECONDS_MAX: Final = 240.0
 
 
@@ -20,7 +21,7 @@ class LeftMembers:
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[float, float]] = {}
-        """Until when it is asked last, and for how long that is."""
+        """Until when a member is asked last, and how long that lasts."""
 
     def leave(self, address: str, now: float) -> None:
         """Have a member asked last from now on."""
@@ -33,5 +34,5 @@ class LeftMembers:
         self._left.pop(address, None)
 
     def in_order(self, addresses: Iterable[str], now: float) -> list[str]:
-        """Return all addresses as they were, those that are asked last behind the others."""
+        """Return all addresses in their order, those that are asked last behind the others."""
         return sorted(addresses, key=lambda each: self._left.get(each, (0.0, 0.0))[0] > now)

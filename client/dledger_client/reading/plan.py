@@ -3,8 +3,9 @@
 Owns: the meaning of starts and ends, what counts as lost data, the estimate of bytes, partitions.
 Not: asking the cluster (`planner.py`), holds (`holds.py`), reading (`reader.py`).
 
-What is committed never changes, so a range is a value: whoever reads it, however often and from
-whichever member, gets the same rows. All sentinels are resolved once, here; nothing is open later.
+Committed records never change, so a range is a value. Every reader of a range gets the same rows,
+however often it reads and from whichever member. This module resolves "earliest", "latest" and
+times once; a plan holds numbers only.
 """
 
 import heapq
@@ -24,7 +25,7 @@ LATEST: Final = -1
 """Kafka's numbers, in maps of offsets."""
 
 PARTITIONS_MAX: Final = 100_000
-"""Of one plan: each is a task, and travels with it."""
+"""Partitions of one plan, at most: each is a task, and travels with it."""
 
 Place = tuple[str, int]
 """Topic and queue."""
@@ -32,7 +33,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where reading begins, or ends before. One kind is given, or none: the queue's own end."""
+    """Where reading begins, or where it ends. At most one kind is given; none: the queue's end."""
 
     offsets: Mapping[str, Mapping[int, int]] | None = None
     """Of every queue of every topic, exactly; EARLIEST and LATEST are allowed."""
@@ -41,9 +42,9 @@ class Edge:
     time_ms: int | None = None
     """The first offset stored at or after it; the end when there is none yet."""
     times: Mapping[str, Mapping[int, int]] | None = None
-    """The same with a time for each queue of every topic, exactly."""
+    """As `offsets`, with a time for each queue of every topic."""
     group: str = ""
-    """What this consumer group has committed; the minimum in queues of which it has nothing."""
+    """The offsets that this consumer group committed; the minimum of a queue without one."""
     sentinel: int | None = None
     """EARLIEST or LATEST, of all queues."""
 
@@ -58,7 +59,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What the cluster said of a queue, all at one applied index."""
+    """What the cluster told about a queue, all at one applied index."""
 
     topic: str
     topic_id: bytes
@@ -110,7 +111,7 @@ class Gap:
     start: int
     end: int
     unreadable: Unreadable | None = None
-    """Why they cannot be decoded; None: they are not there any more."""
+    """Why they cannot be decoded; None: they were trimmed."""
 
     def describe(self) -> str:
         """Return one stable line."""
@@ -139,7 +140,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be known of queues beside their bounds."""
+    """What a planner asks about queues, besides their bounds."""
 
     times_ms: tuple[int, ...] = ()
     """Times whose offsets are asked of every queue."""
@@ -148,7 +149,7 @@ class Question:
     )
     """Those of one queue alone."""
     group: str = ""
-    """Whose committed offsets are asked; empty: nobody's."""
+    """The consumer group whose committed offsets are asked; empty: none."""
 
     def times_of(self, place: Place) -> tuple[int, ...]:
         """Return the times that are asked of a queue."""
@@ -172,7 +173,7 @@ def question_of(start: Edge, end: Edge) -> Question:
 
 
 def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
-    """Raise INVALID_ARGUMENT unless an edge's map names exactly the queues that there are."""
+    """Raise INVALID_ARGUMENT unless an edge's map names exactly the queues that exist."""
     given = edge.offsets if edge.times is None else edge.times
     if given is None:
         return
@@ -193,7 +194,7 @@ def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
 
 
 def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
-    """Raise INVALID_ARGUMENT for a group without an offset in what is read: it may be misspelt."""
+    """Raise INVALID_ARGUMENT for a group that committed nothing here: it may be misspelt."""
     if edge.group and states and all(state.committed is None for state in states):
         topics = ", ".join(sorted({state.topic for state in states}))
         raise error_of(
@@ -206,7 +207,7 @@ def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
 def resolve(
     states: Sequence[QueueState], start: Edge, end: Edge, *, fail_on_data_loss: bool = True
 ) -> tuple[list[PlannedQueue], list[Gap]]:
-    """Return each queue's range, and what of it is lost.
+    """Return each queue's range, and the gaps in it.
 
     OFFSET_OUT_OF_RANGE for an offset below the minimum (with `fail_on_data_loss`) or above the
     maximum (always: the log never held it, so it is of another topic), INVALID_ARGUMENT for maps
@@ -267,7 +268,7 @@ def _offset(edge: Edge, state: QueueState, default: int) -> int:
 
 
 class Estimate:
-    """Bytes of a queue by offset, from samples: each stands for what is nearest to it."""
+    """Bytes of a queue by offset, from samples: each stands for the records nearest to it."""
 
     def __init__(self, state: QueueState) -> None:
         samples = state.samples or (Sample(state.minimum, 1, 1),)

@@ -1,10 +1,10 @@
-"""Freezing a plan against a cluster: bounds behind a quorum's word, and holds. Blocking.
+"""Freezes a plan against a cluster: bounds that a quorum confirms, and holds. Blocking.
 
 Owns: the calls, one for each group and 1,024 queues, and what happens when a queue is trimmed
 between its bounds and its hold. Not: what offsets mean (`plan.py`).
 
-A hold belongs to an owner, or is shared, and ends by itself. Whoever goes on needing it renews it;
-a job that dies leaves nothing behind that somebody would have to clean up.
+A hold belongs to an owner, or is shared. Who still needs a hold renews it. A hold that nobody
+renews ends when its time is over, so a job that dies leaves nothing to clean up.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 SAMPLES: Final = 64
-"""Of each queue; members give fewer of many queues."""
+"""Samples of each queue; members give fewer when they are asked about many queues."""
 KEY_PLACES: Final = 64
-"""Of one key in one topic, that are worth being read one by one."""
+"""Records of one key in one topic that are read one by one, at most."""
 NOT_TAKEN_YET: Final = (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
-"""What a group says of a queue that the control group has given it, until it has heard of that."""
+"""A group's answers about a queue of its own, until it hears that the control group gave it."""
 TRIES: Final = 5
 """How often a plan is made anew because queues were trimmed meanwhile."""
 
 
 class _Asked(NamedTuple):
-    """A queue, and the times whose offsets are asked of it."""
+    """A queue, and the times whose offsets are asked."""
 
     route: TopicRoute
     queue: int
@@ -64,7 +64,7 @@ class _Asked(NamedTuple):
 
 
 class _NotTakenYet(Exception):
-    """A group has not heard yet of a queue that is its own."""
+    """A group has not heard yet that a queue is its own."""
 
     def __init__(self, error: ClientError) -> None:
         super().__init__(str(error))
@@ -73,12 +73,12 @@ class _NotTakenYet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A frozen plan: values only, nothing in it is resolved later."""
+    """A frozen plan. It holds values only; nothing is resolved later."""
 
     cluster: str
     queues: tuple[PlannedQueue, ...]
     gaps: tuple[Gap, ...]
-    """What was asked for and is gone; empty unless data loss was accepted."""
+    """Records that were asked for and are gone; empty unless data loss was accepted."""
     groups: Mapping[str, GroupRoute]
     """Where the groups of these queues were, when the plan was made."""
     hold: HoldRequest | None = None
@@ -93,7 +93,7 @@ class ReadPlan:
 
 
 class Planner:
-    """A connection that plans are made over. Use it in a `with`."""
+    """Makes plans over one connection. Use it in a `with`."""
 
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
@@ -172,14 +172,14 @@ class Planner:
         return found
 
     def renew(self, plan: ReadPlan) -> None:
-        """Hold what a plan reads for another while; of no effect for a plan without a hold."""
+        """Renew a plan's holds; does nothing for a plan without a hold."""
         if plan.hold is not None:
             refused = self._runner.run(self._hold(plan.queues, plan.hold))
             if refused:
                 raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{refused[0]}: trimmed")
 
     def release(self, plan: ReadPlan) -> None:
-        """End a plan's hold now; a shared one is not this plan's to end."""
+        """End a plan's hold now. A shared hold stays: other plans may need it."""
         if plan.hold is not None and plan.hold.owner:
             self._runner.run(self._hold(plan.queues, replace(plan.hold, ttl_ms=0)))
 
@@ -214,9 +214,10 @@ class Planner:
         question: Question,
         only: set[tuple[str, int]] | None,
     ) -> list[QueueState]:
-        """Ask every group for its queues; again while one has not heard of a queue of its own yet.
+        """Ask every group about its queues; again while a group has not heard of one of them yet.
 
-        Each time by the control group's word of now: what was deleted is refused at once.
+        Each time the control group says anew which queues there are. So a topic that was deleted
+        is refused at once.
         """
         budget = self._cluster.config.call_timeout_ms / 1_000
         await self._cluster.wait_loaded(budget)
@@ -250,7 +251,7 @@ class Planner:
         if missing:
             topic, queue = min(missing)
             raise error_of(Code.QUEUE_NOT_FOUND, f"topic {topic} has no queue {queue}")
-        # So many that all times of each fit into a call.
+        # One call asks about so many queues that all their times fit into it.
         most = max((len(each.times_ms) for queues in asked.values() for each in queues), default=0)
         count = max(min(QUEUES_PER_CALL_MAX, LOOKS_PER_CALL_MAX // max(most, 1)), 1)
         portions = [
@@ -269,7 +270,7 @@ class Planner:
     async def _routes(self, topics: Sequence[str]) -> list[TopicRoute]:
         """Return topics as the control group has them, in one call when there are many."""
         if len(topics) == 1:
-            # Who is not known is looked for among all, for the nearest that is.
+            # The list of all topics tells the nearest name of one that is not known.
             with suppress(TopicNotFound):
                 return [await self._queries.describe(topics[0])]
         known = {topic.name: topic for topic in await self._queries.list_topics()}
@@ -305,7 +306,7 @@ class Planner:
         return states
 
     async def _looked(self, request: pb.PlanReadsRequest, group: str) -> pb.PlanReadsReply:
-        """Have a member look at bounds, then between them; again when a trim came in between."""
+        """Ask a member for bounds and what lies between them; again when a trim came in between."""
         tries = 0
         while True:
             tries += 1
@@ -315,9 +316,9 @@ class Planner:
                 return reply
 
     async def _hold(self, queues: Sequence[PlannedQueue], hold: HoldRequest) -> list[str]:
-        """Hold each queue from its start on; return those that do not reach back so far any more.
+        """Hold each queue from its start on; return the queues that are trimmed above their start.
 
-        Empty ranges too: what is written behind them belongs to the job's next plan.
+        Empty ranges are held too: records that come behind them belong to the job's next plan.
         """
         by_group: dict[str, list[tuple[QueueState, Hold]]] = {}
         for each in queues:

@@ -1,12 +1,13 @@
-"""Reading a range as Arrow batches, from one member and then the next. Blocking, one thread.
+"""Reads a range as Arrow batches, from one member and then the next. Blocking, one thread.
 
-Owns: which member is asked, when it is left for another, when it is given up, the renewal of the
-hold. Not: the decoding and its checks (`arrow/decode.py`), what is read (`plan.py`), for how long
-who was left is asked last (`left.py`).
+Owns: which member is asked, when the reader leaves a member for another, when a range is given up,
+the renewal of the hold. Not: decoding and its checks (`arrow/decode.py`), what is read (`plan.py`),
+how long a member that was left is asked last (`left.py`).
 
-Members differ in nothing but how far they are (D9). So whoever fails, brings damaged bytes, or
-brings nothing for a while is left, and reading goes on at the exact next offset elsewhere. Nothing
-is handed out twice and nothing is left out: the decoder counts offsets.
+All members give the same records; some are further than others (D9). So the reader leaves a member
+that fails, sends damaged bytes, or sends nothing for a while. It continues at the exact next offset
+at another member. The decoder counts offsets, so nothing is handed out twice and nothing is left
+out.
 """
 
 import logging
@@ -41,19 +42,19 @@ from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 
 FRAME_BYTES: Final = MIB
-"""Of one answer. A member serves its group by the same interpreter: of four times the size, its
-batches waited twice as long beside a paced read; and reading is no faster."""
+"""Bytes of one answer. A member serves its group in the same interpreter. With answers of four
+times this size its writes waited twice as long beside a paced read, and reading was no faster."""
 WAIT_MS: Final = 500
 """A member that has nothing says so this often."""
 SILENCE_MS: Final = 20 * WAIT_MS
-"""Who says nothing for this long is left. A frame over a slow network has to be done by then."""
+"""The reader leaves a member that is silent for this long. A frame must arrive by then."""
 EMPTY_FRAMES_MAX: Final = 4
-"""From a member that is behind, before the next is asked."""
+"""Empty frames from a member that lags, before the reader asks the next member."""
 BAD_ANSWERS_MAX: Final = 4
 """Damaged answers at one offset, from members in turn, before the range fails."""
 ROUTES_SECONDS: Final = 2.0
 LEAVE_FOR: Final = (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED, Code.STORAGE_FAILED)
-"""What a member says of itself: the next one may have the range, or this one a moment later.
+"""Answers about this member only: another one may have the range, or this one a moment later.
 HEAD_TRIMMED is a loss only with a minimum that says so: bounds may be from before the trim."""
 
 OF_PROCESS: Final = LeftMembers()
@@ -67,17 +68,17 @@ class Origin:
 
     bootstrap: tuple[str, ...]
     groups: tuple[GroupRoute, ...]
-    """As of the plan; asked for anew when nobody answers."""
+    """As of the plan; the reader asks for new ones when no member answers."""
     read_from: str = "follower"
-    """Who is asked first: "follower", "leader" or "any"."""
+    """Which member is asked first: "follower", "leader" or "any"."""
     rotation: int = 0
     """Tells parallel readers apart, so that they begin with different members."""
     fail_on_data_loss: bool = True
     stall_ms: int = 60_000
-    """A range that nobody brings a record of for this long fails."""
+    """A range fails when no member sends a record of it for this long."""
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
     fail_on_unreadable: bool = True
-    """False: batches that cannot be decoded are left out, and told (`RangeReader.gaps`)."""
+    """False: batches that cannot be decoded are left out, and `RangeReader.gaps` names them."""
 
 
 class RangeReader:
@@ -86,17 +87,17 @@ class RangeReader:
     def __init__(
         self, origin: Origin, columns: Sequence[str], left: LeftMembers = OF_PROCESS
     ) -> None:
-        """`left` remembers beyond this reader: there is one for each partition of a job."""
+        """`left` outlives this reader: a job has one reader for each partition."""
         self._origin = origin
         self.left = left
         self._columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
-        """Waits for what members answer; whoever takes batches may take his time between."""
+        """Bounds the wait for a member's answer, not the time that a caller spends on a batch."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
         self.gaps: list[Gap] = []
-        """What was gone, or could not be decoded; empty unless that is accepted."""
+        """Records that were gone or could not be decoded; empty unless that is accepted."""
 
     def __enter__(self) -> "RangeReader":
         return self
@@ -112,7 +113,7 @@ class RangeReader:
             channel.close()
 
     def read(self, wanted: Range, hold: Hold | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the whole range in order. ClientError when it cannot be had, naming the offset."""
+        """Yield the whole range in order. ClientError names the offset that no member sent."""
         return _Reading(self, wanted, hold).run()
 
     # For _Reading.
@@ -173,7 +174,7 @@ class RangeReader:
             return
 
     def renew(self, address: str, wanted: Range, hold: Hold) -> None:
-        """Renew a hold at one member; that it fails is told, and seen if something is trimmed."""
+        """Renew a hold at one member. A failure is logged; a trim that follows is an error."""
         request = pb.HoldAllRequest(ttl_ms=hold.ttl_ms)
         ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
         request.queues.add(queue=ref, offset=hold.offset, owner=hold.owner)
@@ -200,7 +201,7 @@ class _LeaveMember(Exception):
         super().__init__(str(error))
         self.error = error
         self.is_at_fault = is_at_fault
-        """False: it has told the truth, and may be asked again as well as any other."""
+        """False: its answer was true, so it may be asked again like any other member."""
 
 
 class _Reading:
@@ -249,7 +250,7 @@ class _Reading:
         )
 
     def _from_member(self, address: str) -> Iterator[pa.RecordBatch]:
-        """Yield what one member brings until the range ends; _LeaveMember for the next one."""
+        """Yield what one member sends until the range ends; _LeaveMember: ask the next member."""
         self._renew(address)
         wanted = self._range
         request = pb.FetchRequest(
@@ -319,7 +320,7 @@ class _Reading:
             self._progress_at = time.monotonic()
             self._bad_answers = 0
             yield batch
-            # Who takes the batch may take his time: that is no stall of ours.
+            # The time that a caller spends on a batch is no stall of the member.
             self._progress_at = time.monotonic()
 
     def _pass_over(self, what: Unreadable) -> None:
@@ -329,14 +330,14 @@ class _Reading:
         self._progress_at = time.monotonic()
 
     def _bad(self, error: DledgerError) -> Exception:
-        """Return what follows from a damaged answer: another member, or after several the end."""
+        """Return what follows a damaged answer: another member, or the end after several."""
         self._bad_answers += 1
         if self._bad_answers >= BAD_ANSWERS_MAX:
             return client_error(error)
         return _LeaveMember(client_error(error))
 
     def _refused(self, frame: FetchFrame) -> None:
-        """Raise what an error frame means; or go on behind what is lost, where that is accepted."""
+        """Raise what an error frame means, or continue behind lost records if that is accepted."""
         wanted, at = self._range, self._decoder.next_offset
         if frame.code in (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED) and frame.min_offset > at:
             if self._reader.origin.fail_on_data_loss:

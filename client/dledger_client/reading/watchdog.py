@@ -1,8 +1,8 @@
-"""Ending a call whose next answer does not come. Owns: the thread that watches who waits.
+"""Ends a call whose next answer does not come. Owns: the thread that watches the wait.
 
-gRPC's blocking streams know a deadline for the whole call alone, and one that brings a large range
-has none. A member that answers nothing at all (it hangs, or its host does) would be waited for
-without an end; what a connection's keepalive notices is the host alone.
+gRPC's blocking streams have one deadline for the whole call. A call that reads a large range cannot
+have one. Without this module a reader would wait for ever for a member that hangs. A connection's
+keepalive notices a dead host, but not a process that hangs.
 """
 
 import time
@@ -15,13 +15,13 @@ from dledger_proto.rpc.raw import SyncCall
 
 
 class Watchdog:
-    """Waits for answers, one at a time, and for none of them longer than a given time."""
+    """Waits for answers, one at a time, for each at most a given time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._changed = Condition()
         self._until: float | None = None
-        """When the answer that is waited for is late; None: none is waited for."""
+        """When the awaited answer is late; None: nobody waits."""
         self._cancel: Callable[[], object] = bool
         self._is_late = False
         self._is_closed = False
