@@ -72,7 +72,7 @@ class BrokerGroup:
     term_told_at: Session = 0
     """The newest stream at the time when `term` was first told."""
 
-    # What members tell
+    # What members tell.
 
     def count(self) -> bool:
         """Count the told lists and roles again; True when members or role of the group changed."""
@@ -154,7 +154,7 @@ class BrokerGroup:
         if self.leader == member:
             self.leader = ""
 
-    # What others are told
+    # What clients hear.
 
     def route(self) -> GroupRoute:
         """Return the group as clients see it, members in order of their ids."""
@@ -200,7 +200,7 @@ class BrokerGroup:
                 peer_address=member.peer_address,
             )
 
-    # Who tells it
+    # Which members count.
 
     def _belonging(self) -> list[Member]:
         return [member for member in self.members.values() if self.has(member.name)]

@@ -361,7 +361,7 @@ class Registry:
             self._leader_changed(group)
 
     def _count(self, group: BrokerGroup) -> None:
-        """Count again who belongs to a group. Of an entirely new list nothing is known yet."""
+        """Count the members of a group again. Nothing is known yet of an entirely new list."""
         before = group.configured
         if group.count():
             self._changes.mark((_GROUP, group.name))

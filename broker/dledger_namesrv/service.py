@@ -50,7 +50,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger("namesrv")
 
 @dataclass(frozen=True, slots=True)
 class NameServerSettings:
-    """What a name server is told.
+    """The settings of a name server.
 
     Attributes:
         listen: The address to serve on.

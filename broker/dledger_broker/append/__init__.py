@@ -1,7 +1,7 @@
 """Batches on their way into a group.
 
-intake  Frames of batches in, items on their way out: admitted, checked, submitted in order
-router  The way of batches into one group
-stream  One append stream
-unary   One unary append: a frame in, its answers out when all of them are known
+intake  Frames of batches come in; their batches are admitted, checked, submitted in order
+router  The way of batches into one group: proposed here, forwarded once, or parked
+stream  One append stream: frames in, answers out, in order
+unary   One unary append: a frame comes in, its answers go out when all are known
 """

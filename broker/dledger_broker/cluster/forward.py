@@ -29,7 +29,7 @@ CONNECT_SECONDS: Final = 1.0
 
 
 class AppendForwarder:
-    """Forwards the batches of one group to whoever leads it."""
+    """Forwards the batches of one group to its leader."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The configuration of a member.
 
-checks  What is wrong with a configuration: how it is told, and the relations between its values
+checks  The relations between the values of a configuration, and how a problem is written
 load    Reading a member's configuration
 model   The configuration of a member process
 """

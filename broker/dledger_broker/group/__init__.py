@@ -5,7 +5,7 @@ duties       What the leader of a group does by itself: the closed list of its d
 duty         What a duty is
 expiry       A duty: the leader counts time, and forgets producers that were silent
 forgetting   A duty: the leader asks to free the rows of topics that were deleted long ago
-group_view   One group as the services see it
-long_poll    Who waits on which queue, woken by apply (S53, S83)
+group_view   One group as the services see it: its host, state and log
+long_poll    Long polls: which reader waits on which queue, woken by apply (S53, S83)
 topic_watch  Which topics changed: what routes and registrations wait for
 """

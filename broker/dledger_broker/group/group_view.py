@@ -1,8 +1,8 @@
 """One group as the services see it: its host, state and log, and what every use case needs.
 
 Owns the rules that all use cases share: a member refuses only after it has read confirmed state
-(D10), and it names the leader when it refuses. Who leads is known to the host alone: everybody asks
-`host.leadership`, or is told of changes by `host.watch_leadership`. Not owned: how a group is
+(D10), and it names the leader when it refuses. The host alone knows who leads. Others ask
+`host.leadership`, or hear of changes by `host.watch_leadership`. Not owned: how a group is
 opened and closed (`process.group_runtime`), what each call does (`usecases`).
 """
 
@@ -39,7 +39,7 @@ elections, and shorter than a try of the client, so that the client learns that 
 
 @dataclass(frozen=True, slots=True)
 class GroupNames:
-    """Who this member is in a group, and where the members are."""
+    """The names of this member and its group, and the addresses of the members."""
 
     cluster: str
     group: str

@@ -181,7 +181,7 @@ class LocalCluster:
         assert not self.is_running(name), f"{name} is running"
         check_port_free(self.ports[name], name)
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(  # noqa: S603 - our own command
+            self.processes[name] = subprocess.Popen(  # noqa: S603 - a command of dledger
                 self._command(name),
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@
 
 admin        The unary calls of `dledger.v1.Admin`: topics, trims and holds, status, leadership
 admission    What may wait or run at once in a member, by class of call (S136, S141-S143)
-calls        What every unary call has in common: group, deadline, who executes it, errors
+calls        What all unary calls share: the group, admission, which member executes, errors
 native       The unary calls of `dledger.v1.Broker`: what clients ask about messages
 routes       `dledger.v1.Routes` of a member
 status       What a member says about itself in one group (D19)

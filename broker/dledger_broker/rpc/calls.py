@@ -1,4 +1,4 @@
-"""What every unary call has in common: which group, admission, who executes it, how errors leave.
+"""What all unary calls share: the group, admission, which member executes, how errors leave.
 
 Owns the rule of D10 for unary writes. The leader executes a write. A member that does not lead
 forwards the call once; the second member, if it does not lead either, answers NOT_LEADER. A call

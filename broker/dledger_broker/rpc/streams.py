@@ -62,8 +62,8 @@ class Streams:
                 # Tells the caller that the stream is taken: what it writes now has arrived.
                 await context.send_initial_metadata(())
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
-                answer = within_stall_limit(context.write, "what is unanswered is unknown")
-                await session.run(receive, answer)
+                remedy = "the outcome of unanswered batches is unknown"
+                await session.run(receive, within_stall_limit(context.write, remedy))
         except DledgerError as error:
             left_out = self._quiet.admit(error.code)
             if left_out is not None:
