@@ -1,7 +1,7 @@
 """Small files that are replaced as a whole: identity, hard state, checkpoint, segment index.
 
-Owns: their common frame and the one way to write them, so that after a power cut the file holds
-either what it held before or what was written, never a part. Knows nothing of their contents.
+Owns: their common frame and the one way to write them. After a power cut the file holds either its
+old content or its new content, never a part. This module knows nothing of the contents.
 Little-endian:
 
       0  4  magic                      4  2  version         6  2  reserved, 0
@@ -25,11 +25,11 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 class CorruptFile(ValueError):
-    """The bytes are not a sound framed file; says why."""
+    """The bytes are not a sound framed file; the text says why."""
 
 
 class NewerFile(CorruptFile):
-    """The bytes are sound, of a version that a later dledger writes."""
+    """The bytes are sound, but a later version of dledger wrote them."""
 
 
 def frame(magic: bytes, version: int, body: bytes) -> bytes:
@@ -43,16 +43,18 @@ def frame(magic: bytes, version: int, body: bytes) -> bytes:
 def unframe(magic: bytes, version: int, content: bytes) -> bytes:
     """Return the body of a file; CorruptFile when anything does not fit."""
     if len(content) < _BODY_AT:
-        raise CorruptFile(f"{len(content)} bytes, the frame alone has {_BODY_AT}")
+        raise CorruptFile(f"{len(content)} bytes, but the frame alone takes {_BODY_AT}")
     found_magic, found_version, reserved, size = _FRAME.unpack_from(content)
     (crc,) = _CRC.unpack_from(content, _FRAME.size)
     if found_magic != magic:
         raise CorruptFile(f"magic is {found_magic!r}, not {magic!r}")
     if size != len(content) - _BODY_AT:
-        raise CorruptFile(f"the frame says {size} bytes of body, {len(content) - _BODY_AT} follow")
+        raise CorruptFile(
+            f"a body of {size} bytes is announced, {len(content) - _BODY_AT} follow"
+        )
     found = crc32c(memoryview(content)[_BODY_AT:], crc32c(memoryview(content)[: _FRAME.size]))
     if crc != found:
-        raise CorruptFile(f"crc is {crc:08x}, the bytes have {found:08x}")
+        raise CorruptFile(f"the stored crc is {crc:08x}, the crc of the bytes is {found:08x}")
     if found_version > version:
         raise NewerFile(f"format version {found_version}, this dledger knows {version}")
     if found_version != version or reserved:
@@ -63,7 +65,7 @@ def unframe(magic: bytes, version: int, content: bytes) -> bytes:
 def read_file(fs: FileSystem, path: str) -> bytes | None:
     """Return a small file's bytes; None when there is none.
 
-    One that may not be read is OSError, and never missing: `exists` could not tell.
+    A file that may not be read raises OSError. It never counts as missing.
     """
     try:
         file = fs.open(path)

@@ -1,14 +1,14 @@
 """The checkpoint: what a restart needs, so that it reads no old segment (I18).
 
-Owns: the checkpoint file's contents, `DLP1` version 1 in the frame of `framed`:
+Owns: the checkpoint file's contents, `DLP1` version 1 in the frame of `atomic_file.py`:
 blob group_id (16 or empty), u64 first index, first position, previous term, previous crc (of the
 entry before the first); u64 last index, position, crc, term, time_ms (of the last entry covered);
 u64 least and greatest time_ms of the active segment; pairs (base position, base index) of the
 segments, pairs (index, term) where terms start, pairs (index, position) of the active segment.
 
-Everything below `end.position` was synced before this file was written, so damage there is damage,
-never a torn tail. The file exists from the making of the folder on, before any entry: a missing one
-means that files were lost, and how much was synced is not known any more; then the log is refused.
+Everything below `end.position` was synced before this file was written, so damage there is never a
+torn tail. The file is made with the folder, before any entry. A missing checkpoint means that files
+were lost. Then nobody knows how much was synced, and the log is refused.
 """
 
 from dataclasses import dataclass, field

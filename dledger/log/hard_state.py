@@ -1,6 +1,6 @@
 """Term, vote and what else a member must never forget: the hard state file.
 
-Owns: its contents, `DLH1` version 1 in the frame of `framed`:
+Owns: its contents, `DLH1` version 1 in the frame of `atomic_file.py`:
 u64 term, u64 flags (bit 0 voted, bit 1 quarantined, bit 2 lifted), blob vote, u64 count, then per
 member blob id and blob incarnation (16).
 

@@ -1,6 +1,6 @@
 """Who a data folder belongs to: cluster, group, member, and which life of that member (D18).
 
-Owns: the identity file's contents, `DLI1` version 1 in the frame of `framed`:
+Owns: the identity file's contents, `DLI1` version 1 in the frame of `atomic_file.py`:
 blob cluster, blob group, blob member, blob incarnation (16), blob group_id (16, or empty until the
 group's genesis entry is durable here).
 """

@@ -1,11 +1,11 @@
 """Disk space: a reserve that is kept, and the mark below which writes are refused (I16).
 
 Owns: the reserve file, the low-water mark, and what happens when the disk says ENOSPC. A call that
-needs space runs through `DiskSpace.run`: when the disk is full it gets part of the reserve and
-runs again. So what has been admitted (the unsynced tail, hard state, checkpoint) is still written,
-while `room` makes a leader refuse new writes before anything is promised. Between the low-water
-mark and half of it there is room for what frees space, and for a new leader's first entry. Past
-the reserve the OSError passes on, and the member ends.
+needs space runs through `DiskSpace.run`. When the disk is full, the call gets part of the reserve
+and runs again. So admitted bytes (the unsynced tail, hard state, checkpoint) are still written,
+while `room` makes a leader refuse new writes before it promises anything. Between the low-water
+mark and half of it there is room for writes that free space, and for a new leader's first entry.
+When the reserve is used up, the OSError passes on and the member ends.
 
 `run` is called by the round's thread, `check` by any; a lock keeps them apart.
 """
@@ -24,7 +24,7 @@ RESERVE_STEP_BYTES: Final = 1 << 20
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether the disk refused for want of space."""
+    """Tell whether the disk refused because it is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -45,17 +45,17 @@ class DiskSpace:
 
     @property
     def room(self) -> DiskRoom:
-        """What was found at the last look. Any thread."""
+        """How much room the last look found. Any thread."""
         return self._room
 
     @property
     def low(self) -> bool:
-        """True below the low-water mark: nothing is taken that can be done without."""
+        """True below the low-water mark: only writes that are needed are made."""
         return self._room is not DiskRoom.ENOUGH
 
     @property
     def held_bytes(self) -> int:
-        """How much of the reserve is there."""
+        """How many bytes of the reserve are left."""
         return self._held_bytes
 
     def open(self) -> None:

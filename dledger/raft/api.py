@@ -49,18 +49,18 @@ class GroupSettings:
     link_loss_redial: float = 0.05
     campaign_jitter: float = 0.1
     disk_hang_limit: float = 2.0
-    """A write round in flight for longer makes a leader hand over and a follower not campaign."""
+    """A disk hangs when a round takes longer: a leader hands over, a follower does not campaign."""
     flush: FlushMode = FlushMode.SYNC
     flush_interval: float = 0.5
     """With `FlushMode.ASYNC`: how long what was written may stay unsynced. RocketMQ's default."""
     gather_bytes: int = 64 << 10
-    """A smaller entry waits for the commit of the one before it; with 0 none does."""
+    """A smaller entry waits for the commit of the entry before it; with 0 none waits."""
     inflight_bytes_max: int = 16 << 20
     """Append bytes on the way to one follower."""
     uncommitted_bytes_max: int = 64 << 20
-    """Of the leader's own tail; beyond it proposals are refused BUSY (L10)."""
+    """With so many uncommitted bytes in its log a leader refuses proposals as BUSY (L10)."""
     waiting_bytes_max: int = 32 << 20
-    """Of proposals that no entry holds yet; beyond it they are refused BUSY."""
+    """With so many bytes in waiting proposals a leader refuses more as BUSY."""
 
     def check(self) -> None:
         """Raise DledgerError INVALID_ARGUMENT, naming field, value and limit."""
@@ -153,9 +153,9 @@ class PeerStatus:
     incarnation: str
     quarantined: bool
     refused: str
-    """Why nothing that it says is believed, in a sentence; empty when it is."""
+    """Why this member believes nothing that the peer says, in a sentence; else empty."""
     clock_offset_ms: int | None
-    """From the group's time; None when this member does not lead, or has not heard the clock."""
+    """The peer's clock less the group's time; None for a follower or an unheard clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,9 @@ class GroupStatus:
     """Why the member does not serve, in a sentence; empty when it does."""
     peers: Sequence[PeerStatus]
     clock_offset_ms: int
-    """From the group's time, the majority's median; 0 while that is not known."""
+    """This member's clock less the group's time (the majority's median); 0 when unknown."""
     clock_is_off: bool
-    """By more than a stamp may be, and not within half of it since."""
+    """The clock was off by more than a stamp may be, and has not come within half of that."""
 
 
 OnBarrier = Callable[[LogIndex | None, str], None]

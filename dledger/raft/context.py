@@ -1,7 +1,7 @@
 """What the parts of one group share: its settings, its log, the core, the way out. No decisions.
 
-Owns: `Context` and the `Outbox`. A part takes the context, never another part's insides; who calls
-whom is wired in `group.py`.
+Owns: `Context` and the `Outbox`. A part takes the context, never another part's insides.
+`wiring.py` decides who calls whom.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Outbox:
         self.session = session
         self._sequences = dict.fromkeys(peers, 0)
         self.up: set[MemberId] = set()
-        """Peers that messages reach; to others nothing is sent, nothing is kept."""
+        """Peers with a link. To other peers nothing is sent, and nothing is kept for them."""
         self._messages: list[tuple[MemberId, Message]] = []
 
     def send(self, target: MemberId, message: Message) -> bool:
@@ -82,7 +82,7 @@ class Context:
         self.now = now
         self.outbox = Outbox(random.getrandbits(SESSION_BITS) | 1, self.peers)
         self.first_number = self.outbox.session
-        """Numbers of requests begin here, so that answers to an earlier process match none."""
+        """Request numbers begin here, so that answers to an earlier process match no request."""
         self.gate = OutboundGate()
         self.formed = False
         """The genesis entry is on disk: this member takes part."""

@@ -1,8 +1,9 @@
-"""What of a member's promises is on disk: hard state versions, write rounds, a hanging disk.
+"""Which of a member's promises are on disk: versions of the hard state, and when to write.
 
-Owns: the newest hard state and the versions of it, which round covers which version, when a round
-is due though nothing is new (a sync with `flush: async`, a checkpoint of an idle log), how long a
-round has been in flight. Does not own the log's bytes, nor what waits for a round (`gate.py`).
+Owns: the newest hard state and its versions, which version a write round covers, when a round is
+due (also without news: a sync with `flush: async`, a checkpoint of an idle log), and whether the
+disk hangs. Does not own the round itself (`log/writing/rounds.py`), nor which messages wait for it
+(`gate.py`).
 """
 
 import math
@@ -15,11 +16,11 @@ from dledger.raft.log_port import RaftLog
 from dledger.types import FlushMode, MemberId, Term
 
 FLUSH_BYTES: Final = 4 << 20
-"""`flush: async`: with so much unsynced the next round syncs. Acknowledgements wait for that sync,
-as rounds never overlap, so it must be short; and memory holds what is not synced (I17)."""
+"""`flush: async`: with so many unsynced bytes the next round syncs. Acknowledgements wait for that
+sync, because rounds never overlap, so it must be short. Memory holds unsynced bytes (I17)."""
 CHECKPOINT_IDLE_SECONDS: Final = 1.0
-"""A log that nothing was written to for so long gets a checkpoint that covers its end. Until then
-nothing proves that the last round was synced, and damage in it is cut as a torn tail."""
+"""A log without a write for so long gets a checkpoint that covers its end. Until then no stamp
+proves that the last round was synced, and recovery would cut damage in it as a torn tail."""
 
 
 class Durability:
@@ -42,7 +43,7 @@ class Durability:
         self._idle_since = now
         self._unsynced_since: float | None = None
         self.state = state
-        """The newest; what it says may be told to others once `version` is durable."""
+        """The newest. Its content may be told to others once `version` is durable."""
         self.durable_state = state
         self.version = 0
         self.durable_version = 0
@@ -77,11 +78,11 @@ class Durability:
         self._change(replace(self.state, quarantined=False, lifted=lifted))
 
     def end_lift(self) -> None:
-        """Be a life like others: nobody needs the operator's word to take it any more."""
+        """Drop the operator's word: every member takes this life without it now."""
         self._change(replace(self.state, lifted=False))
 
     def renew_life(self, member: MemberId, incarnation: bytes) -> None:
-        """Begin a new life in quarantine, with the data there is; others introduce themselves."""
+        """Begin a new life in quarantine, keeping the data; other members introduce themselves."""
         lives = {member: incarnation}
         self._change(replace(self.state, incarnations=lives, quarantined=True, lifted=False))
 

@@ -1,11 +1,11 @@
-"""Around whatever may raise: an error ends the group before anybody else sees it (I16)."""
+"""A guard for calls that may raise: an error ends the group before callers see it (I16)."""
 
 from collections.abc import Callable
 from types import TracebackType
 
 
 class FailStop:
-    """Gives every error to `handle`, which tells whether it ends there or is raised on."""
+    """Gives every error to `handle`, which returns True to swallow it, False to raise it."""
 
     __slots__ = ("_handle",)
 

@@ -1,14 +1,14 @@
 """The gate between the core and the wire: durable before visible, and nothing late gets in. Pure.
 
-Owns, outbound: what waits for the disk (D4). A vote or a vote request leaves when the term and vote
-behind it are on disk; an append acknowledgement also needs the log to be on disk through the index
-it names. It is dropped when the term has moved on meanwhile: the entry it spoke of may have been
-replaced, and then a sync of the replacement must not release it.
+Owns, outbound: which messages wait for the disk (D4). A vote or a vote request leaves when its term
+and vote are on disk. An append acknowledgement also needs the log on disk up to the index that it
+names. The gate drops an acknowledgement when the term has moved on: its entry may have been
+replaced, and a sync of the replacement must not release it.
 
-Owns, inbound: one session and a growing sequence per peer, so that late, reordered and repeated
-messages are dropped; answers only of the current reign and to a request that was really made (F3);
-no reset older than the resend it asked for (F2); each voter once (F8); the commit index clamped to
-what the message proves (F1). Does not own decisions about votes or replication.
+Owns, inbound: one session and a growing sequence for each peer, so that late, reordered and
+repeated messages are dropped; each voter counts once (F8); the commit index is clamped to what the
+message proves (F1). `replication/` checks answers and resets (F2, F3). The gate decides nothing
+about votes or replication.
 """
 
 import enum
@@ -20,9 +20,9 @@ from dledger.raft.wire.messages import AppendAnswer, AppendRequest, Message, Vot
 from dledger.types import MemberId
 
 HELD_MAX: Final = 1024
-"""Messages waiting for one sync. Beyond it acknowledgements merge into the newest of that peer."""
+"""So many messages wait for one sync. Further acknowledgements merge into that peer's newest."""
 RETIRED_SESSIONS_MAX: Final = 16
-"""Earlier processes of a peer that are remembered, so that their late messages stay out."""
+"""So many earlier processes of a peer are remembered, to keep their late messages out."""
 
 
 @dataclass(slots=True)
@@ -49,8 +49,8 @@ class OutboundGate:
         """Keep `message` until version and index are covered; drop it when the term changes."""
         held = self._held
         if held and held[-1].term != term:
-            # What an earlier term promised never leaves, and must not speak in an answer of this
-            # one: that leader may have lost what it had sent, and lead again without it.
+            # Promises of an earlier term never leave, nor merge into an answer of this term: that
+            # leader may have lost what it had sent, and lead again without it.
             held.clear()
         if isinstance(message, AppendAnswer) and held:
             newest = held[-1]
@@ -63,7 +63,7 @@ class OutboundGate:
     def release(
         self, *, term: int, hard_version: int, log_index: int
     ) -> list[tuple[MemberId, Message]]:
-        """Return what may leave now, in order; acknowledgements to one peer as the last of them."""
+        """Return what may leave now, in order; one acknowledgement per peer, the last."""
         if not self._held:
             return []
         free: list[_Held] = []
@@ -144,9 +144,9 @@ class PeerSession:
 
 
 def term_on_disk(message: Message) -> int:
-    """Return the term that its sender had on disk before this left it; 0 if it tells of none.
+    """Return the term that the sender had on disk when the message left; 0 when unknown.
 
-    An answer of a follower waits for it; a leader or candidate has voted for itself in its term.
+    A follower's answer waits for its term. A leader or candidate has voted for itself in its term.
     """
     match message:
         case AppendAnswer():
@@ -160,7 +160,7 @@ def term_on_disk(message: Message) -> int:
 
 
 class VoteTally:
-    """The voters of one request, each counted once (F8). The asker itself is the first."""
+    """The voters of one request, each counted once (F8). The asker votes first."""
 
     def __init__(self, number: int, asker: MemberId, member_count: int) -> None:
         self.number = number
@@ -185,14 +185,14 @@ class VoteTally:
         return len(self.granted) >= self._needed
 
     def hopeless(self, reachable: set[MemberId]) -> bool:
-        """Tell that no majority can come of those who have not answered yet."""
+        """Tell whether the members that have not answered cannot make a majority any more."""
         return len(self.granted | (reachable - self.refused)) < self._needed
 
 
 def proven_commit(leader_commit: int, prev_index: int, last_index: int | None) -> int:
     """Return what an append message proves committed on its receiver, once it matched (F1).
 
-    Up to the message's last entry (or prev, without entries) the logs agree; about what the
-    receiver holds beyond that the message says nothing.
+    The logs agree up to the message's last entry, or up to prev without entries. The message says
+    nothing about what the receiver holds beyond that.
     """
     return min(leader_commit, prev_index if last_index is None else last_index)

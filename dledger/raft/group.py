@@ -38,11 +38,11 @@ from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Term
 from dledger_proto.errors import Code, DledgerError
 
 IDLE_SECONDS_MAX: Final = 60.0
-"""A group without anything to do is ticked so often nevertheless."""
+"""The longest time between two ticks, also of a group that has nothing to do."""
 STRANGERS_MAX: Final = 1_000
 """Unknown senders that are told apart in the trace."""
 RISK_SENTENCE: Final = "I accept that acknowledged messages may be lost"
-"""What an operator must say to lift a quarantine (D18)."""
+"""The sentence with which an operator takes the risk of lifting a quarantine (D18)."""
 
 
 class RaftGroup:
@@ -101,7 +101,7 @@ class RaftGroup:
             self._advance()
 
     def stop(self, now: float) -> None:
-        """End: nothing leaves any more, everybody who waits is told."""
+        """End: no message leaves any more, and every caller that waits is told."""
         self._context.now = now
         self.fail("the member stops", Code.SHUTTING_DOWN)
 
@@ -122,8 +122,8 @@ class RaftGroup:
     def _fail_by(self, error: BaseException) -> bool:
         """Stop by what an input raised: a failed log, a broken invariant.
 
-        A failed write is met here when it happened in the worker thread and `write_failed` has not
-        told of it yet; that one ends here. Anything else is our bug, or damage, and is raised on.
+        A failed write of the worker thread may show here before `write_failed` is called. That
+        error ends here. Any other error is a bug of ours, or damage, and is raised again.
         """
         self.fail(f"{type(error).__name__}: {error}")
         return isinstance(error, LogFailed)
@@ -236,11 +236,11 @@ class RaftGroup:
     ) -> None:
         """Ask for payloads to be stored together in one entry; `settled` is called exactly once.
 
-        What `frees_space` is taken although the disk is low, or nothing would ever free it. Apply
+        A proposal that `frees_space` is taken although the disk is low. Apply
         reads at most `rows` rows for the payloads; together with size and count that decides what
         shares an entry (`commit/proposals.py`, as does `portions` for many payloads).
-        Refusals are definite and come through `settled`, too. Of NOT_LEADER the detail is the id of
-        the member to ask; an index other than 0 says that an entry held it and was replaced.
+        Refusals are definite and come through `settled`, too. The detail of NOT_LEADER is the id of
+        the member to ask. With an index other than 0, an entry held the payloads and was replaced.
         """
         if self._stopped:
             refuse(settled, Code.STORAGE_FAILED, self._stopped)
@@ -280,9 +280,12 @@ class RaftGroup:
         """
         context = self._context
         if member != context.member:
-            raise DledgerError(Code.INVALID_ARGUMENT, f"member {member!r}: say it to that member")
+            raise DledgerError(
+                Code.INVALID_ARGUMENT,
+                f"this is member {context.member!r}: send the call to member {member!r} itself",
+            )
         if sentence != RISK_SENTENCE:
-            raise DledgerError(Code.INVALID_ARGUMENT, f"sentence: must be {RISK_SENTENCE!r}")
+            raise DledgerError(Code.INVALID_ARGUMENT, f"the sentence must be {RISK_SENTENCE!r}")
         if self._stopped or not (context.formed and context.quarantined):
             raise DledgerError(Code.INVALID_ARGUMENT, f"member {member!r} is not in quarantine")
         self._wiring.lift_quarantine()
@@ -326,11 +329,11 @@ class RaftGroup:
 
     @property
     def has_outputs(self) -> bool:
-        """Tell whether `outputs` may give anything, or role, term or leader changed since it did.
+        """Tell whether `outputs` may give anything, or role, term or leader changed since the last.
 
-        If not, a later input or deadline does. So a driver need not drain after what only gathers
-        or is only noted: a proposal that waits for the commit before it, the second
-        acknowledgement of an entry, a round before the first.
+        Else a later input or deadline brings something. So a driver need not drain after an input
+        that only gathers or is only noted: a proposal that waits for the commit before it, or the
+        second acknowledgement of an entry.
         """
         context = self._context
         if len(context.outbox) or len(context.gate) or context.durability.is_dirty:

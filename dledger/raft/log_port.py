@@ -1,7 +1,7 @@
-"""What a group needs from the log, as protocols that `dledger.log` satisfies by shape.
+"""What a group needs from the log, as a protocol that `dledger.log` satisfies by shape.
 
-Owns nothing. It exists so that this seam is visible in one place, and so that a test may bring a
-log of its own. Semantics are told where they are implemented (`dledger.log.commit_log`).
+Owns nothing. The seam is visible in one place, and a test may bring a log of its own. The
+implementation tells the semantics (`dledger.log.commit_log`).
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class RaftLog(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was ever written, or everything is wiped."""
+        """The log has no entry."""
         ...
 
     def term_at(self, index: LogIndex, /) -> int | None:

@@ -40,7 +40,9 @@ def _reasons(context: Context, wiring: Wiring, stopped: str) -> list[str]:
         leads = context.engine.is_leader
         reasons += wiring.clocks.describe(context.log.last_time_ms if leads else None)
         if wiring.transfer.nobody_is_right:
-            reasons.append("no member that is caught up has a right clock to lead with")
+            reasons.append(
+                "its clock is off, and no caught-up member has a correct clock to lead with"
+            )
     if context.durability.hangs(context.now):
         reasons.append("the disk hangs")
     if room := context.log.disk_room:

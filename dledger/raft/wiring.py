@@ -1,8 +1,8 @@
 """The parts of one group, wired together: who hears of what, and what follows from a change.
 
 Owns: the making of the parts, which part takes which message, what follows from a changed role,
-term, leader or commit index, the order of a tick. Does not own the boundary (`group.py`):
-admission, fail-stop, outputs.
+term, leader or commit index, and the order of a tick. Does not own the boundary (`group.py`):
+inputs, outputs, fail-stop.
 """
 
 from typing import Final
@@ -124,7 +124,7 @@ class Wiring:
         self.replication.forget_data(peer)
 
     def _life_renewed(self) -> None:
-        """This member has begun a new life: it neither leads nor wants to."""
+        """This member has begun a new life: it neither leads nor campaigns."""
         self._context.engine.step_down()
         self.elections.leadership_lost()
 
@@ -184,7 +184,7 @@ class Wiring:
         try:
             self._following.on_append(sender, message)
         except CorruptEntry as damaged:
-            # As if it had been lost on the way: nothing of it was kept, the leader sends it again.
+            # The message counts as lost: nothing of it was kept, and the leader sends it again.
             what = message.describe()
             self._context.trace.event("dropped", sender=sender, message=what, reason=str(damaged))
         except CommittedConflict as conflict:
@@ -198,7 +198,7 @@ class Wiring:
         self.elections.clock_is_off = self.clocks.is_off
 
     def tick(self, *, paused: bool) -> None:
-        """Do what is due; a process that was paused listens before it judges others (L2)."""
+        """Do what is due. A process that was paused reads its messages before it judges (L2)."""
         context = self._context
         if not paused:
             self.elections.tick()

@@ -1,8 +1,9 @@
 """One segment of the log as the log knows it, and the index file of a sealed segment.
 
-Owns: names, the sealed segment's `.idx` contents, `DLX1` version 1 in the frame of `framed`:
-u64 base position, end position, base index, last index, crc of the last entry, least and greatest
-time_ms, blob salt, pairs (index, term) where terms start, pairs (index, position) of samples.
+Owns: names, the sealed segment's `.idx` contents, `DLX1` version 1 in the frame of
+`atomic_file.py`: u64 base position, end position, base index, last index, crc of the last entry,
+least and greatest time_ms, blob salt, pairs (index, term) where terms start, pairs (index,
+position) of samples.
 
 The file `<base position, 20 digits>.log` is drawn in `dledger_proto.entry`. Only the last segment
 is written to. A sealed one has exactly the size of its entries, is synced, and has its index beside

@@ -1,11 +1,11 @@
 """The newest entries, in memory: the bytes that no round has synced yet, and a bounded cache.
 
-Owns: which entries are held, their views, eviction. An entry that is not durable is never evicted;
-their number is bounded by whoever admits writes (`GroupSettings.uncommitted_bytes_max`).
+Owns: which entries are held, their views, eviction. An entry that is not durable is never evicted.
+Admission of writes bounds their size (`GroupSettings.uncommitted_bytes_max`).
 
-The held bytes are those that were appended: the leader's payload views or a part of what followers
-received. They are copied when the entry is a small part of what came in, so that the cost of an
-entry, which the bound counts, is all that it keeps in memory. The header is always a copy, and its
+The held bytes are those that were appended: the leader's payload views, or a part of the frame that
+a follower received. They are copied when the entry is a small part of its frame: a view would keep
+the whole frame in memory, which the bound does not count. The header is always a copy, and its
 local bytes are not this member's stamp.
 """
 

@@ -1,8 +1,8 @@
 """Open files for reading old log bytes, shared by threads.
 
 Owns: how many segment files are open for reading, and that no file is closed under a reader. Does
-not write. The lock guards the table alone: nobody opens, reads or closes a file under it, so that
-one slow call of the disk holds up nobody who wants another file.
+not write. The lock guards the table only: no file is opened, read or closed under it. So one slow
+call of the disk does not delay readers of other files.
 """
 
 import threading

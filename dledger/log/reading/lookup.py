@@ -1,8 +1,8 @@
 """Finding entries by index: in the tail, or on disk by samples and a short walk over headers.
 
-Owns: the small cache of sealed segments' indexes, their rebuilding, reading entries for apply.
-Everything read here has passed its checksums; what does not is `DamagedLog` with row "READ" (I15).
-The loop's thread calls it; a look-up of an old entry costs one read of at most a few 64 KiB.
+Owns: the small cache of sealed segments' indexes, their rebuilding, and reading entries for apply.
+All bytes read here must pass their checksums, else `DamagedLog` with row "READ" is raised (I15).
+Only the loop's thread calls it. Looking up an old entry reads a few times 64 KiB at most.
 """
 
 from collections import OrderedDict

@@ -1,9 +1,9 @@
 """Reading runs of log bytes from any thread, while the loop appends, cuts and trims.
 
-Owns: what of the log may be read from files right now. The loop's thread publishes a new `View`
-whenever that changes; a reader takes the view once, and looks again when it has read: after a cut
-in between it starts over, so nobody is handed bytes of a suffix that is being cut.
-The bytes are not checked here; whoever hands them on checks their CRCs (I15).
+Owns: which part of the log may be read from files now. The loop's thread publishes a new `View`
+whenever that changes. A reader takes the view, reads, and looks at the view again. After a cut in
+between it starts over, so no caller gets bytes of a suffix that is being cut. The bytes are not
+checked here: the caller checks their CRCs (I15).
 """
 
 from bisect import bisect_right

@@ -1,12 +1,13 @@
 """Recovery: from what lies on the disk to the log as it was, reading only from the checkpoint on.
 
-Owns: finding the facts for `recovery_table`, doing what its rows say, and making durable what is
-kept. Reads the folder's listing, 128 bytes of every segment, the checkpoint, and the entries behind
-it. Not: what a fact means (the table), damage in older entries (found on reading, I15).
+Owns: finding the facts for `table.py`, doing what its rows say, and making durable what is kept.
+Recovery reads the folder's listing, 128 bytes of every segment, the checkpoint, and the entries
+behind it. It does not decide what a fact means (the table), nor look for damage in older entries
+(found on reading, I15).
 
-Before the log counts as recovered, everything kept behind the last proof of a sync is *written
-again* and synced: after a failed write-back an earlier process may have died with pages that are
-clean in the cache but never reached the disk, and a mere fdatasync would succeed without them.
+Before the log counts as recovered, recovery *writes again* and syncs everything that it keeps
+behind the last proof of a sync. After a failed write-back an earlier process may have died with
+pages that are clean in the cache but never reached the disk. A mere fdatasync would not write them.
 """
 
 from collections.abc import Iterator

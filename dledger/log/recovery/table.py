@@ -1,11 +1,11 @@
 """What recovery does with what it finds, as three tables. Pure data and a look-up.
 
-Owns: the decisions. Not: how the facts are found (`recovery`). Each row says which facts it is
-for (a fact that is not named may be anything), what is done, and why that loses nothing that was
-acknowledged. Exactly one row of a table fits any combination of facts; a test proves it, and the
-look-up asserts it. Labels appear behind a `DamagedLog`'s sentence, in notes and in tests.
+Owns: the decisions. Does not own how the facts are found (`recover.py`). Each row says which facts
+it is for (a fact that is not named may have any value), what is done, and why that loses nothing
+that was acknowledged. Exactly one row of a table fits each combination of facts: a test proves it,
+and the look-up asserts it. Labels appear behind the sentence of a `DamagedLog`, in notes and tests.
 
-What the tables lean on, because write rounds keep to it (`write_round`):
+Write rounds keep these promises (`writing/rounds.py`), and the tables lean on them:
 - the checkpoint never claims more than is synced, and is lowered before a suffix is cut;
 - a file is sealed (exact size, synced) before the next file's name exists;
 - a file's header is synced, and its name too, before its first entry is written;

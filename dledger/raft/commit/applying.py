@@ -1,7 +1,7 @@
-"""Committed entries to the state machine, in slices; and what the state needs of the log.
+"""Applies committed entries to the state machine in slices, and trims the log's head.
 
 Owns: how far a member may apply (D6), the size of a slice (L13), whether a saved state and a log
-belong together, trimming of the head. Does not own the machine nor what its results mean.
+fit each other, and when the head is trimmed. Does not own the machine, nor what its results mean.
 """
 
 from typing import Final, Protocol
@@ -34,8 +34,9 @@ class LogEnds(Protocol):
 def check_state(place: str, applied: LogIndex, log: LogEnds) -> None:
     """Raise DamagedFile, naming `place`, for a saved state that this log cannot bring up to date.
 
-    A state is saved behind the log (D6), and the head is trimmed behind a saved state (D16): either
-    can be ahead only when files were lost or exchanged.
+    The state is saved after the log (D6), and the head is trimmed after the state is saved (D16).
+    So the state is ahead of the log, or the log's head ahead of the state, only when files were
+    lost or exchanged.
     """
     if applied > log.last_index:
         raise DamagedFile(
@@ -93,7 +94,7 @@ class Applying:
         """Let go of log segments that neither the state nor any member needs."""
         context = self._context
         self._trim_at = context.now + TRIM_PERIOD
-        # Who comes after the newest committed entry must find it here: the logs agree up to it.
+        # A follower that continues after the newest committed entry must find that entry here.
         limit = min(context.machine.saved_index, floor)
         if limit >= context.log.first_index:
             needed = Position(context.machine.head_needed())

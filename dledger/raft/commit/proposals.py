@@ -18,8 +18,8 @@ A proposal ends exactly once:
   in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after leadership was lost, or at stop;
                                           when it was cut and this member leads again before that
 
-The time limit keeps a caller from waiting for a member that was cut off; it retries idempotently
-at the new leader (D11).
+The time limit keeps a caller from waiting for a member that was cut off. The caller then repeats
+the write at the new leader, which recognises it (D11).
 """
 
 from collections import deque
@@ -41,12 +41,12 @@ PORTION_SIZE_TARGET: Final = ENTRY_SIZE_TARGET // 4
 """Payloads that need not stay together are proposed in portions of this size, so that entries of
 them come close to their own target."""
 DECISION_LIMIT: Final = 1.0
-"""Seconds for which a member that lost leadership still tells the fate of what it had proposed."""
+"""A member that lost leadership still tells the fate of its proposals for so many seconds."""
 
 CUT_DETAIL: Final = "the entry was cut from this member's log"
 
 Append = Callable[[EntryKind, Sequence[Buffer], bool], tuple[LogIndex, Term]]
-"""Makes an entry of payloads; true: some free space. Returns its index and term."""
+"""Makes an entry of payloads; the flag: some free space. Returns the entry's index and term."""
 
 
 class Proposal:
@@ -110,7 +110,7 @@ class Proposals:
 
     @property
     def expected_until(self) -> float:
-        """While callers are expected: when the next entry is cut at the latest; else infinite."""
+        """When the next entry is cut at the latest, while callers are expected; else infinite."""
         return self._gathering.deadline
 
     @property
@@ -154,7 +154,7 @@ class Proposals:
 
     @property
     def are_gathered(self) -> bool:
-        """Tell whether what waits, small as it is, becomes an entry once all are committed."""
+        """Tell whether a small entry may be made, given that all before are committed."""
         return self._gathering.is_complete(len(self._waiting))
 
     def committed(self, index: int, now: float) -> None:
@@ -177,7 +177,7 @@ class Proposals:
             try:
                 index, term = append(batch[0].kind, payloads, frees_space)
             except Exception:
-                # No entry was made: who comes after this decides about all that waits.
+                # No entry was made: the proposals wait again, and the group's end settles them.
                 self._waiting.extendleft(reversed(batch))
                 self.waiting_bytes += sum(proposal.size for proposal in batch)
                 raise
@@ -185,7 +185,7 @@ class Proposals:
             replaced = self._proposed.pop(index, None)
             self._proposed[index] = (term, batch)
             if replaced is not None:
-                # Cut from this log by an earlier leader; another member may still hold it.
+                # An earlier leader cut this entry from this log. Another member may hold it.
                 _give_up(index, *replaced, CUT_DETAIL)
             entries += 1
         return entries
@@ -242,16 +242,16 @@ class Proposals:
             at = end
 
     def leadership_won(self, last_index: int) -> None:
-        """Decide by apply alone again: this member finds out what becomes of its log.
+        """Decide by apply alone again: as leader, this member learns the fate of its whole log.
 
-        Of what was cut from it, behind its last entry, it will hear no more (L7).
+        Entries that were cut behind its last one are given up: it will not hear of them (L7).
         """
         self._decide_by = None
         for index in [index for index in self._proposed if index > last_index]:
             _give_up(index, *self._proposed.pop(index), CUT_DETAIL)
 
     def leadership_lost(self, now: float, hint: str) -> None:
-        """Refuse what no entry holds, and put a limit on the rest."""
+        """Refuse proposals without an entry, and set a time limit for the others."""
         self._gathering.forget()
         self.refuse_waiting(Code.NOT_LEADER, hint)
         self._decide_by = now + DECISION_LIMIT

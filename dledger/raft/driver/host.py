@@ -292,7 +292,7 @@ class GroupHost:
             self._loop.call_soon(self._pump_or_fail)
 
     def _due_if_changed(self) -> None:
-        """Pump, unless nothing would come of it."""
+        """Pump if something would come of it."""
         if not self._scheduled and self.group.is_due(self._timer.at - DEADLINE_SLACK_SECONDS):
             self._due()
 
@@ -303,7 +303,7 @@ class GroupHost:
         with self._or_fail:
             self._pump()
         if not self._follow_up_due:
-            # Behind the tasks that the pump woke: what leaves the member leaves first.
+            # After the tasks that the pump woke, so that messages leave first.
             self._follow_up_due = True
             self._loop.call_soon(self._follow_up)
 
@@ -333,7 +333,7 @@ class GroupHost:
             now = self._clock.monotonic()
 
     def _follow_up(self) -> None:
-        """What concerns this member alone: who leads, who waits for apply, saving, the timer."""
+        """Do what concerns this member alone: leadership, callers of apply, saving, the timer."""
         self._follow_up_due = False
         if self._stopped:
             return
@@ -393,7 +393,7 @@ class GroupHost:
             else:
                 self._fail(error)
                 return
-            # Not at once: frames that have arrived meanwhile are read first, and join.
+            # In the next turn of the loop: frames that arrived meanwhile are read first.
             if self._saving.waits_for_log:
                 self._due()
             self._due_if_changed()

@@ -96,7 +96,7 @@ class Saving:
 
     @property
     def waits_for_log(self) -> bool:
-        """A frozen state is not given to its thread: the log behind it was not durable yet."""
+        """A frozen state waits for the log: its entries were not durable yet."""
         return self._flush is not None and not self._is_submitted
 
     @property
@@ -138,8 +138,8 @@ class Saving:
     def _submit(self, now: float) -> None:
         """Give the frozen state to its thread, once the log behind it is durable.
 
-        With `flush: async` apply runs ahead of the disk, and a state that refers to entries which
-        a power cut took from the log would be beyond repair (D6).
+        With `flush: async` apply runs ahead of the disk. A saved state must not refer to entries
+        that a power cut may take from the log: nothing could repair it (D6).
         """
         flush = self._flush
         if flush is None or self._is_submitted or self._log.durable_index < flush.applied_index:

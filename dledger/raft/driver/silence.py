@@ -1,10 +1,10 @@
-"""Since when there is no link to a peer, for people who ask. Pure: time is given, in seconds."""
+"""Since when there is no link to a peer, for status. Pure: time is an argument, in seconds."""
 
 from dledger.types import MemberId
 
 
 class Silences:
-    """What a host hears of its links; before the first link a peer is silent since the start."""
+    """Follows the links of a host. Before its first link a peer is silent since the start."""
 
     def __init__(self, now: float) -> None:
         self._started_at = now

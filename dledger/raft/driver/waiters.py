@@ -1,7 +1,7 @@
 """Callers of one loop that wait until an entry is applied, the lowest index first.
 
-Owns: who waits for what, and that callers who gave up are forgotten. How many may wait at one time
-is bounded by whoever admits calls. All calls are made on the loop's thread.
+Owns: who waits for what, and that callers who gave up are forgotten. Admission of calls bounds how
+many wait. All calls are made on the loop's thread.
 """
 
 import asyncio

@@ -399,7 +399,7 @@ class Engine(library.SyncObj):
     def _SyncObj__getEntries(  # noqa: N802 - the library's name
         self, first: int, count: int | None = None, size: int | None = None
     ) -> Sequence[tuple[bytes, int, int]]:
-        """Hide what is not on this member's own disk from the commit rule (F13).
+        """Hide entries that are not on this member's own disk from the commit rule (F13).
 
         Only the commit rule asks for exactly one entry. An empty answer makes it skip the index,
         so a leader, or a group of one, never counts itself before its own sync.

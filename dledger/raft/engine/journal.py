@@ -1,9 +1,8 @@
 """PySyncObj's Journal over the commit log: a lazy view, and the append rule that Raft asks for.
 
-Owns: what the core sees of the log (index and term of an entry, never its bytes), the conflict-only
-append rule (F2), the refusal to truncate at or below the commit index (I7, F15). Does not own
-durability (the log gathers, `durability.py` writes) nor the leader's time stamps
-(`leadership/clocks.py`).
+Owns: what the core sees of the log (index and term of an entry, never its bytes), the rule that
+only a conflict cuts (F2), and the refusal to truncate at or below the commit index (I7, F15). Does
+not own durability (`durability.py`), nor the leader's time stamps (`leadership/clocks.py`).
 
 The core treats a journal as a list of (bytes, index, term). A `Run` takes part in that as if it
 were one such entry, so that a message with hundreds of entries costs the core a single step.
@@ -20,7 +19,7 @@ from dledger_proto.entry import EntryHeader
 CoreEntry = tuple[bytes, int, int]
 
 PLACEHOLDER: Final = b"\0"
-"""Stands for an entry's bytes, which the core has no business with."""
+"""Stands for an entry's bytes, which the core never needs."""
 
 
 class InvariantBroken(AssertionError):
@@ -224,7 +223,7 @@ class Journal:
     def _destroy(self) -> None:
         """Do nothing; the log has an owner of its own."""
 
-    # What the gate asks about conflicts (L4).
+    # What an answer says about a conflict (L4).
 
     def conflict_hint(self, index: int, term: int) -> tuple[int, int]:
         """Return (index, term) of the newest own entry that may agree with a log holding `term`.

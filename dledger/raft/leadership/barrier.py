@@ -17,7 +17,7 @@ from dledger.types import LogIndex, MemberId
 BARRIERS_MAX: Final = 10_000
 """Waiting on one member; beyond it a barrier is refused."""
 TIMEOUT_SHARE: Final = 2.0
-"""Of the longest election timeout: so long a barrier waits."""
+"""A barrier waits for so many longest election timeouts."""
 
 
 class _Waiting(NamedTuple):
@@ -26,7 +26,7 @@ class _Waiting(NamedTuple):
     asker: MemberId | None = None
     """Another member; None: a caller on this one."""
     without: MemberId | None = None
-    """A quarantined member that asks is not counted for its own barrier (D18 c)."""
+    """A quarantined member that asks. It does not count for its own barrier (D18 c)."""
 
 
 class _Round(NamedTuple):
@@ -61,7 +61,7 @@ class Barriers:
         """Take a barrier; `done` is called once, here or later."""
         context = self._context
         if len(self._queue) >= BARRIERS_MAX:
-            done(None, f"{BARRIERS_MAX} read barriers wait already")
+            done(None, f"{BARRIERS_MAX} read barriers are waiting already")
             return
         limit = TIMEOUT_SHARE * context.settings.election_timeout_max
         self._queue.append(_Waiting(done, context.now + limit, asker, without))
@@ -82,7 +82,7 @@ class Barriers:
             self._ask()
 
     def _own_entry_committed(self) -> bool:
-        """Before that a leader does not know what earlier leaders have acknowledged."""
+        """Tell whether this leader knows all that earlier leaders have acknowledged."""
         context = self._context
         commit_index = LogIndex(context.engine.commit_index)
         return context.log.term_at(commit_index) == context.engine.term
@@ -158,7 +158,7 @@ class Barriers:
     # Ends.
 
     def leadership_changed(self) -> None:
-        """What a reign began is void; its barriers wait for the next leader, within their time."""
+        """End the round of a reign. Its barriers wait for the next leader, within their time."""
         everything = self._take_all()
         self._ask_again_at = math.inf
         self._served.clear()

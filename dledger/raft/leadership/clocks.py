@@ -5,9 +5,9 @@ ahead of it waits, what an entry is stamped with, and whether this member's own 
 Does not own how clocks travel (`replication/leader.py`, `replication/follower.py`), nor what a
 member with a clock that is off leaves to others (`election.py`, `transfer.py`).
 
-A *base* is a wall clock less the monotonic clock of this member, in milliseconds: it stays as it
-is while neither is set, so what was heard once holds on. A message that took long makes the base
-of its sender look too low, never too high.
+A *base* is a wall clock less the monotonic clock of this member, in milliseconds. A base stays the
+same while no clock is set, so a reading that was heard once remains true. A slow message makes the
+base of its sender look too low, never too high.
 """
 
 import math
@@ -18,18 +18,18 @@ from dledger.trace import Trace
 from dledger.types import MemberId
 
 CLOCK_OFFSET_MAX_MS: Final = 1_000
-"""A stamp is at most so far from the group's time, before or behind. A member whose clock is
-further off says so, and does not campaign while another can."""
+"""A stamp differs from the group's time by at most this. A member whose clock differs more says so,
+and does not campaign while another member can."""
 CLOCK_AGREES_MS: Final = 500
-"""A clock that was off agrees again within this; who takes over from one that is off is within."""
+"""A clock that was off is right again within this. So is the clock of a member that takes over."""
 ODD_SECONDS: Final = 5.0
 """A clock that is off for so long is logged, and a leader hands over."""
 READING_SECONDS_MAX: Final = 1.0
-"""A reading that took longer to arrive may be too low by more than the group's time bears."""
+"""A reading that took longer to arrive may be much too low, and does not lower a base."""
 JUMP_MAX_MS: Final = 60_000
-"""The majority's median may go ahead so far at once; beyond, it waits."""
+"""The group's time follows a jump of the majority's median at once, up to this size."""
 JUMP_REST_SECONDS: Final = 600.0
-"""So long a jump ahead of the majority must last before the group's time follows it."""
+"""A larger jump must last so long before the group's time follows it."""
 
 
 class GroupClock:
@@ -40,32 +40,32 @@ class GroupClock:
         self._members = members
         self._trace = trace
         self._bases: dict[MemberId, int] = {}
-        """Of the others, as their newest readings said; kept when they fall silent."""
+        """Bases of the other members by their newest readings; kept when a member falls silent."""
         self._heard: set[MemberId] = set()
-        """Who gave a reading in this member's present reign."""
+        """Members that gave a reading in this member's present reign."""
         self._base: int | None = None
-        """Of the group's time; None: nothing is known yet."""
+        """The base of the group's time; None while nothing is known."""
         self._was_told = False
-        """A leader once told the group's time; else it is only what was read here."""
+        """A leader has told the group's time; else this member only knows its own readings."""
         self._jump_at: float | None = None
         """Since when the median is ahead by more than JUMP_MAX_MS."""
         self.jump_ms = 0
-        """How far the majority's median is ahead of the group's time, while that waits; else 0.
-        Who follows knows it from the leader."""
+        """How far the majority's median is ahead of the group's time while a jump waits; else 0.
+        A follower knows it from the leader."""
         self._off_since = math.inf
         self._told_odd = False
 
     # What is heard.
 
     def leader_says(self, group_ms: int, jump_ms: int = 0) -> None:
-        """Take the group's time from the leader, and a jump that waits; 0: it does not know it."""
+        """Take from the leader the group's time (0: not known) and a jump that waits."""
         if group_ms:
             self._base = group_ms - self._monotonic_ms()
             self._was_told, self._jump_at, self.jump_ms = True, None, jump_ms
         self.watch()
 
     def end_reign(self) -> None:
-        """Count no reading for the next reign: who leads first hears a majority."""
+        """Count no reading for the next reign: a new leader hears a majority first."""
         self._heard.clear()
         self._jump_at = None
 
@@ -77,7 +77,7 @@ class GroupClock:
             self._bases[member] = base
         self._heard.add(member)
         if known is None and not self._was_told and self._hears_majority:
-            self._base = None  # more clocks tell better: what they say is no jump
+            self._base = None  # a majority replaces a smaller number of clocks: no jump
         self._agree()
 
     # The group's time.
@@ -97,7 +97,7 @@ class GroupClock:
         if not self._hears_majority:
             return
         bases = sorted((self._own_base(), *self._bases.values()))
-        # Clocks that were never heard count as earlier: of three known of five two may be ahead.
+        # Clocks that were never heard count as earlier: of three known of five, two may be ahead.
         median = bases[(self._members - 1) // 2 - (self._members - len(bases))]
         if self._base is None or median - self._base <= JUMP_MAX_MS:
             self._base, self._jump_at, self.jump_ms = median, None, 0
@@ -159,7 +159,7 @@ class GroupClock:
         return self._off_since < math.inf
 
     def watch(self) -> None:
-        """Compare the own clock with the group's; called often: with each heartbeat."""
+        """Compare this member's clock with the group's time; called with each heartbeat."""
         offset_ms, now = self._off_ms() or 0, self._clock.monotonic()
         if abs(offset_ms) <= CLOCK_AGREES_MS:
             self._off_since = math.inf
@@ -174,7 +174,7 @@ class GroupClock:
 
     @property
     def is_odd(self) -> bool:
-        """It is off for ODD_SECONDS already: no late message, and no short correction."""
+        """The clock is off for ODD_SECONDS: this is no late message and no short correction."""
         return self._clock.monotonic() - self._off_since >= ODD_SECONDS
 
     def describe(self, last_ms: int | None) -> list[str]:
@@ -182,17 +182,17 @@ class GroupClock:
         said: list[str] = []
         group_ms = self.group_ms()
         if self.is_off:
-            said.append(f"the clock is {self._off_ms()} ms off the majority's")
+            said.append(f"this member's clock is {self._off_ms()} ms off the majority's clock")
         if self._jump_at is not None:
             left = max(JUMP_REST_SECONDS - (self._clock.monotonic() - self._jump_at), 0.0)
             said.append(
-                f"the majority's clock jumped ahead by {self.jump_ms} ms: entries are stamped as "
-                f"if it had not, for another {left:.0f} s"
+                f"the majority's clock jumped ahead by {self.jump_ms} ms: entries are stamped "
+                f"without the jump for another {left:.0f} s"
             )
         ahead_ms = 0 if group_ms is None or last_ms is None else last_ms - group_ms
         if ahead_ms > CLOCK_OFFSET_MAX_MS:
             said.append(
                 f"the newest stamp is {ahead_ms} ms ahead of the majority's clock: "
-                f"stamps stand still until it has come"
+                f"time stamps stand still until the clock has caught up"
             )
         return said

@@ -24,16 +24,16 @@ from dledger.types import MemberId
 
 QUICK_ROUNDS_MAX: Final = 5
 CLOCK_OFF_TIMEOUTS: Final = 2
-"""A member with a clock that is off lets so many longest timeouts pass before it campaigns."""
+"""A member whose clock is off waits so many longest timeouts before it campaigns."""
 GUARD_SHARE: Final = 0.59
-"""A member that did not run for this share of the timeout by which it judges others was paused
-(L2); what is left covers the longest time between two heartbeats."""
+"""A member that did not run for this share of a timeout was paused (L2). The rest of the timeout
+covers the longest time between two heartbeats."""
 ANSWERS_SHARE: Final = 0.75
-"""Of the shortest timeout: how old a majority's answers may be before a leader's pause begins (a
-quiet heartbeat takes 0.41), and time for the next ones."""
+"""How old a majority's answers may be when a leader's pause begins, as a share of the shortest
+timeout: a quiet heartbeat takes 0.41 of it, the rest is time for the next answers."""
 LOOK_SHARE: Final = 0.75
-"""Of that: a member without any input looks at the clock so often, to know that it runs. Less often
-than quiet heartbeats come: who hears them need not look."""
+"""A member without any input looks at the clock after this share of that time, so it sees it runs.
+Quiet heartbeats come more often, so a member that hears them need not look."""
 
 
 class Elections:
@@ -43,14 +43,14 @@ class Elections:
         self._context = context
         self._deadline = math.inf
         self._contact_at = -math.inf
-        """When a current leader was last heard; -inf: none is believed in."""
+        """When a current leader was last heard; -inf when this member knows none."""
         self._lost_at: float | None = None
         """The link to the leader broke; at this time it counts as lost (D17)."""
         self._number = context.first_number
         self._pre_vote: VoteTally | None = None
         self._vote: VoteTally | None = None
         self._round_term = -1
-        """The core's term in which the open tally was begun; it is void in any other."""
+        """The term in which the open tally was begun. In any other term the tally is void."""
         self._resend_at = math.inf
         self._eager = False
         """The leader is known to be lost: a refused pre-vote is repeated quickly, too."""
@@ -93,8 +93,8 @@ class Elections:
     def guard_pause(self) -> bool:
         """Note an input; True when this process did not run for too long before it (L2).
 
-        What arrived meanwhile is still unread, so neither a leader's silence nor a majority's
-        says anything: timers start anew.
+        Messages that arrived meanwhile are still unread. So the silence of a leader or of a
+        majority proves nothing, and timers start anew.
         """
         context = self._context
         gap = context.now - self._last_input
@@ -141,7 +141,7 @@ class Elections:
         self.rearm()
 
     def link_down(self, peer: MemberId) -> None:
-        """The link to a peer broke; if it leads, it has until the redial's limit to come back."""
+        """The link to a peer broke. A leader has until the redial's limit to come back."""
         context = self._context
         if context.engine.leader == peer and self._lost_at is None:
             self._lost_at = context.now + context.settings.link_loss_redial
@@ -152,7 +152,7 @@ class Elections:
             self._lost_at = None
 
     def dial_failed(self, peer: MemberId) -> None:
-        """The redial was refused: nobody is there (D17)."""
+        """The redial was refused: no process listens there (D17)."""
         if self._context.engine.leader == peer:
             self._lose_leader("redial refused")
 
@@ -227,7 +227,7 @@ class Elections:
             self.campaign("alone")
 
     def campaign(self, why: str) -> None:
-        """Begin a term of one's own: at once, the votes leave when the own vote is on disk."""
+        """Begin a new term at once. Vote requests leave when this member's vote is on disk."""
         context = self._context
         self._close()
         self._lost_at = None
@@ -248,7 +248,7 @@ class Elections:
         self._resend_at = math.inf
 
     def term_changed(self) -> None:
-        """Drop a round that was begun in another term; ask again soon if one was open."""
+        """Drop a round that was begun in another term, and ask again soon."""
         if self._round_term != self._context.engine.term and (self._pre_vote or self._vote):
             self._close()
             if self._quick_left > 0:

@@ -1,12 +1,12 @@
 """Leadership transfer: drain, wait for the target, hand over, or go on as before.
 
-Owns: the stages of one transfer and its time limit. While it is `active`, `group.py` cuts no more
-entries; TimeoutNow is the library's. Stages:
+Owns: the stages of one transfer and its time limit. While a transfer is `active`, no entries are
+made (`commit/cutting.py`). TimeoutNow is the library's. Stages:
 
-  drain      no new entries; everything in the log is committed and applied here, so that no call
-             that was proposed fails (skipped when the own disk hangs: then it cannot be)
-  catch up   the target has everything on its disk, and its disk is healthy
-  ordered    TimeoutNow is sent; over when this member hears of another leader, or of a new term
+  drain      no new entries are made; everything in the log becomes committed and is applied here,
+             so that no proposed call fails (skipped when this member's disk hangs)
+  catch up   the target gets everything on its disk; its disk is healthy
+  ordered    TimeoutNow is sent; this ends when this member hears of another leader or a new term
 """
 
 import math
@@ -22,7 +22,7 @@ from dledger.types import MemberId
 HANG_RETRY_SECONDS: Final = 1.0
 """Pause between two attempts to hand over because the disk hangs."""
 CLOCK_RETRY_SECONDS: Final = 60.0
-"""Pause between two attempts to hand over because the clock is off: each holds up callers."""
+"""Pause between two attempts to hand over because the clock is off. Each delays callers."""
 
 
 class Transfer:
@@ -41,7 +41,7 @@ class Transfer:
         self._hang_retry_at = 0.0
         self._clock_retry_at = -math.inf
         self.nobody_is_right = False
-        """This member leads with a clock that is off, and found nobody to hand over to."""
+        """This member leads although its clock is off, and found no member to hand over to."""
 
     @property
     def active(self) -> bool:
@@ -50,7 +50,7 @@ class Transfer:
 
     @property
     def hint(self) -> str:
-        """Who probably leads next; empty when nobody was chosen."""
+        """The member that probably leads next; empty when none was chosen."""
         return self._target or ""
 
     def begin(self, target: MemberId | None, done: OnTransferred, *, drains: bool = True) -> None:

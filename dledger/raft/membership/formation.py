@@ -3,7 +3,7 @@
 Owns: the decision table of a member without data, the derivation of a group's identity, and when a
 quarantine's condition (a) holds. Does not own hellos, sessions or writes (`hellos.py`).
 
-A member without data, once a peer's process has shown that it speaks to this very process:
+What a member without data does, once a peer's process has shown that it has heard this process:
 
   row  what is heard                                             then
   A    a formed peer of another cluster, group or member list    wait, say why
@@ -15,15 +15,15 @@ A member without data, once a peer's process has shown that it speaks to this ve
        met the very incarnations that this one has met           form
   F    anything less                                             wait, say for whom
 
-Row E's condition on what the *others* have met makes two different formations impossible: whoever
-said that it met (a1, b1, c1) never forms with (a2, b1, c1) while it lives, since it must then have
-met a2 instead, and whoever forgot everything by a restart starts to listen anew. Row C is safe
-because this incarnation has never promised anything: it has no data, and whoever lost data has
-another incarnation.
+Row E's condition on what the *others* have met makes two different formations impossible. A member
+that said that it met (a1, b1, c1) never forms with (a2, b1, c1) while it lives: it would have to
+meet a2 instead. A member that forgot everything by a restart starts to listen anew. Row C is safe
+because this incarnation has never promised anything. It has no data, and a member that lost its
+data has another incarnation.
 
-A quarantined member's condition (a): each other member has formed in the same group and has this
-incarnation on disk; then it refuses the earlier one's messages and counts nothing of them, and the
-term it tells is at least every term in which it did count them.
+Condition (a) of a quarantined member: each other member has formed in the same group and has this
+incarnation on disk. From then on each of them refuses messages of the earlier incarnation. The term
+that it tells is at least every term in which it counted such messages.
 """
 
 import enum
@@ -99,7 +99,7 @@ def decide(
 ) -> Decision:
     """Apply the table to a member without data."""
     formed = {peer: view for peer, view in views.items() if view.group_id}
-    # One first entry tells enough for a quarantine: who has not told its own is in the same group.
+    # One first entry is enough for a quarantine: all formed peers are in the same group.
     told = {peer: view for peer, view in formed.items() if view.genesis}
     for peer, view in sorted(told.items()):
         wrong = _mismatch(view, cluster, group, members)
@@ -111,7 +111,7 @@ def decide(
                 Forming.WAIT, reason=f"{', '.join(sorted(formed))} are in different groups"
             )
         if not told:
-            reason = f"{', '.join(sorted(formed))}: data, and no log that begins with entry 1"
+            reason = f"{', '.join(sorted(formed))}: has data, but its log lacks entry 1"
             return Decision(Forming.WAIT, reason=reason)
         view = told[min(told)]
         listed = dict(parse_genesis(view.genesis).members).get(member)
@@ -120,18 +120,18 @@ def decide(
         )
         silent = sorted(set(formed) - set(told))
         if known and silent:  # one that trimmed it knows that this life had data
-            reason = f"{', '.join(silent)}: data, and no first entry told yet"
+            reason = f"{', '.join(silent)}: has data, but has not sent entry 1 yet"
             return Decision(Forming.WAIT, reason=reason)
         return Decision(Forming.ADOPT if known else Forming.QUARANTINE, genesis=view.genesis)
     met = met_by(member, incarnation, views)
     missing = sorted(set(members) - set(met))
     if missing:
         return Decision(
-            Forming.WAIT, reason=f"the group forms when {', '.join(missing)} is met, too"
+            Forming.WAIT, reason=f"the group forms once this member has met {', '.join(missing)}"
         )
     behind = sorted(peer for peer, view in views.items() if dict(view.met) != met)
     if behind:
-        return Decision(Forming.WAIT, reason=f"{', '.join(behind)} has not met everybody yet")
+        return Decision(Forming.WAIT, reason=f"{', '.join(behind)} has not met all members yet")
     return Decision(Forming.FORM, genesis=genesis_of(cluster, group, met))
 
 
@@ -178,7 +178,7 @@ def forgotten_by(hello: Hello, promise: Promise) -> str:
     """
     if hello.incarnation != promise.life or hello.term >= promise.term:
         return ""
-    return f"it promised term {promise.term}, and knows term {hello.term}"
+    return f"it promised term {promise.term}, but its data knows only term {hello.term}"
 
 
 class Recorded(NamedTuple):

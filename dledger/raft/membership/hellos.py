@@ -34,7 +34,7 @@ from dledger_proto.entry import parse_genesis
 HELLO_PERIOD: Final = 0.2
 """Seconds after which an unanswered hello is repeated."""
 HELLO_PAUSE: Final = 0.02
-"""At least so long between two hellos to a peer that were not asked for by news."""
+"""The least time between two hellos to a peer, unless there is news."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Membership:
         self.views: dict[MemberId, PeerView] = {}
         self._sessions = {peer: PeerSession() for peer in context.peers}
         self._heard_session = dict.fromkeys(context.peers, 0)
-        """Of each peer's newest hello, believed or not: what ours echoes."""
+        """The session of each peer's newest hello, believed or not. Own hellos echo it."""
         self._state_number = 1
         self._hello_at = dict.fromkeys(context.peers, math.inf)
         self._hello_sent_at = dict.fromkeys(context.peers, -math.inf)
@@ -72,7 +72,7 @@ class Membership:
         self._recorded = dict(durable.incarnations)
         self._told = (durable.incarnations, durable.quarantined, durable.lifted)
         self._promised = dict.fromkeys(context.peers, Promise(b"", 0))
-        """Of each peer: what its life has told, the recorded one's once this member has formed."""
+        """Of each peer: the highest term its life has told; once formed, its recorded life."""
         self._forgetful: set[MemberId] = set()
         """Peers whose recorded life does not know what it has promised any more."""
         self._joining = Joining(context)
@@ -97,8 +97,8 @@ class Membership:
     def admit(self, sender: MemberId, message: Message) -> bool:
         """Tell whether a message other than a hello may be handled; asks who it is if unknown.
 
-        A peer that was met before it had formed may be a life that is not on record yet: what it
-        says counts from the hello on that puts it there.
+        A peer that was met before this member had formed may live a life that is not on record
+        yet. Its messages count from the hello on that records this life.
         """
         admission = self._sessions[sender].admit(message)
         if admission is Arrival.UNKNOWN_SESSION or self._is_off_record(sender):
@@ -134,7 +134,7 @@ class Membership:
         if session.session == hello.session and session.admit(hello) is not Arrival.FRESH:
             return
         if hello.forgotten and hello.recorded == self.incarnation:
-            # Whoever says so: an old copy may know the sender by an earlier life, and refuse it.
+            # Believe any sender here: an old copy may know the sender by an earlier life.
             self._begin_anew(sender)
         if not self._may_begin(sender, hello):
             return
@@ -158,7 +158,9 @@ class Membership:
         if context.formed and hello.group_id and hello.incarnation != self.recorded(sender):
             known = self.recorded(sender)
             if known and not (hello.quarantined or hello.lifted):
-                self._refuse(sender, f"incarnation {hello.incarnation.hex()} is of an earlier life")
+                self._refuse(
+                    sender, f"its incarnation {hello.incarnation.hex()} is of an earlier life"
+                )
                 return False
             context.durability.set_incarnation(sender, hello.incarnation)
             context.trace.event(
@@ -182,7 +184,8 @@ class Membership:
     def forget_life(self, peer: MemberId, what: str) -> None:
         """Believe nothing more of a peer's recorded life: it has forgotten a promise.
 
-        It is told so until it has begun a new life, in quarantine like one without data.
+        This member tells the peer so until the peer has begun a new life. The new life is in
+        quarantine, like a member without data.
         """
         if peer in self._forgetful:
             return
@@ -196,7 +199,7 @@ class Membership:
     def _begin_anew(self, teller: MemberId) -> None:
         """Begin a new life in quarantine: this one has promised more than its data says.
 
-        Who the others are was on that data, too: as one without data it lets them say it anew.
+        The old data also said who the others are, so this member lets them introduce themselves.
         """
         context = self._context
         incarnation = context.random.randbytes(INCARNATION_SIZE)
@@ -243,9 +246,9 @@ class Membership:
         self.advance()
 
     def _end_lift(self) -> None:
-        """The operator's word is used up once everybody has recorded this life (D18).
+        """Drop the operator's word once everybody has recorded this life (D18).
 
-        Else a copy of this disk would be taken for a new life after its successors, too.
+        Else a later copy of this disk would pass for a new life, even after its successors.
         """
         context = self._context
         if not (context.formed and context.durability.state.lifted):
@@ -276,9 +279,9 @@ class Membership:
         return self._context.formed and (view is None or not view.group_id)
 
     def _is_heard(self, peer: MemberId) -> bool:
-        """Tell whether a peer knows all we have to say: it echoes it, and has the genesis.
+        """Tell whether a peer has heard this member's newest hello, and has the first entry.
 
-        An earlier hello without the genesis has the same state number, so the echo may be of that.
+        A hello without the first entry has the same state number, so the echo alone proves less.
         """
         view = self.views.get(peer)
         echoed = view is not None and view.echo_state == self._state_number
@@ -298,8 +301,8 @@ class Membership:
         self._hello_at[peer] = math.inf if heard else context.now + HELLO_PERIOD
         self._hello_sent_at[peer] = context.now
         durable = context.durability.durable_state
-        # A view is of the process whose session has begun; of a newer one nothing is known yet, and
-        # its state numbers begin anew: an echo of the older one's would pass for an answer.
+        # The view is of the process whose session has begun. A newer process numbers its states
+        # from the start, so an echo of the older one's number could pass for an answer to it.
         known = self._sessions[peer].session == self._heard_session[peer]
         context.send(
             peer,
@@ -323,7 +326,7 @@ class Membership:
         )
 
     def link_up(self, peer: MemberId) -> None:
-        """Introduce this process; a peer that knows it already says so."""
+        """Introduce this process. A peer that knows it already answers so."""
         self._say_hello(peer, asked=True)
 
     def link_down(self, peer: MemberId) -> None:

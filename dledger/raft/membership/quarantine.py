@@ -1,7 +1,7 @@
 """The way out of a quarantine: recorded by all, term raised, caught up to a read barrier (D18).
 
-Owns: the stages of a quarantine, and its end. Not: who has recorded what (`formation.py`), hellos
-and the record of lives (`hellos.py`), what the group does then (the hooks).
+Owns: the stages of a quarantine, and its end. Does not own who has recorded what (`formation.py`),
+hellos and the record of lives (`hellos.py`), nor what the group does afterwards (the hooks).
 """
 
 import math
@@ -45,7 +45,7 @@ class Quarantine:
             self._version = 0
             return
         if not self._term_is_spent(recorded.term):
-            membership.reason = "in quarantine: its term is being raised"
+            membership.reason = "in quarantine while its term is raised"
             return
         if self._barrier is None:
             membership.reason = "in quarantine until a leader confirms a read barrier"
@@ -54,12 +54,12 @@ class Quarantine:
         barrier = LogIndex(self._barrier)
         if context.engine.commit_index < barrier or context.log.durable_index < barrier:
             held = min(context.engine.commit_index, context.log.durable_index)
-            membership.reason = f"in quarantine, refilled to {held} of {barrier}"
+            membership.reason = f"in quarantine, refilled to entry {held} of {barrier}"
             return
         self.end(hooks, lifted=False)
 
     def _term_is_spent(self, told: int) -> bool:
-        """(b): the own term is durably the highest that was told, and its vote is given away."""
+        """(b): this member's term is durably the highest that was told, and its vote is spent."""
         context = self._context
         engine = context.engine
         if self._version == 0:
@@ -80,7 +80,7 @@ class Quarantine:
 
         def done(index: LogIndex | None, _reason: str) -> None:
             self._asked = False
-            # One asked for by an earlier life was confirmed before anybody had recorded this one.
+            # A barrier that an earlier life asked for came before anybody had recorded this life.
             self._barrier = index if life == self._membership.incarnation else None
 
         self._barriers.add(done)
@@ -94,7 +94,7 @@ class Quarantine:
         hooks.quarantine_ended()
 
     def lift(self, hooks: Hooks) -> None:
-        """End it at an operator's word, with every term that was heard of spent."""
+        """End the quarantine at an operator's word; spend the vote of every term heard of."""
         context = self._context
         told = max((view.term for view in self._membership.views.values()), default=0)
         context.engine.spend_vote(max(told, context.engine.term), context.member)

@@ -1,8 +1,8 @@
 """The follower's half of replication: append messages in, acknowledgements out.
 
-Owns: what an append message must be like before the core sees it, the clamp of its commit index
-(F1), the stamp on its answer (F3), the back-off hint (L4), what waits for the disk (D4), refusal of
-entries while the disk is full (I16). Log matching itself is the library's.
+Owns: the checks of an append message before the core sees it, the clamp of its commit index (F1),
+the stamp on its answer (F3), the back-off hint (L4), which answers wait for the disk (D4), and the
+refusal of entries while the disk is full (I16). Log matching itself is the library's.
 """
 
 from dledger.raft.context import Context
@@ -23,7 +23,7 @@ class Following:
         self._elections = elections
         self._clocks = clocks
         self.trim_floor = 0
-        """What the leader last said that no member may trim above."""
+        """No member may trim its log above this index, the leader said last."""
 
     def on_append(self, sender: MemberId, message: AppendRequest) -> None:
         """Let the core match and append, and answer; CorruptEntry for entries that are damaged."""
@@ -57,7 +57,7 @@ class Following:
     def _answer(
         self, sender: MemberId, message: AppendRequest, match: int | None, run: Run | None
     ) -> None:
-        """Acknowledge what is on disk; entries are acknowledged when they are."""
+        """Acknowledge what is on disk. An answer about newer entries waits for the disk."""
         context = self._context
         covered = context.durability.covered_index
         hint_index = hint_term = 0

@@ -1,9 +1,9 @@
 """The leader's half of replication: what goes to whom, and what comes of the answers.
 
 Owns: heartbeats, the pump that keeps requests in flight, back-off after a mismatch (L4), notices of
-the commit index, the trim floor, what reaches the core of a follower's answers (F3, D18). The
-library's own sending is off: it re-sends everything in flight on each acknowledgement. Does not
-own the bytes (the log has them) nor the rules by which a follower's progress moves (`progress.py`).
+the commit index, the trim floor, and which answers of followers reach the core (F3, D18). The
+library's own sending is off, because it sends everything in flight again on each acknowledgement.
+Does not own the bytes (the log has them), nor how a follower's progress moves (`progress.py`).
 """
 
 import math
@@ -21,14 +21,14 @@ from dledger.types import AppendPayload, DiskRoom, FlushMode, LogIndex, MemberId
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
-"""Of a heartbeat: so long a new commit index waits for an append message to travel with."""
+"""A new commit index waits this share of a heartbeat for an append message to travel with."""
 QUIET_HEARTBEAT_SHARE: Final = 0.41
-"""Of the shortest election timeout: the period of heartbeats while there is nothing else to say.
-What an idle group costs are its wakes; an elector misses two of these before it stirs."""
+"""The period of heartbeats of an idle group, as a share of the shortest election timeout. An idle
+group costs its wakes. A follower misses two of these heartbeats before it campaigns."""
 
 
 class Replication:
-    """What a leader knows of the others. Numbers of requests outlive reigns, the rest does not."""
+    """What a leader knows of the others. Only the numbers of requests outlive a reign."""
 
     def __init__(self, context: Context, clocks: GroupClock) -> None:
         self._context = context
@@ -41,13 +41,13 @@ class Replication:
         self.freeing_index = 0
         """The newest entry that may free space: up to it a member whose disk is low is filled."""
         self.room = DiskRoom.ENOUGH
-        """What a majority has room for. LOW: there is one only with members whose disk is low, and
-        callers' writes are refused; FULL: only with full ones, and nothing is taken at all. What
-        was taken before goes also to those that are low."""
+        """What a majority has room for. LOW: a majority needs members whose disk is low, and only
+        writes that free space are taken. FULL: it needs members whose disk is full, and nothing is
+        taken. Entries that were taken before go to members with a low disk, too."""
         self.on_answer: Callable[[MemberId, int], None] = lambda _peer, _number: None
-        """Told of each counted answer of this reign: who, to which request (read barriers)."""
+        """Called with peer and request number for each counted answer of this reign (barriers)."""
         self.on_forgotten: Callable[[MemberId, str], None] = lambda _peer, _what: None
-        """Told of a follower that has lost what it acknowledged: who, and what (D18)."""
+        """Called with peer and reason when a follower lost what it acknowledged (D18)."""
 
     # A reign.
 
@@ -121,9 +121,9 @@ class Replication:
     def commit_moved(self, expected_until: float) -> None:
         """Let followers know soon: with the next entries, or by a notice.
 
-        While callers are expected until some time, entries are likely to follow: the notice waits
-        for these. It would make followers apply while the leader answers and takes new calls, and
-        both would be slower; with the entries they do it while the leader has nothing to do.
+        While callers are expected, entries are likely to follow, and the notice waits for them. An
+        earlier notice would make followers apply while the leader answers callers, and both would
+        be slower. With the entries followers apply while the leader has nothing to do.
         """
         now = self._context.now
         from_when = now if expected_until == math.inf else max(now, expected_until)
@@ -131,7 +131,7 @@ class Replication:
         self._notice_at = min(self._notice_at, from_when + patience)
 
     def commit_may_move(self) -> bool:
-        """Tell whether anybody holds more than is committed; if not, the core need not count."""
+        """Tell whether any follower holds more than is committed; else the core need not count."""
         commit_index = self._context.engine.commit_index
         return not self.peers or any(each.match > commit_index for each in self.peers.values())
 
@@ -157,7 +157,7 @@ class Replication:
         context = self._context
         log = context.log
         if progress.member not in context.outbox.up or progress.next < log.first_index:
-            return False  # the latter: trimmed away, only a bulk transfer could help
+            return False  # below the first entry: it was trimmed, only a bulk transfer could help
         sent = False
         window = context.settings.inflight_bytes_max
         last = log.last_index
@@ -180,7 +180,7 @@ class Replication:
         prev_index = progress.next - 1
         prev_term = context.log.term_at(LogIndex(prev_index))
         if prev_term is None:
-            # Trimmed: a heartbeat still keeps the follower from campaigning, and matches nothing.
+            # The entry was trimmed. The heartbeat keeps the follower quiet, and matches nothing.
             prev_index = context.log.last_index
             prev_term = context.log.last_term
         commit_index = context.engine.commit_index
@@ -238,16 +238,16 @@ class Replication:
         self._weigh_room()
         self._pump(progress)
         if message.quarantined:
-            return False  # moves replication, is no witness of anything (D18)
+            return False  # its answer moves replication, but counts for nothing else (D18)
         engine.heard(sender, progress.match if message.matched else None, context.now)
         self.on_answer(sender, message.number)
         return moved and progress.match > engine.commit_index
 
     def _forgotten(self, progress: Progress, message: AppendAnswer) -> bool:
-        """Count nothing of a follower that lost what it acknowledged; True: nor hear it any more.
+        """Forget the acknowledgements of a follower that lost their entries.
 
-        With `flush: async` a power cut may do that, it is what the setting allows: the follower is
-        filled again from where it is.
+        Return True when the follower's life is not believed any more. `flush: async` allows a power
+        cut to take entries: then the follower is filled again from where it is.
         """
         acknowledged, hint = progress.match, message.hint_index
         if self._context.settings.flush is FlushMode.ASYNC:
@@ -257,7 +257,8 @@ class Replication:
             )
             return False
         self.on_forgotten(
-            progress.member, f"it acknowledged entry {acknowledged}, its log agrees up to {hint}"
+            progress.member,
+            f"it acknowledged entry {acknowledged}, but its log agrees only up to {hint}",
         )
         return True
 
@@ -267,7 +268,7 @@ class Replication:
         log = context.log
         hint = min(message.hint_index, log.last_index)
         if hint < log.first_index - 1:
-            # What it needs is trimmed away here. It gets heartbeats, no answer asks for more.
+            # The entries it needs were trimmed here. It gets heartbeats only.
             progress.mismatched(message.number, hint + 1)
             return
         low = max(progress.match, log.first_index - 1)
@@ -283,15 +284,16 @@ class Replication:
             self._send(progress, None)
 
     def _weigh_room(self) -> None:
-        """Find out what a majority has room for, as far as that is what it lacks (I16).
+        """Find out what a majority has room for (I16).
 
-        Who is silent, hangs, or lacks what is committed does not help to commit what comes.
+        Silent, hanging or lagging followers do not count towards the majority with room. Without a
+        majority of the others, room is not what the group lacks.
         """
         context = self._context
         before, self.room = self.room, DiskRoom.ENOUGH
         if all(each.disk_room is DiskRoom.ENOUGH for each in self.peers.values()):
             return
-        there = Counter({DiskRoom.ENOUGH: 1})  # itself; its own room is looked at beside this
+        there = Counter({DiskRoom.ENOUGH: 1})  # this member: its own room is checked apart
         for progress in self.peers.values():
             if self._is_there(progress) and (
                 progress.disk_room is not DiskRoom.ENOUGH

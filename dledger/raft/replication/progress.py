@@ -2,8 +2,8 @@
 
 Owns: next index, match index, the numbered requests in flight and their bytes. Two states:
 
-  probe       it is not known where the logs agree: one request at a time
-  replicate   they agree up to `match`: requests follow each other without waiting, up to a bound
+  probe       the leader does not know where the logs agree: one request at a time
+  replicate   the logs agree up to `match`: requests follow without waiting, up to a bound
 
   probe --matched--> replicate        replicate --mismatch, link lost, entries refused--> probe
 
@@ -47,18 +47,18 @@ class Progress:
         self.number = 0
         """Of the newest request sent; grows for the life of the process."""
         self.answered = 0
-        """The newest request that was answered, with whatever."""
+        """The newest request that was answered, by match or mismatch."""
         self.heard_at = -math.inf
         """When an answer of this reign came last."""
         self.match = 0
         self.match_number = 0
-        """Of the request whose answer moved `match`: what answers a later one knows of it."""
+        """Number of the request whose answer moved `match`. Answers to later ones know of it."""
         self.next = 1
         self.pace = Pace.PROBE
         self.probe_open = False
         """Probe: a request is out and unanswered."""
         self.floor = 0
-        """A mismatch reported for an older request is stale: it asks for what was sent (F2)."""
+        """A mismatch of an older request is stale: it asks for entries that were sent (F2)."""
         self.inflight: deque[InFlight] = deque()
         self.inflight_bytes = 0
         self.commit_sent = 0
@@ -68,12 +68,12 @@ class Progress:
         self.unsynced = False
         """What it acknowledges is written, not synced: its `flush` is async."""
         self.clock_number = 0
-        """The request by which it is timed how old a reading of the follower's clock may be."""
+        """The request whose round trip bounds the age of a reading of the follower's clock."""
         self.clock_asked_at = -math.inf
-        """When that one left; -inf: none is out."""
+        """When that request left; -inf when none is out."""
 
     def begin_reign(self, last_index: int) -> None:
-        """Know nothing but that the follower may hold everything up to `last_index`."""
+        """Forget everything, and assume that the follower holds everything up to `last_index`."""
         self.heard_at = -math.inf
         self.match = 0
         self.next = last_index + 1
@@ -116,7 +116,7 @@ class Progress:
             self.clock_number, self.clock_asked_at = self.number + 1, now
 
     def clock_read_within(self, number: int, now: float, patience: float) -> bool:
-        """Tell whether the clock in the answer to a request was certainly read so lately."""
+        """Tell whether the clock in an answer was certainly read at most `patience` ago."""
         if number < self.clock_number:
             return False
         asked_at, self.clock_asked_at = self.clock_asked_at, -math.inf
@@ -144,8 +144,8 @@ class Progress:
     def forgets(self, number: int, hint: int) -> bool:
         """Tell whether a mismatch shows that the follower lost what it acknowledged in this reign.
 
-        It agreed with the leader up to `match`, on disk, and only a later term may cut that. So
-        whatever later request it answers, its newest entry that may agree is there or behind.
+        Its disk agreed with the leader up to `match`, and only a later term may cut that. So in an
+        answer to any later request, its newest entry that may agree is at `match` or behind.
         """
         return hint < self.match and number > self.match_number
 
@@ -160,7 +160,7 @@ class Progress:
     def lost(self) -> None:
         """The link broke, or entries were refused: what is in flight must be sent again."""
         self._probe()
-        if self.match:  # else it is not known yet, and need not be the first entry
+        if self.match:  # 0: the leader does not know it yet, so `next` stays
             self.next = self.match + 1
 
     def retry_probe(self) -> None:
@@ -171,7 +171,7 @@ class Progress:
             self.inflight_bytes = 0
 
     def forget_data(self) -> None:
-        """The follower came back without its data (D18): nothing of what it said holds."""
+        """The follower came back without its data (D18): forget what it acknowledged."""
         self.match = 0
         self._probe()
 

@@ -1,6 +1,7 @@
 """Records, and the fixed part of a batch header. The layout is drawn in `codec.py`.
 
-Owns: the value types of a batch and the structural check of a header. Not: the CRC and the columns.
+Owns: the value types of a batch and the structural check of a header. Does not own: the CRC and the
+columns.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """The properties of one record: `(name_size u16, value_size u16, name, value)*`, UTF-8.
 
-Owns: the form, and decoding it. Not: encoding (`describing.py`). Tag and keys are ordinary
+Owns: the form, and decoding it. Does not own: encoding (`describing.py`). Tag and keys are ordinary
 properties named TAGS and KEYS (keys joined by a space), as in RocketMQ; `Record` shows them apart.
 """
 

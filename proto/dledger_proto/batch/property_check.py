@@ -1,7 +1,7 @@
 """Are the properties of a batch what `properties.py` decodes? Looked at before a batch is stored.
 
 Owns: the structure of all records' properties, the limits of names, the check that texts are UTF-8.
-Not: the columns' sums and limits (`codec.py`), and decoding.
+Does not own: the columns' sums and limits (`codec.py`), and decoding.
 
 A member's loop pays for this with each batch. So there are two quick looks that say no more than
 whether all is well, and a thorough one, at what they do not pass, that names what is wrong. The

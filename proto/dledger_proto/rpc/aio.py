@@ -1,7 +1,7 @@
 """Channels and servers of grpc.aio, whose wake-ups never block.
 
-Owns: how every channel and server of grpc.aio is made. Not: their options (who makes one knows
-them), methods and frames (`raw.py`).
+Owns: how every channel and server of grpc.aio is made. Does not own: their options (who makes one
+knows them), methods and frames (`raw.py`).
 
 All of grpc.aio in a process shares one poller: a thread that takes finished operations from gRPC's
 core and writes one byte to a socket pair for each, to wake the event loop. The loop reads ONE byte

@@ -3,9 +3,9 @@
 A gRPC message holds one frame; one of a fetch stream may hold several, back to back, at most one
 for each assignment.
 
-Owns: their layout, encode and decode. Not: the batches inside (`batch/codec.py`; a batch carries
-its own CRC, and whoever receives it checks it). Little-endian, magic and version first; what
-follows a header lies back to back and fills the frame exactly.
+Owns: their layout, encode and decode. Does not own: the batches inside (`batch/codec.py`; a batch
+carries its own CRC, and whoever receives it checks it). Little-endian, magic and version first;
+what follows a header lies back to back and fills the frame exactly.
 
 Append frame, client to member: batches for queues of one group, answered in order. The client
 numbers the batches of a stream as they follow, those of one-way frames, too.

@@ -1,9 +1,9 @@
 """Raw gRPC methods: byte strings in, byte strings out, registered by hand (D12).
 
 Owns: the names of these methods, the identity serializers, the types around `grpc.aio` and `grpc`,
-how services are registered.
-Not: what the bytes mean (`frames.py`, the peers' own messages). The service of a raw method may
-also have generated methods; gRPC asks all registered handlers in turn.
+how services are registered. Does not own: what the bytes mean (`frames.py`, the peers' own
+messages). The service of a raw method may also have generated methods; gRPC asks all registered
+handlers in turn.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Errors as gRPC status and back: code and hint travel in trailing metadata.
 
-Owns: the mapping both ways. Not: what a caller makes of a broken call. A status without our
-metadata came from gRPC itself (the connection broke, the deadline passed, a proxy answered) and
+Owns: the mapping both ways. Does not own: what a caller makes of a broken call. A status without
+our metadata came from gRPC itself (the connection broke, the deadline passed, a proxy answered) and
 says nothing about the server's side: a write is then UNKNOWN_OUTCOME.
 """
 

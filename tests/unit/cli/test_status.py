@@ -209,7 +209,7 @@ def test_status_says_whom_the_leader_refuses(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A member that does not know yet that its data is an old copy has no reason of its own."""
-    why = "an old copy of its data: it promised term 4, and knows term 3"
+    why = "an old copy of its data: it promised term 4, but its data knows only term 3"
     progress = [pb.MemberProgress(member="b", address="b:1", connected=True, refused=why)]
     cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
     for name in "bc":
@@ -223,7 +223,7 @@ def test_status_tells_every_clock_and_which_is_off(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also that of a member that does not answer, as the leader heard it."""
-    why = "the clock is 5000 ms off the majority's"
+    why = "this member's clock is 5000 ms off the majority's clock"
     progress = [pb.MemberProgress(member="c", address="c:1", clock_offset_ms=-3)]
     cluster.members["a"].answers["Status"] = status_of("a", "leader", members=progress)
     cluster.members["b"].answers["Status"] = status_of(

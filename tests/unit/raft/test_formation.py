@@ -70,7 +70,7 @@ def test_row_a_another_member_list_is_refused() -> None:
 def test_row_a_a_peer_without_its_first_entry_cannot_help() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"], genesis=b"")})
     assert step is Forming.WAIT
-    assert reason == "b: data, and no log that begins with entry 1"
+    assert reason == "b: has data, but its log lacks entry 1"
 
 
 def test_row_a_a_first_entry_that_cannot_be_read_is_refused() -> None:
@@ -93,7 +93,7 @@ def test_who_might_adopt_waits_for_every_first_entry() -> None:
     views = {"b": formed("b", LIVES["a"], genesis=b""), "c": formed("c", LIVES["a"])}
     step, reason = decided(views)
     assert step is Forming.WAIT
-    assert reason == "b: data, and no first entry told yet"
+    assert reason == "b: has data, but has not sent entry 1 yet"
     assert decided({**views, "b": formed("b", LIVES["a"])})[0] is Forming.ADOPT
 
 
@@ -138,7 +138,7 @@ def test_row_e_all_have_met_all() -> None:
 def test_row_f_somebody_is_missing() -> None:
     step, reason = decided({"b": empty("b")})
     assert step is Forming.WAIT
-    assert "when c is met" in reason
+    assert "once this member has met c" in reason
 
 
 @pytest.mark.parametrize("met", [{}, {"a": life("a1"), "b": life("b1")}, {**LIVES, "c": life("x")}])

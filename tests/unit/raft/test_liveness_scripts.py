@@ -212,7 +212,7 @@ def test_l11_a_follower_below_a_trimmed_head_is_not_flooded() -> None:
     to_it = [message for source, target, message in world.sent if (source, target) == ("a", "c")]
     assert len(to_it) < 80
     assert world["c"].role is Role.QUARANTINED
-    assert "refilled to 1 of" in world["c"].group.status().reason
+    assert "refilled to entry 1 of" in world["c"].group.status().reason
     assert leader.group.status().peers[1].next_index < leader.log.first_index
 
 

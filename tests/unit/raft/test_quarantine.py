@@ -112,7 +112,7 @@ def test_two_wiped_members_of_three_need_an_operator() -> None:
     world.run(5.0)
     assert world["b"].role is world["c"].role is Role.QUARANTINED
     assert not world.leaders
-    with pytest.raises(DledgerError, match="say it to that member"):
+    with pytest.raises(DledgerError, match="send the call to member"):
         world["b"].group.lift_quarantine(MemberId("c"), RISK_SENTENCE)
     with pytest.raises(DledgerError, match="sentence") as raised:
         world["b"].group.lift_quarantine(MemberId("b"), "please")

@@ -155,7 +155,7 @@ def test_both_the_own_disk_and_the_commit_index_reach_the_barrier() -> None:
         alone.log.durable_index, alone.engine.commit_index = disk, commit
         alone.advance()
         assert alone.ended == [], (disk, commit)
-        assert f"refilled to {held} of 12" in alone.membership.reason
+        assert f"refilled to entry {held} of 12" in alone.membership.reason
     alone.log.durable_index = alone.engine.commit_index = 12
     alone.advance()
     assert alone.ended == [False]
