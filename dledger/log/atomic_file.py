@@ -49,9 +49,7 @@ def unframe(magic: bytes, version: int, content: bytes) -> bytes:
     if found_magic != magic:
         raise CorruptFile(f"magic is {found_magic!r}, not {magic!r}")
     if size != len(content) - _BODY_AT:
-        raise CorruptFile(
-            f"a body of {size} bytes is announced, {len(content) - _BODY_AT} follow"
-        )
+        raise CorruptFile(f"a body of {size} bytes is announced, {len(content) - _BODY_AT} follow")
     found = crc32c(memoryview(content)[_BODY_AT:], crc32c(memoryview(content)[: _FRAME.size]))
     if crc != found:
         raise CorruptFile(f"the stored crc is {crc:08x}, the crc of the bytes is {found:08x}")

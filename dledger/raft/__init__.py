@@ -1,14 +1,14 @@
 """One Raft group: it makes one log of what its members write, and elects who leads.
 
-api           The boundary of a Raft group: what drives it, what it drives, what goes in and out
-context       What the parts of one group share: its settings, its log, the core, the way out
-durability    What of a member's promises is on disk: hard state versions, write rounds
-fail_stop     Around whatever may raise: an error ends the group before anybody else sees it
-gate          The gate between the core and the wire: durable before visible
-group         One Raft group of one member, without I/O: what goes in, what comes out
+api           The boundary of a Raft group: settings, status, and the protocols around it
+context       What the parts of one group share: settings, log, core, the outbox
+durability    Which of a member's promises are on disk, and when a write round is due
+fail_stop     A guard for calls that may raise: an error ends the group first
+gate          Durable before visible: what waits for the disk, what is let in
+group         One Raft group of one member, without I/O: inputs, outputs, fail-stop
 log_port      What a group needs from the log
 status        What people, metrics and tests see of a group
-wiring        The parts of one group, wired together
+wiring        Makes the parts of a group, and tells them what happens
 commit/       From proposals to entries, and from committed entries to the state
 driver/       What drives a group: the event loop, threads, links. The only part that does I/O
 engine/       PySyncObj 0.3.17 behind one module, and the journal that it writes to

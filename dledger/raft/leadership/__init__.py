@@ -1,7 +1,7 @@
 """Who leads, what a leader may confirm, and how it hands over.
 
-barrier   Read barriers
-clocks    What time a group has
-election  When a member campaigns, and whom it answers: timers, pre-vote, votes, a lost leader
-transfer  Leadership transfer: drain, wait for the target, hand over, or go on as before
+barrier   read barriers: up to which index a reader must have applied
+clocks    the group's time, and which clocks are off
+election  when a member campaigns, and whom it answers: timers, pre-vote, votes
+transfer  handing leadership over
 """

@@ -1,6 +1,6 @@
 """Entries from the leader to its followers.
 
-follower  The follower's half of replication: append messages in, acknowledgements out
-leader    The leader's half of replication: what goes to whom, and what comes of the answers
-progress  How far one follower is, as its leader knows, and what is on its way to it
+follower  a follower's half: append messages in, acknowledgements out
+leader    the leader's half: what goes to whom, and what follows from the answers
+progress  how far one follower is, and what is on its way to it
 """

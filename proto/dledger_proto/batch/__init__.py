@@ -3,9 +3,9 @@
 codec           The record batch `DLB1`: layout, encode, check
 compression     Compression of batch bodies
 cutting         Cutting one record out of a batch: a batch of one, in the same format
-describing      Encoding what describes records: tag, keys, properties, times
+describing      Encoding tag, keys, properties and times of records
 header          Records, and the fixed part of a batch header
 properties      The properties of one record
-property_check  Are the properties of a batch what `properties.py` decodes? Looked at before
+property_check  The check of all properties of a batch before it is stored
 view            Reading a batch: columns, records, bodies
 """
