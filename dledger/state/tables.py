@@ -24,7 +24,7 @@ import hashlib
 import struct
 from typing import Final
 
-from dledger.store.store import StateStore
+from dledger.store.store import LOCAL_PREFIX, StateStore
 from dledger.types import EntryRef
 
 BLOCK_SIZE_TARGET: Final = 4_000
@@ -36,7 +36,7 @@ NO_DIGEST: Final = bytes(DIGEST_SIZE)
 class Table(enum.IntEnum):
     """Prefix byte of a table's keys. Numbers are on disk and never reused."""
 
-    META_LOCAL = 0x00
+    META_LOCAL = LOCAL_PREFIX[0]
     META = 0x01
     TOPIC = 0x10
     TOPIC_DELETED = 0x11

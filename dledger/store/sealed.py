@@ -21,13 +21,12 @@ from typing import Final
 
 from crc32c import crc32c
 
-from dledger.state.tables import PREFIX, Table
-from dledger.store.store import DamagedStore, NewerStore
+from dledger.store.store import LOCAL_PREFIX, DamagedStore, NewerStore
 
 SEAL_SIZE: Final = 4
 RESIDUE: Final = 0x48674BC7
 """CRC32C of any bytes followed by their own CRC32C, whatever it began with."""
-FORMAT_KEY: Final = PREFIX[Table.META_LOCAL] + b"format"
+FORMAT_KEY: Final = LOCAL_PREFIX + b"format"
 FORMAT_VERSION: Final = 3
 TOTALS_KEY: Final = b"\xff" * 16
 """Above every table; no scan reaches it."""
@@ -105,13 +104,9 @@ def damaged_row(place: str, key: bytes) -> DamagedStore:
 
 
 def name_row(key: bytes) -> str:
-    """Return table and key in words."""
-    try:
-        table = Table(key[0]).name.lower().replace("_", "-")
-    except (ValueError, IndexError):
-        table = "unknown"
+    """Return table and key in words; a table has the number that docs/formats.md gives it."""
     shown = key[1 : 1 + _KEY_SHOWN_BYTES].hex() + ("..." if len(key) > 1 + _KEY_SHOWN_BYTES else "")
-    return f"table {table}, key {shown}"
+    return f"table {key[:1].hex()}, key {shown}"
 
 
 def parse_totals(place: str, sealed: bytes) -> Totals:

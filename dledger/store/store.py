@@ -28,6 +28,8 @@ from dledger_proto.limits import MIB
 
 KEY_SIZE_MAX: Final = 511
 """LMDB's limit on a key."""
+LOCAL_PREFIX: Final = b"\0"
+"""Keys that begin with it are about this member alone; the store keeps its own rows among them."""
 SCAN_PAGE_ROWS: Final = 64
 """Rows that a scan takes from the base at a time."""
 SOFT_LIMIT_BYTES: Final = 8 * MIB

@@ -212,7 +212,7 @@ def test_a_row_that_changed_after_the_start_is_refused_on_read(tmp_path: Path) -
     def got(store: LmdbStore) -> None:
         store.get(key)
 
-    words = f"table queue, key {b'struck'.hex()}: the row does not match its seal.*dledger repair"
+    words = f"table 20, key {b'struck'.hex()}: the row does not match its seal.*dledger repair"
     reads: list[Callable[[LmdbStore], None]] = [got, scanned, scanned_back, replaced, deleted]
     for number, read in enumerate(reads):
         store = struck(str(number))

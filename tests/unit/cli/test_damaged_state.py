@@ -91,7 +91,7 @@ def test_a_row_that_does_not_match_its_seal_is_shown_as_such(
     assert rows[-1] != wrong
     assert main(["repair", str(folder), "--check", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
-    assert problem.startswith(f"{folder}/state: table group-offset, key ")
+    assert problem.startswith(f"{folder}/state: table 40, key ")
 
 
 def test_of_a_member_that_writes_meanwhile_nothing_is_called_damage(
