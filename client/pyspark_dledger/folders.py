@@ -1,8 +1,8 @@
 """Where the data source meets the tools of the broker: reading a stopped member's folder.
 
-The client knows the shared contract alone, and what exists in a folder only the state's tables say.
-So this is apart from both, and is imported where the option `path` is given. Needs the extra
-`broker`, and says so.
+The client knows only the shared contract, but only the state's tables say what a folder holds. So
+this module is apart from both. It is imported when the option `path` is given. It needs the extra
+`broker`, and its error says so.
 """
 
 from dledger_client.reading.folders import FolderError, FolderProblem

@@ -1,16 +1,16 @@
 """Exports: a topic's committed log as Parquet files, each record exactly once. Extra `arrow`.
 
 cluster_source  A cluster as the log of an export
-compact         Which small files become one
-errors          Why an export does not go on: a stable code, what was found, what helps. Pure
+compact         Merges small files that lie side by side
+errors          Errors of exports: a stable code, what was found, what helps. Pure
 holder          The name under which an exporter holds the log
 layout          Names of files, and where the log is cut into them. Pure
-planning        From what is frozen to a plan. Pure
+planning        Makes a plan of a frozen log. Pure
 reading         Reading a version of an export back, by its manifests alone
 run             The protocol: freeze a plan, make its files, publish a manifest
 source          What an export reads from, as an interface
 task            A range of the log becomes a file
-upkeep          Looking after an export: compaction, verification
+upkeep          Looks after an export: compaction, verification, collection
 engines/        Engines of exports: who runs the tasks of a plan
 files/          Files of exports: Parquet, publishing, checksums of content
 manifests/      Plans and manifests of exports, and what an export holds by them

@@ -1,8 +1,8 @@
-"""Small files that lie side by side become one, as a version of its own. Owns: which, and how.
+"""Merges small files that lie side by side, as a version of its own. Owns: which files, and how.
 
-Adjacent ranges of one queue and day are merged into the name of their union. That is a plan and a
-manifest like any other: deterministic, exclusive, finished by whoever finds it open. The rows stay
-the same; the manifest names what it adds and what that replaces.
+A compaction merges adjacent ranges of one queue and day into one file, named for their union. It
+has a plan and a manifest like an export: deterministic, exclusive, finished by any process that
+finds it open. The rows stay the same; the manifest names the files it adds and those they replace.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,7 +5,7 @@ import errno
 from typing import Final
 
 _LASTING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""What trying again does not help against. Others may pass: another host's, a stale handle's."""
+"""Errors that a retry does not help against. Others may pass, as that of a stale handle."""
 
 
 class ExportCode(enum.StrEnum):
@@ -48,7 +48,7 @@ class ExportCode(enum.StrEnum):
     FOLDER_FAILED = "FOLDER_FAILED"
     """The file system is full, refuses, or fails."""
     WORKER_DIED = "WORKER_DIED"
-    """A process of the engine ended without a word."""
+    """A process of the engine ended without saying why."""
 
 
 class ExportError(Exception):
@@ -72,12 +72,12 @@ def damaged(name: str, what: str) -> ExportError:
 
 
 def is_lasting(error: OSError) -> bool:
-    """Tell whether a file system is full, or refuses, and will as long as nobody does anything."""
+    """Return whether a file system is full or refuses, and will until somebody acts."""
     return error.errno in _LASTING
 
 
 def folder_failed(where: str, error: OSError) -> ExportError:
-    """Return the error for what a file system says."""
+    """Return the error for an error of a file system."""
     help_first = (
         "make room, or correct the permissions" if is_lasting(error) else "look at the disk"
     )

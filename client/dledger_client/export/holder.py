@@ -1,11 +1,11 @@
-"""By whose name an exporter keeps the log: one for each that runs at once, taken again by the next.
+"""The name under which an exporter holds the log: one for each that runs, used again by the next.
 
-An exporter that died leaves its hold to end by itself, minutes later, and a queue has 64 at most:
-were each start a name of its own, one that is restarted in a loop would use them up. One name for
-all is none either: who is done would end the hold of another. So the names lie in the export,
-`_dledger/holders/0` and so on, and whoever locks such a file has its name; the lock ends with the
-process, however that ends. Names are drawn, for a folder of the same path on another host is
-another export's; and they go by the file as well, for a copy of a folder is another export, too.
+The hold of an exporter that died ends minutes later, and a queue has at most 64 holds. If each
+start drew a new name, an exporter that restarts in a loop would use them up. With one name for all,
+an exporter that is done would end the hold of another. So the names lie in the export, in
+`_dledger/holders/0` and so on. An exporter that locks such a file has its name. The lock ends with
+the process, however it ends. Names are random, for a folder of the same path on another host is
+another export. Names also depend on the file, for a copy of a folder is another export, too.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from dledger_client.export.files.storage import ExportStorage
 
 HOLDERS: Final = "_dledger/holders"
 HOLDERS_MAX: Final = 16
-"""Exporters of one folder at once that have a name to come back to."""
+"""Exporters of one folder that can have a name to come back to at the same time."""
 _NAME: Final = re.compile(rb"[0-9a-f]{16}")
 
 
@@ -55,7 +55,7 @@ class Holder:
         return ""
 
     def _locked(self, path: Path) -> str:
-        """Return a file's name if nobody has it; empty: somebody has, or it is none."""
+        """Return the name in a file if no process has it; else empty."""
         file = path.open("r+b")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Where a range lies: names are functions of the range alone, and cuts of what was frozen. Pure.
+"""Names of files, and where the log is cut into them. Pure.
 
 Owns: the folders, the names, cutting at UTC days and by bytes. A file lies in one day and one
 queue, so every attempt at a range has the same name, and any reader may prune by folder.
@@ -20,7 +20,7 @@ MS_PER_DAY: Final = 86_400_000
 FILE_NAME: Final = re.compile(
     r"topic=[^/]+/(?:dt=\d{4}-\d\d-\d\d/)?queue=\d{4,}/\d{20}-\d{20}\.parquet", re.ASCII
 )
-"""What we write beside `_dledger`; whatever else lies in the folder is not ours."""
+"""Files of an export beside `_dledger`; others in the folder are not the export's."""
 
 
 class Layout(enum.StrEnum):
@@ -49,13 +49,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FrozenQueue:
-    """What the cluster said of a queue, before anything is cut."""
+    """What the cluster told about a queue, before anything is cut."""
 
     queue: int
     start: int
     """Where this run begins: the export's position, or where its first run does."""
     minimum: int
-    """The earliest offset that there still is; above `start` something is lost."""
+    """The earliest offset that still exists; above `start` records are lost."""
     end: int
     """Committed; what lies behind it belongs to the next run."""
     maximum: int

@@ -1,4 +1,4 @@
-"""From what is frozen to a plan, or to the decision that there is nothing to do yet. Pure."""
+"""Makes a plan of a frozen log, or decides that there is nothing to do yet. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ FILE_BYTES: Final = 256 * MIB
 FILE_BYTES_MIN: Final = MIB
 FILE_BYTES_MAX: Final = 4_096 * MIB
 COLUMNS: Final = (*DEFAULT_COLUMNS, "properties")
-"""All that a message has. An archive that leaves out properties could not be put back."""
+"""All fields of a message. An archive without properties could not be sent again."""
 WRITE_AGAIN: Final = "to export the rest and record the gap, use --accept-data-loss"
 
 
@@ -37,9 +37,9 @@ class Options:
     file_bytes: int = FILE_BYTES
     """Of the log, for one file, about."""
     accept_data_loss: bool = False
-    """Export what is left where records are trimmed, and record the gap."""
+    """Export the rest where records are trimmed, and record the gap."""
     accept_unreadable: bool = False
-    """Export what is left where a batch cannot be decoded, and record the gap."""
+    """Export the rest where a batch cannot be decoded, and record the gap."""
 
 
 def check_options(options: Options) -> None:
@@ -81,7 +81,7 @@ def make_plan(
     pieces = [
         piece for each in frozen.queues for piece in pieces_of(each, layout, options.file_bytes)
     ]
-    # The largest first: who is left alone with one at the end has a small one.
+    # The largest first: the task that ends last then has a small file.
     pieces.sort(key=lambda piece: (-piece.size, piece.queue, piece.start))
     columns = last.columns if last is not None else COLUMNS
     absent = tuple(sorted(start.keys() - {each.queue for each in frozen.queues}))
@@ -106,7 +106,7 @@ def _waiting_bytes(frozen: FrozenQueue) -> int:
 
 
 def _check_queues(last: Manifest | None, frozen: FrozenLog, options: Options) -> None:
-    """Raise unless the queues that are exported are there, as far as they were exported."""
+    """Raise unless the exported queues exist, as far as they were exported."""
     there = {each.queue: each for each in frozen.queues}
     for queue, position in sorted(position_of(last).items()):
         found = there.get(queue)

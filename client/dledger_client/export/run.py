@@ -9,9 +9,9 @@
 5  after a compaction, publish a checkpoint of version N: it tells nothing new, and may be missing
 ```
 
-A process may die between any two system calls, and others may be at the same steps: plans and files
-are the same for all, a manifest exists once. Replacing step 4's `put_if_absent` by a table format's
-commit with N as its transaction number keeps all of that.
+A process may die between any two system calls, and others may take the same steps at the same time.
+Plans and files are the same for all of them, and a manifest exists once. All of this still holds if
+step 4's `put_if_absent` becomes a table format's commit with N as its transaction number.
 """
 
 import logging
@@ -60,10 +60,10 @@ class Outcome:
     """How a run ended."""
 
     manifest: Manifest | None
-    """The version that exists now because of this plan; None: nothing new."""
+    """The version that this plan became; None: nothing new."""
     plan: Plan | None = None
     adopted: bool = False
-    """The plan was somebody else's, or of an earlier run."""
+    """Another exporter, or an earlier run, had made the plan."""
     ours: bool = False
     """This run published the manifest; else another exporter did."""
     reused: int = 0
@@ -99,7 +99,7 @@ def export_once(
             assert plan is not None, "a plan is never deleted"
             if plan.kind == COMPACT:
                 return finish_compaction(storage, engine, plan, clock)
-            # It may have been frozen later than ours: what it names has to be asked for anew.
+            # That plan may have been frozen later than ours: ask for what it names.
             frozen = source.freeze(_request(options, last, plan, clock()))
     check_plan(plan, last, frozen, options.layout)
     work = Work(
@@ -110,7 +110,7 @@ def export_once(
 
 
 def plan_only(storage: ExportStorage, source: LogSource, options: Options, now_ms: int) -> Outcome:
-    """Return what a run would do; nothing is written (a hold on the log aside)."""
+    """Return what a run would do. It writes nothing but a hold on the log."""
     check_options(options)
     number = history.last_number(storage) + 1
     last = history.manifest_of(storage, number - 1) if number else None

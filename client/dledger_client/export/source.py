@@ -16,7 +16,7 @@ from dledger_client.unreadable import Unreadable
 
 
 class DataLost(Exception):
-    """A planned range does not reach back so far any more; its task makes an error or a gap."""
+    """The beginning of a planned range is trimmed; its task makes an error or a gap of it."""
 
     def __init__(self, piece: Piece, minimum: int) -> None:
         super().__init__(f"{piece.describe()}: the earliest offset is {minimum}")
@@ -36,7 +36,7 @@ class RangeUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FreezeRequest:
-    """What a run wants to know."""
+    """What a run asks of the log."""
 
     topic: str
     position: Mapping[int, int]
@@ -91,7 +91,7 @@ class LogSource(Protocol):
     """A log."""
 
     def freeze(self, request: FreezeRequest) -> FrozenLog:
-        """Return what is committed by a quorum's word, and keep it from being trimmed a while."""
+        """Return what a quorum confirms as committed, and hold it for a while."""
         ...
 
     def ranges(self) -> RangeSource:

@@ -1,8 +1,8 @@
-"""One task: a range becomes a file, whoever else is at it. Owns: reuse, installation, gaps.
+"""One task: a range becomes a file, whoever else works on it. Owns: reuse, installation, gaps.
 
-Engines call `make_one` in whatever process they like, as often as they like: the result is the same
-file under the same name. Where records are missing within a range, its file becomes several: those
-of the ranges between the gaps.
+Engines may call `make_one` in any process and any number of times: the result is the same file
+under the same name. Where records are missing within a range, several files take the place of the
+one: one for each range between the gaps.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
 from dledger_client.unreadable import EXPORT_REMEDY
 
 Watch = Callable[[int, int], None]
-"""Hears of each batch: its rows and bytes. May wait, to keep a rate; may raise, to end the task."""
+"""Gets rows and bytes of each batch. May wait, to keep a rate; may raise, to end the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class MadeFile:
 
     entry: FileEntry
     reused: bool = False
-    """An earlier attempt, or another exporter, had written it."""
+    """An earlier attempt, or another exporter, had written the file."""
     replaced: bool = False
-    """It took the place of a damaged one, which another exporter may have replaced at once: by the
-    same rows, but in other bytes if its pyarrow is another."""
+    """The file took the place of a damaged one. Another exporter may have replaced that at the same
+    time: by the same rows, but in other bytes if its pyarrow is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
         try:
             files.append(_file_of(work, part, watch))
         except OSError as error:
-            # Said here, where it is known what it is: Spark would try again, and speak of itself.
+            # Said here, where the cause is known: Spark would try again, and name itself.
             if not is_lasting(error):
                 raise
             raise folder_failed(str(work.storage.root), error) from error
@@ -83,7 +83,7 @@ def make_one(work: Work, piece: Piece, watch: Watch) -> Made:
 
 
 def _gap_of(work: Work, part: Piece, missing: DataLost | RangeUnreadable) -> Gap:
-    """Return what of a part is missing; ExportError unless that is accepted."""
+    """Return which records of a part are missing; ExportError unless that is accepted."""
     if isinstance(missing, DataLost):
         if work.accept_data_loss:
             return Gap(part.queue, part.start, min(max(missing.minimum, part.start + 1), part.end))
@@ -101,7 +101,7 @@ def _gap_of(work: Work, part: Piece, missing: DataLost | RangeUnreadable) -> Gap
 
 
 def _joined(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Return gaps in order, those that follow one another for one reason as one."""
+    """Return gaps in order; gaps of one reason that follow one another become one."""
     found: list[Gap] = []
     for gap in sorted(gaps, key=lambda each: each.start):
         if found and (found[-1].end, found[-1].reason) == (gap.start, gap.reason):

@@ -1,4 +1,4 @@
-"""Looking after an export: compaction, verification, collection of what nobody names.
+"""Looks after an export: compaction, verification, collection of files that nobody names.
 
 Owns: what may be deleted, what verification believes. Not: the protocol (`run.py`).
 """
@@ -29,15 +29,15 @@ from dledger_client.export.run import Clock, Engine, Outcome, finish_compaction
 from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
 
 GRACE_MS_MIN: Final = 60_000
-"""Below it what was made a moment ago would count as forgotten."""
+"""With less, a file that was made a moment ago would count as forgotten."""
 
 
 def compact(storage: ExportStorage, engine: Engine, size_max: int, clock: Clock) -> Outcome:
     """Publish a version of fewer files; Outcome without a manifest when there is nothing to merge.
 
-    A compaction that was left open is finished instead. ExportError CONFLICT while a plan of an
-    export is open: its files are not there yet; DAMAGED, with nothing planned, when a file that is
-    to be merged is not whole.
+    If a compaction was left open, this finishes it instead. ExportError CONFLICT while a plan of an
+    export is open, for its files are not there yet. ExportError DAMAGED, with nothing planned, when
+    a file to be merged is not whole.
     """
     version = history.load(storage)
     number = version.last.number + 1
@@ -83,8 +83,8 @@ def verify(
 ) -> Verification:
     """Read every live file whole; with a log, compare with it what it still holds.
 
-    `retained_from` gives a queue's earliest offset in the log. Problems are collected: one damaged
-    file should not hide the next, nor should a log that cannot be read any more.
+    `retained_from` gives a queue's earliest offset in the log. The verdict lists all problems: one
+    damaged file must not hide the next, nor must a log that cannot be read any more.
     """
     version = history.load(storage, whole=True)
     found = Verification()
@@ -112,7 +112,7 @@ def verify(
 
 
 def _order(version: Version) -> Iterator[ExportError]:
-    """Yield what is missing or twice, by the manifests alone."""
+    """Yield which offsets are missing or twice, by the manifests alone."""
     spans = [(each.queue, each.start, each.end) for each in version.files.values()]
     spans += [(gap.queue, gap.start, gap.end) for gap in version.gaps]
     at = dict(version.start)
@@ -180,12 +180,13 @@ def collect(
 ) -> list[str]:
     """Delete what no version needs, once it is older than the grace time; return the names.
 
-    Kept: every live file, what somebody is writing, what a compaction replaced less than `grace_ms`
-    ago (readers of an older version are at it), whatever is not named like a file of ours of this
-    topic, and while a plan is open every file: whoever finishes it may reuse what is there, also of
-    a range that lost its head since, whose name the plan does not know. A range is planned once, so
-    a name that is forgotten is never planned again. NOT_AN_EXPORT without a version and a plan:
-    whoever lost `_dledger` has his files still, and nothing here tells which of them are needed.
+    It keeps every live file, every file that somebody is writing, every file that a compaction
+    replaced less than `grace_ms` ago (readers of an older version may read it), and every file that
+    is not named like a file of this topic's export. While a plan is open it keeps all files: who
+    finishes the plan may reuse them, also those of a range that lost its head since, whose name the
+    plan does not know. A range is planned once, so a forgotten name is never planned again.
+    NOT_AN_EXPORT without a version and a plan: if `_dledger` was lost, nothing tells which files
+    are still needed.
     """
     if grace_ms < GRACE_MS_MIN:
         raise ExportError(
@@ -202,7 +203,7 @@ def collect(
         for name in (temporary if is_open else (*temporary, *written))
         if name not in kept
         and max(storage.modified(name) * 1_000, replaced_ms.get(name, 0)) + grace_ms <= now_ms
-        # The age first: who asks for the lock of a file that was just made may take it away.
+        # The age first: asking for the lock of a file that was just made may take the lock away.
         and not (name.startswith(TEMPORARY) and storage.is_being_written(name))
     ]
     for name in dead if not dry_run else ():
@@ -215,7 +216,7 @@ def _named(storage: ExportStorage) -> tuple[str, bool, set[str], dict[str, int]]
     kept: set[str] = set()
     replaced: dict[str, int] = {}
     number = history.last_number(storage) + 1
-    # The plan before the version: were it finished between the two looks, it is in the version.
+    # The plan before the version: a plan that ends between the two looks is in the version.
     plan = history.open_plan(storage, number)
     topic = "" if plan is None else plan.identity.topic
     if number or plan is None:

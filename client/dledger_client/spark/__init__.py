@@ -2,12 +2,12 @@
 
 Needs the extra `spark`, and Java 17 or 21, or else the extra `java`.
 
-    batch     The batch reader: a plan frozen where Spark plans, ranges read where Spark runs tasks
+    batch     The batch reader: freezes a plan where Spark plans, reads ranges where tasks run
     exports   A version of an export as a DataFrame
-    failures  How an error leaves towards Spark: as text
+    failures  Errors as Spark gets them: as text
     java      A Java for Spark: the machine's, or else the one of a wheel (extra `java`)
-    options   The options of `format("dledger")`: names, values, what is said about a wrong one
-    session   A Spark session that can read us, without the traps that a first one has
+    options   The options of `format("dledger")`: names, values, the sentence about a wrong one
+    session   A Spark session that can read dledger, set up so that a first session works
     source    `spark.read.format("dledger")`: what Spark sees first. The reading is in `batch.py`
     stream    The streaming reader: offsets by queue, limits for each batch
 """

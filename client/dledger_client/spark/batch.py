@@ -1,4 +1,4 @@
-"""The batch reader: a plan frozen where Spark plans, ranges read where Spark runs tasks.
+"""The batch reader: it freezes a plan where Spark plans, and reads ranges where tasks run.
 
 Owns: what is in a partition, the columns of a schema given by the user, filters that are pushed
 down. Not: options (`options.py`), plans and reading (`dledger_client.reading`; of the option `path`
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     AnyPlanner = Planner | FolderPlanner
 
 NEAR: Final = 256
-"""Records between two that are wanted, which are rather read than left out."""
+"""So many records between two wanted ones are read rather than left out."""
 _LOG: Final = logging.getLogger("dledger_client")
 
 
@@ -110,7 +110,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 @dataclass
 class LogPartition(InputPartition):
-    """Some ranges and from whom to read them. Small: it travels with its task."""
+    """Some ranges, and where to read them. It is small, for it travels with its task."""
 
     ranges: tuple[Range, ...]
     holds: tuple[Hold | None, ...]
@@ -197,7 +197,7 @@ def topics_of(planner: "AnyPlanner", settings: Settings) -> tuple[str, ...]:
 def freeze(
     planner: "AnyPlanner", settings: Settings, kept: Mapping[Place, Hold] | None = None
 ) -> ReadPlan:
-    """Return the plan of a batch read, held unless that is switched off; what is lost is logged.
+    """Return the plan of a batch read, held unless switched off. Lost records are logged.
 
     `kept` are holds to go on with.
     """
@@ -259,9 +259,9 @@ class PushingReader(LogReader):
     Needs `spark.sql.python.filterPushdown.enabled`; without it Spark refuses every query of a
     reader that has `pushFilters`. Hence the option `pushdown`, and hence two classes.
 
-    Spark (4.3) keeps one plan for a `load()` or a view, the one for what was pushed last. So a
-    query without a filter that can be pushed reads what an earlier query of the same DataFrame
-    left, and both sides of a union or join with itself read the same: `load()` for each query.
+    Spark (4.3) keeps one plan for a `load()` or a view: that of the filters that it pushed last. So
+    a query without such a filter reads what an earlier query of the same DataFrame left, and both
+    sides of a union or a join with itself read the same. Call `load()` for each query.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -274,11 +274,11 @@ class PushingReader(LogReader):
         self._to_ms: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take in what can be; give back what Spark must still look at, the same objects."""
+        """Use the filters that can be used; return those that Spark must still apply."""
         return [each for each in filters if not self._take(each)]
 
     def _take(self, given: Filter) -> bool:
-        """Return whether a filter is wholly done by what is read."""
+        """Return whether reading less already applies the whole filter."""
         column = ".".join(getattr(given, "attribute", ()))
         value: object = getattr(given, "value", None)
         match (given, column):
@@ -323,7 +323,7 @@ class PushingReader(LogReader):
         return True
 
     def _take_time(self, given: Filter, value: dt.datetime) -> None:
-        """Widen to whole milliseconds: Spark looks at the times themselves afterwards."""
+        """Widen to whole milliseconds: Spark filters by the exact times afterwards."""
         time_ms = max(int(value.timestamp() * 1_000) - 1, 0)
         if isinstance(given, EqualTo | GreaterThan | GreaterThanOrEqual):
             self._from_ms = max(self._from_ms or 0, time_ms)
@@ -356,10 +356,10 @@ class PushingReader(LogReader):
         return narrowed
 
     def _check_trimmed(self, plan: ReadPlan, states: Sequence[QueueState]) -> None:
-        """Look whether a trim came between the plan and the looks by time and key.
+        """Look whether a trim came between the plan and the lookups by time and key.
 
-        Those know of nothing that is gone: what they leave out then, no task would ask for, and
-        nobody would be told. With a hold there is no such trim.
+        A lookup finds no trimmed record. Without this check no task would read such records, and
+        nobody would learn that they are lost. With a hold there is no such trim.
         """
         minimum = {state.place: state.minimum for state in states}
         for each in plan.queues:
@@ -379,7 +379,7 @@ class PushingReader(LogReader):
 
 
 def _of_key(planner: "AnyPlanner", key: str, queues: Sequence[PlannedQueue]) -> list[PlannedQueue]:
-    """Return what of some ranges is near to the records with a key, if they are few."""
+    """Return the parts of some ranges near the records with a key, if these are few."""
     groups: dict[bytes, set[str]] = {}
     for each in queues:
         groups.setdefault(each.state.topic_id, set()).add(each.state.group)

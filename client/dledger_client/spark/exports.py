@@ -9,17 +9,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, IntegerType
 
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
-"""What means something in a pattern of Hadoop's."""
+"""Characters with a meaning in Hadoop's patterns."""
 
 
 def read_export(spark: SparkSession, path: str | Path, version: int | None = None) -> DataFrame:
     """Return a version of an export, the newest by default; ExportError as without Spark.
 
-    The folders' columns (dt, queue) are there, too; `dt` prunes. Types are told: Spark would infer
-    from a folder's name that the topic "007" is the number 7. The folder is one of a file system
-    that driver and executors see at the same place.
+    The folders' columns (dt, queue) are there too; a filter by `dt` skips files. The types are
+    given, for Spark would infer from a folder's name that the topic "007" is the number 7. Driver
+    and executors must see the folder at the same place.
     """
-    # Workers import this package, too, and need none of these.
+    # Workers import this package too, and need none of these.
     from dledger_client.arrow import schema_of
     from dledger_client.export import read_export as read_version
     from dledger_client.export.layout import Layout

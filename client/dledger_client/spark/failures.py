@@ -1,6 +1,6 @@
-"""How an error leaves towards Spark: as text, for Spark passes on nothing else of it.
+"""Errors as Spark gets them: as text, for Spark passes on nothing else of an error.
 
-Owns: the code in front, and what is to be done behind. Not: the sentences about options and
+Owns: the code in front of the text and the remedy behind it. Not: the sentences about options and
 offsets, which name value and remedy where they are raised.
 """
 
@@ -19,7 +19,7 @@ AGAIN: Final = (
     "call load() again if the plan may be old: Spark keeps the plan of a DataFrame and of a view"
 )
 _OF_PLANS: Final = (Code.OFFSET_OUT_OF_RANGE, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
-"""What becomes of a plan whose queues were trimmed or deleted since."""
+"""Errors of a plan whose queues were trimmed or deleted since."""
 _OF_WRITES: Final = (Code.UNKNOWN_OUTCOME, Code.OFFSET_BEHIND)
 """Remedies that are no use to who reads."""
 
@@ -30,9 +30,9 @@ class DledgerReadError(Exception):
 
 @contextmanager
 def told(*, is_plan_kept: bool = False) -> Generator[None]:
-    """Turn our errors into DledgerReadError; for whatever Spark calls.
+    """Turn the client's errors into DledgerReadError, around everything that Spark calls.
 
-    `is_plan_kept`: what runs is a task of a plan that may have been made long ago.
+    `is_plan_kept`: the code runs in a task, whose plan may have been made long ago.
     """
     try:
         yield

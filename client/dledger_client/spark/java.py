@@ -1,8 +1,8 @@
 """A Java for Spark: the machine's, or else the one of a wheel (extra `java`).
 
-Spark's launcher always asks for the module jdk.incubator.vector, which the wheel's runtime lacks,
-and a JVM that is asked for what it lacks does not start. So Spark is shown a `bin/java` of ours
-that leaves this out.
+Spark's launcher always asks for the module jdk.incubator.vector. The wheel's runtime lacks it, and
+a JVM does not start without a module that it is asked for. So Spark gets a `bin/java` of this
+module, which leaves that argument out.
 """
 
 import os
@@ -28,7 +28,7 @@ exec "{{java}}" "$@"
 
 
 class NoJavaError(Exception):
-    """There is no Java that Spark runs on: what was found, and what helps."""
+    """There is no Java that Spark runs on. The text says what was found and what helps."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")
@@ -39,7 +39,7 @@ class NoJavaError(Exception):
 def find_java() -> str:
     """Return the JAVA_HOME to set for Spark; empty when it finds a Java by itself.
 
-    A JAVA_HOME that is set is the user's word. NoJavaError naming what was found, and the remedy.
+    A JAVA_HOME that is set is the user's choice. NoJavaError names what was found, and the remedy.
     """
     if os.environ.get(JAVA_HOME):
         return ""

@@ -1,11 +1,11 @@
-"""The options of `format("dledger")`: names, values, what is said about a wrong one. Pure.
+"""The options of `format("dledger")`: names, values, the sentence about a wrong one. Pure.
 
 Owns: the table of options and their parsing. Not: what edges mean (`reading/plan.py`).
 
-Spark hands names over in lower case. A table made by SQL adds options of its own; those are known
-and ignored, and when it is read Spark gives none of any kind, which is told. Any other name that is
-not ours is refused, with the nearest that is: a misspelt `startingOffset` would otherwise read from
-the beginning without a word.
+Spark hands names over in lower case. A table made by SQL adds options of its own; this module knows
+and ignores them. When Spark reads such a table it gives no options at all, and the error says so.
+Any other unknown name is refused, and the error names the nearest known one: a misspelt
+`startingOffset` would otherwise read from the beginning without a warning.
 """
 
 import datetime as dt
@@ -39,7 +39,7 @@ OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "ext
 OF_MEMBERS: Final = (
     "endpoints", "readFrom", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
 )  # fmt: skip
-"""What says how members are asked, which nobody is for a `path`."""
+"""Options about how members are asked. A read by `path` asks no member."""
 OF_STREAMS: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
@@ -88,10 +88,10 @@ class Settings:
     pushdown: bool = False
     inside: bool = False
     hold_ms: int = 600_000
-    """0: nothing is held. Tasks renew it; the last ends by itself."""
+    """0: nothing is held. Tasks renew the hold; it ends when its time is over."""
     hold_owner: str = ""
-    """Empty: the hold is shared by all who read from about there. Spark tells nobody that a job has
-    ended, so each one's own would be up to its time."""
+    """Empty: all jobs that read from about there share the hold. Spark tells nobody that a job has
+    ended, so a hold of each job's own would stay until its time is over."""
     stall_ms: int = 60_000
     trigger_records: int = 0
     """Of one batch of a stream; 0: any."""
@@ -145,7 +145,7 @@ def parse(options: Mapping[str, str]) -> Settings:
 
 
 def refuse(options: Mapping[str, str], names: Sequence[str], what: str) -> None:
-    """Raise INVALID_ARGUMENT where options are given that this kind of read has no use for."""
+    """Raise INVALID_ARGUMENT for options that have no effect on this kind of read."""
     given = _known(options)
     found = [name for name in names if name in given]
     if found:
@@ -248,7 +248,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def shown(value: object) -> str:
-    """Return a value as errors show it: as it is written, and of a long one its beginning."""
+    """Return a value as errors show it: as written; of a long value the beginning."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
@@ -293,7 +293,7 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
 
 
 def _check_order(start: Edge, end: Edge) -> None:
-    """Refuse an end that is before its start, as far as both are written down."""
+    """Refuse an end before its start, as far as the options tell both."""
     if start.time_ms is not None and end.time_ms is not None and start.time_ms > end.time_ms:
         raise _bad(
             f"startingTimestamp, endingTimestamp: {start.time_ms} is after {end.time_ms}, "

@@ -1,7 +1,7 @@
-"""A Spark session that can read us, without the traps that a first one has.
+"""A Spark session that can read dledger, set up so that a first session works.
 
-Owns: the interpreter of the workers, registration, time zone, filters. Everything may be given
-otherwise; what is set already in the environment is left.
+Owns: the interpreter of the workers, registration, time zone, filters. The caller may choose each
+of them otherwise. Variables that are set in the environment stay as they are.
 """
 
 import logging
@@ -20,7 +20,7 @@ _LOG: Final = logging.getLogger("dledger_client")
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("dledger")` known to a session. Again is harmless."""
+    """Make `format("dledger")` known to a session. Calling it again is harmless."""
     spark.dataSource.register(DledgerSource)
 
 
@@ -29,11 +29,11 @@ def session(
 ) -> SparkSession:
     """Return a session with `format("dledger")`; the one that runs already, if one does.
 
-    Workers run this interpreter: Spark would take any `python3` of the PATH, which in a virtual
-    environment that is not activated lacks our packages. Java is the machine's, or that of the
-    extra `java`; NoJavaError without both. Times are UTC. Filters may be pushed down
-    (readers take them only with the option `pushdown`). Of a session that runs already nothing is
-    changed but what `conf` names; that it has another `master` is logged.
+    Workers run this interpreter: Spark would take any `python3` of the PATH, and in a virtual
+    environment that is not activated that one lacks these packages. Java is the machine's, or that
+    of the extra `java`; NoJavaError without both. Times are UTC. Filters may be pushed down
+    (readers take them only with the option `pushdown`). In a session that runs already this changes
+    only what `conf` names, and logs when that session has another `master`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder

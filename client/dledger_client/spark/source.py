@@ -1,7 +1,7 @@
 """`spark.read.format("dledger")`: what Spark sees first. The reading is in `batch.py`.
 
-Spark imports this module in every Python process to look a format up; one module that cannot be
-imported hides the formats of all others. So nothing is imported here that may be missing.
+Spark imports this module in every Python process to look up a format. One module that cannot be
+imported hides the formats of all others. So this module imports nothing that may be missing.
 """
 
 from typing import TYPE_CHECKING

@@ -1,15 +1,15 @@
 """The streaming reader: offsets by queue, limits for each batch, new queues as they appear.
 
 Owns: what an offset of a stream says, how much of the backlog a batch takes. Not: plans and reading
-(as in `batch.py`).
+(`batch.py`).
 
     {"cluster": "c", "q": {"orders": {"0": 12, ...}}, "topics": {"orders": "<id>"}, "v": 1}
 
-Spark keeps offsets as JSON text and compares the text, so keys are always in one order, and none
-ever goes away. Identities are in it: an offset of another cluster, or of a topic made anew,
-is refused and not misread. Spark builds one reader that plans and another that travels to tasks,
-and calls `commit` a batch late or never: so everything a task needs is in its partition, and holds
-are renewed by planning and reading and end by themselves.
+Spark keeps offsets as JSON text and compares the text. So keys are always in one order, and no key
+ever goes away. An offset names cluster and topic ids: the reader refuses an offset of another
+cluster or of a topic that was deleted and created again. Spark builds one reader that plans and
+another that travels to tasks, and it calls `commit` a batch late or never. So a partition holds
+everything that its task needs. Planning and reading renew the holds, which else end by themselves.
 """
 
 import logging
@@ -77,7 +77,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._clock = clock
         self._kept = KeptHolds(settings.hold_ms)
-        """The process that plans lives as long as its query does."""
+        """The process that plans lives as long as its query."""
         self._target: dict[Place, int] | None = None
         self._triggered = -math.inf
         """When there was last enough for a batch, by the clock."""
@@ -85,7 +85,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When holds were last taken or renewed."""
 
     def _freeze(self, planner: Planner, settings: Settings) -> ReadPlan:
-        """Return a plan, held as those before it for a while."""
+        """Return a plan with its hold, for a while the one of the plan before."""
         now = self._clock()
         plan = freeze(planner, settings, self._kept.at(now))
         self._kept.note(plan.holds, now)
@@ -101,8 +101,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._settings,
             topics=tuple(sorted(ends)),
             pattern="",
-            # A queue that `start` does not name appeared since: all that it ever held is
-            # wanted, and what was trimmed of it is lost. One that `end` does not name is later.
+            # A queue that `start` does not name appeared since: all its records are wanted, and
+            # those that were trimmed are lost. A queue that `end` does not name comes later.
             start=Edge(offsets=by_topic(start), missing=0),
             end=Edge(offsets=ends, missing=0),
         )
@@ -151,7 +151,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_too_little(self, states: Sequence[QueueState], begun: Mapping[Place, int]) -> bool:
         """Say whether a batch is to wait for more: as Spark's Kafka source does, but for no target.
 
-        The first batch waits for nothing: nobody knows how long its records wait already.
+        The first batch does not wait: nobody knows how long its records have waited already.
         """
         now = self._clock()
         starts = ((max(begun.get(each.place, 0), each.minimum), each.maximum) for each in states)
@@ -164,7 +164,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _hold_on(self, planner: Planner, start: Offsets) -> None:
-        """Hold what waits, from time to time: it may wait for longer than holds last."""
+        """Renew the hold of records that wait: they may wait longer than a hold lasts."""
         hold_ms = self._settings.hold_ms
         if hold_ms and self._clock() - self._held >= hold_ms / 1_000 / SHARES:
             self._between(planner, start, start)
@@ -194,7 +194,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.cluster, [each for each in states if only is None or each.place in only]
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Return the partitions of a batch; what it reads, and what follows, is held."""
+        """Return the partitions of a batch; its records and those behind them are held."""
         with told(), planner_for(self._settings) as planner:
             check_form(start)
             check_form(end)
@@ -215,7 +215,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def without_gone(planner: Planner, settings: Settings) -> Settings:
     """Return the settings of a batch without topics that were deleted since its query began.
 
-    TOPIC_NOT_FOUND unless data loss is accepted: what was unread of them is lost.
+    TOPIC_NOT_FOUND unless data loss is accepted: their unread records are lost.
     """
     there = planner.topics_like(".*")
     gone = [topic for topic in settings.topics if topic not in there]
@@ -321,7 +321,7 @@ def places_of(offsets: Offsets, cluster: str, ids: Mapping[str, str]) -> dict[Pl
 def check_held(begun: Mapping[Place, int], states: Sequence[QueueState]) -> None:
     """Raise OFFSET_OUT_OF_RANGE for an offset behind a queue's end, where nothing would ever come.
 
-    The end is a quorum's word, so the log was once longer, or it is another one.
+    A quorum confirmed the end. So the log was longer once, or it is another log.
     """
     for state in states:
         offset = begun.get(state.place, 0)
@@ -342,9 +342,9 @@ def limited(
 ) -> dict[Place, int]:
     """Return where a batch ends: everything, or of each queue a share in proportion to its backlog.
 
-    Never before where it begins, and at least one record further as long as there is one: a limit
-    that is too small for anything would stand still for good. What is trimmed counts for nothing,
-    and is passed in one step: the batch that does so tells the loss, or is refused for it.
+    The end is never before the start, and at least one record further while there is one: with a
+    limit that is too small the query would stand still for good. Trimmed records count for nothing
+    and are passed in one step: the batch that passes them logs the loss, or fails because of it.
     """
     starts = {state.place: max(begun.get(state.place, 0), state.minimum) for state in states}
     backlog = {place: max(ends[place] - starts[place], 0) for place in starts}

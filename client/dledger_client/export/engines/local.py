@@ -1,7 +1,7 @@
 """The local engine: a plan's files made by a pool of processes. Owns: processes, rate, progress.
 
 Processes are spawned, not forked: the caller may have threads and open connections. A worker ends
-itself when its parent dies, so that nothing goes on writing for nobody.
+itself when its parent dies, so that no worker writes on for nobody.
 """
 
 import multiprocessing
@@ -20,11 +20,11 @@ from dledger_client.export.layout import Piece
 from dledger_client.export.task import Made, Work, make_one
 
 LOOK_SECONDS: Final = 0.25
-"""Between two looks at what the workers have done."""
+"""Seconds between two looks at what the workers have done."""
 JOBS_MAX: Final = 64
 
 Progress = Callable[[int, int, int], None]
-"""Hears of all that is done so far: files, rows, bytes."""
+"""Gets what is done so far: files, rows, bytes."""
 
 _shared: Any = None
 """In a worker: rows and bytes of every task, each its own two slots."""
@@ -136,7 +136,7 @@ class Pace:
 
 
 def _begin(counts: Any) -> None:
-    """Set up a worker: the parent alone hears Ctrl-C, and nobody outlives it."""
+    """Set up a worker: only the parent reacts to Ctrl-C, and no worker outlives the parent."""
     global _shared  # noqa: PLW0603  a process of its own
     _shared = counts
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,8 +1,8 @@
 """Spark as a scheduler of exports: its tasks write Parquet with pyarrow. Owns: jobs and partitions.
 
-Rows never enter the JVM; a task returns what a manifest says of its file. Retries and speculation
-are Spark's, and harmless: every attempt at a piece makes the same file under the same name. The
-folder must be one that all executors and the driver see.
+Rows never enter the JVM; a task returns its file's entry for the manifest. Spark retries tasks and
+runs them twice at times. That is harmless: every attempt at a piece makes the same file under the
+same name. All executors and the driver must see the folder.
 """
 
 import threading
@@ -66,7 +66,7 @@ class SparkEngine:
 
 
 class Done(NamedTuple):
-    """What the tasks that ended have done. Spark adds it up on the driver, task by task."""
+    """Rows, files and bytes of the tasks that ended. Spark adds them up on the driver."""
 
     files: "Accumulator[int]"
     rows: "Accumulator[int]"
@@ -74,7 +74,7 @@ class Done(NamedTuple):
 
 
 def _attempt(work: Work, piece: Piece, done: Done) -> Made | ExportError | ClientError:
-    """Make a piece; what a retry cannot help is returned, because Spark would hide what it is."""
+    """Make a piece. Return an error that no retry helps: Spark would hide what it is."""
 
     def watch(rows: int, size: int) -> None:
         done.rows.add(rows)

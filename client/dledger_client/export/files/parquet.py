@@ -45,7 +45,7 @@ READ_BYTES: Final = 4 << 20
 DAMAGE: Final = (
     OSError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, RecursionError,
 )  # fmt: skip
-"""What pyarrow, json and we raise about bytes that are not what was written."""
+"""Errors of pyarrow, json and this module for bytes that are not those that were written."""
 _DELTA: Final = (OFFSET, STORED, "born_timestamp")
 """Growing numbers: a few bits each."""
 _DICTIONARY: Final = ("topic", "queue_id", "tag", "properties.key_value.key")
@@ -69,7 +69,7 @@ class Footer:
 
 
 class Summary:
-    """Watches the rows of a range go by: contiguous, complete, of when."""
+    """Checks the rows of a range as they pass: contiguous, complete, and of which times."""
 
     def __init__(self, piece: Piece, columns: Sequence[str]) -> None:
         self._piece = piece
@@ -115,7 +115,7 @@ def write(
     columns: Sequence[str],
     batches: Iterable[pa.RecordBatch],
 ) -> FileEntry:
-    """Write a range; return what a manifest says of it. ValueError when rows are missing.
+    """Write a range; return its entry for a manifest. ValueError when rows are missing.
 
     While a row group is encoded and written, the next is read: each is about half of the work, and
     both let go of the interpreter. So two row groups at most are held.
@@ -164,7 +164,7 @@ def write(
 def _groups(
     batches: Iterable[pa.RecordBatch], summary: Summary
 ) -> Iterator[Sequence[pa.RecordBatch]]:
-    """Yield what goes into one row group each: every call of pyarrow's writer makes one."""
+    """Yield the rows of one row group each: every call of pyarrow's writer makes one."""
     held: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
@@ -181,7 +181,7 @@ def _groups(
 def _entry(
     identity: Identity, piece: Piece, summary: Summary, crc: int, written: tuple[int, int]
 ) -> FileEntry:
-    """Return what a manifest says; `written` is the size and the sum of the file."""
+    """Return the entry for a manifest; `written` is the size and the sum of the file."""
     return FileEntry(
         name_of(identity.topic, piece), piece.queue, piece.start, piece.end, piece.date,
         piece.end - piece.start, written[0], crc, piece.start, piece.end - 1,
@@ -220,7 +220,7 @@ def size_and_sum(path: Path) -> tuple[int, int]:
 
 
 def read_footer(path: Path) -> Footer:
-    """Return what a file says of itself; ValueError when it is no file of ours, or not whole.
+    """Return a file's footer; ValueError when the file is not an export's, or not whole.
 
     ExportError NEWER_FORMAT when a later program wrote it.
     """
@@ -240,8 +240,8 @@ def read_footer(path: Path) -> Footer:
 def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) -> FileEntry | None:
     """Read all of a file; return its entry, None when it is not whole.
 
-    ExportError CONFLICT when it is whole and somebody else's, NEWER_FORMAT when it is of a later
-    program: such a file is never replaced.
+    ExportError CONFLICT when the file is whole and of another export, NEWER_FORMAT when a later
+    program wrote it: such a file is never replaced.
     """
     try:
         footer = read_footer(path)
@@ -285,7 +285,7 @@ def read_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]
 
 
 def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a manifest names; ExportError DAMAGED when they are others."""
+    """Yield the rows that a manifest names; ExportError DAMAGED when the file holds others."""
     summary = Summary(entry.piece, columns)
     try:
         for batch in read_batches(path, columns):

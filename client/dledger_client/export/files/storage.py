@@ -2,9 +2,9 @@
 
 Owns: put-if-absent, staging, which folders are synced when. Not: what is in the files.
 
-A name appears in one step, and only when its bytes are on disk; the folders above it are synced
-before anybody is told. An object store would replace this module: its conditional put is
-`put_if_absent`, and it has no folders to sync.
+A name appears in one step, and only when its bytes are on disk. The folders above it are synced
+before any caller learns of the name. An object store would replace this module: its conditional put
+is `put_if_absent`, and it has no folders to sync.
 
 ```
 _dledger/tmp/       what is being written; anybody's leftovers, collected after a grace time
@@ -27,11 +27,11 @@ from dledger_client.export.errors import ExportCode, ExportError
 
 TEMPORARY: Final = "_dledger/tmp"
 NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
-"""What file systems without hard links say, or with another one mounted on a folder within."""
+"""Errors of file systems without hard links, or with another one mounted on a folder within."""
 
 
 class Disk:
-    """The seam to the file system: what a test replaces to let the machine die."""
+    """The seam to the file system: tests replace it to let the machine die."""
 
     def create(self, path: Path) -> BinaryIO:
         """Open a new file for writing; FileExistsError."""
@@ -119,7 +119,7 @@ class ExportStorage:
 
     @contextmanager
     def stage(self, *, is_slow: bool = False) -> Generator[Staged]:
-        """Yield a new file that is on the way; what is not installed is gone afterwards.
+        """Yield a new file without a name. It is gone afterwards unless it was installed.
 
         `is_slow`: it may take longer than any grace time, so it is locked for `is_being_written`.
         """
@@ -139,7 +139,7 @@ class ExportStorage:
     def install(self, staged: Staged, name: str, *, over: bool = False) -> bool:
         """Give a staged file its name, durably. False: it is taken; `over` takes it.
 
-        The bytes are synced before the name exists, so whoever sees the name sees all of them.
+        The bytes are synced before the name exists, so a reader of the name sees all of them.
         """
         if not staged.file.closed:
             staged.file.flush()
@@ -166,9 +166,9 @@ class ExportStorage:
         return mine
 
     def settle(self, name: str) -> None:
-        """Sync what is there under a name, with all folders above it.
+        """Sync the file under a name, with all folders above it.
 
-        Who finds a file cannot know whether its writer lived to sync the folders.
+        A process that finds a file cannot know whether its writer lived to sync the folders.
         """
         self._disk.sync_file(self.path(name))
         for folder in (self.path(name).parent, *self.path(name).parent.parents):
@@ -186,7 +186,7 @@ class ExportStorage:
     def is_being_written(self, name: str) -> bool:
         """Tell whether a slow file's writer lives; False also where nothing locks."""
         try:
-            # Shared, which those who may only read can ask for; the writer's lock excludes it.
+            # A shared lock needs no permission to write. The writer's lock excludes it.
             with self.path(name).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

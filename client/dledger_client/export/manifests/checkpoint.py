@@ -11,10 +11,11 @@ _dledger/checkpoints/N.json     format and sum as those of manifests (`records.p
     gaps        all that is lost         removed_ms  when each file was replaced that is there still
 ```
 
-It is derived, and believed only where it fits: it is of the manifest that is there, and its files
-and gaps are each queue from its beginning to where that manifest ends it. What does not fit is
-passed over. A compaction publishes one, for that is when versions are many and files are few: where
-each version leaves files of its own, to read all of their names is what takes the time.
+A checkpoint is derived, and readers believe it only where it fits: it names the manifest that is
+there, and its files and gaps cover each queue from its beginning to the end in that manifest.
+Readers ignore a checkpoint that does not fit. A compaction publishes a checkpoint, for then
+versions are many and files are few. Where each version leaves files of its own, reading all their
+names takes the time, and a checkpoint would not help.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -54,7 +55,7 @@ class Version:
     gaps: list[Gap] = field(default_factory=list[Gap])
     """All that is missing, of whichever version."""
     removed_ms: dict[str, int] = field(default_factory=dict[str, int])
-    """When each file that is not live any more was replaced; those that are gone may lack."""
+    """When each file that is no longer live was replaced; files that are gone may be missing."""
 
     @property
     def rows(self) -> int:

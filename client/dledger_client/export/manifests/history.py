@@ -1,7 +1,8 @@
 """What an export holds by now: its manifests read in order. Owns: versions, live files, adoption.
 
-Manifests are the only truth: a file that none names is nobody's, and a plan without a manifest is
-work to finish, whoever began it. Checkpoints are told from them, and save readers those before.
+Manifests are the only truth. A file that no manifest names belongs to no version. A plan without a
+manifest is work to finish, whoever began it. Checkpoints are derived from manifests, so that
+readers need not read the earlier ones.
 """
 
 import logging
@@ -69,7 +70,7 @@ def manifest_of(storage: ExportStorage, number: int) -> Manifest:
 
 
 def open_plan(storage: ExportStorage, number: int) -> Plan | None:
-    """Return the plan of a number if somebody made one; settled, so it is safe to build on."""
+    """Return the plan of a number, None without one. It is synced, so it is safe to build on."""
     name = plan_name(number)
     data = storage.read(name)
     if data is None:
@@ -127,10 +128,10 @@ def _nearest(storage: ExportStorage, wanted: int) -> Version | None:
 
 
 def keep_checkpoint(storage: ExportStorage, number: int) -> None:
-    """Publish what a version holds. That it fails is a warning: it only saves readers time.
+    """Publish a checkpoint of a version. A failure is a warning: it only saves readers time.
 
-    What was replaced and is gone is left out, or it would be more with each compaction: when
-    something was replaced is asked of files that are there.
+    It leaves out files that were replaced and are gone, or it would grow with each compaction:
+    only the replacement times of files that are still there matter.
     """
     try:
         version = load(storage, number)
@@ -144,7 +145,7 @@ def keep_checkpoint(storage: ExportStorage, number: int) -> None:
 
 
 def replaced_checkpoints(storage: ExportStorage) -> list[str]:
-    """Return the names of checkpoints that nobody misses: all but the last two."""
+    """Return the names of checkpoints that nobody needs: all but the last two."""
     return [checkpoint_name(number) for number in _numbers(storage, CHECKPOINTS)[:-2]]
 
 

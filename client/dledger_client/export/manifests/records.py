@@ -1,6 +1,6 @@
 """What plans and manifests say, and their JSON. Pure.
 
-Owns: the fields, what makes a file of ours one of ours, format number and sum, what is refused.
+Owns: the fields, how a file of an export is recognised, format number and sum, what is refused.
 A reader takes unknown fields of its own format; another format number it refuses.
 
 ```
@@ -12,8 +12,8 @@ A reader takes unknown fields of its own format; another format number it refuse
 }
 ```
 
-These files alone say what is exported: a digit that is not what was written would lose or repeat
-rows. So each is summed, and the types and limits of its values are checked as well.
+Only these files say what is exported: one wrong digit would lose or repeat rows. So each file has a
+checksum, and a reader also checks the types and limits of its values.
 """
 
 import json
@@ -46,7 +46,7 @@ _SUM: Final = re.compile(rb'^ "crc": (\d{1,10}),\n', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose log it is. A topic that was deleted and made anew has another id."""
+    """Whose log is exported. A topic that was deleted and created again has another id."""
 
     cluster: str
     topic: str
@@ -57,12 +57,12 @@ class Identity:
 TRIMMED: Final = "trimmed"
 UNREADABLE: Final = "unreadable"
 _DETAIL_LENGTH_MAX: Final = 300
-"""Characters of what is wrong with a batch that a manifest keeps."""
+"""Characters that a manifest keeps of what is wrong with a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that were to be exported and are not."""
+    """Offsets that were planned and are not exported."""
 
     queue: int
     start: int
@@ -137,7 +137,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What version `number` will hold, frozen. Whoever finds it without a manifest finishes it."""
+    """What version `number` will hold. An exporter that finds it without a manifest finishes it."""
 
     number: int
     kind: str
@@ -151,8 +151,8 @@ class Plan:
     merges: tuple[Merge, ...] = ()
     gaps: tuple[Gap, ...] = ()
     absent: tuple[int, ...] = ()
-    """Queues, exported before, that were no queues of the topic when this was frozen: what was
-    stored in them since is not here. Where one comes back, its export goes on where it ended."""
+    """Queues that were exported before and that the topic no longer had when this was frozen:
+    their later records are not here. If a queue comes back, its export continues where it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Manifest:
 
 Value = TypeVar("Value", bound="DataclassInstance")
 NO_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
-"""What is raised about JSON that says something else than it should."""
+"""Errors for JSON with other content than it should have."""
 
 
 def plan_name(number: int) -> str:
@@ -311,7 +311,7 @@ def _time(said: object) -> int:
 
 
 def other_format(what: str, version: int, mine: int) -> ExportError:
-    """Return the error for what a later program wrote, or one from before the first release."""
+    """Return the error for a file of a later program, or of one before the first release."""
     is_newer = version > mine
     return ExportError(
         ExportCode.NEWER_FORMAT if is_newer else ExportCode.OLDER_FORMAT,
@@ -323,7 +323,7 @@ def other_format(what: str, version: int, mine: int) -> ExportError:
 
 
 def fields_of(name: str, data: bytes) -> dict[str, Any]:
-    """Return what a record says, if it says what was written; NEWER_FORMAT, DAMAGED."""
+    """Return the fields of a record whose checksum holds; NEWER_FORMAT, DAMAGED."""
     try:
         said = json.loads(data)
     except (ValueError, RecursionError) as error:
