@@ -13,6 +13,7 @@ packages at the top.
     connect     How commands reach a cluster: routes from a name server, then calls to members
     output      What commands print, and how they end: tables for people, JSON for programs
     tables      Tables for people: one row per line, or rows side by side where a table is too wide
+    values      How people write and read times, durations and sizes in bytes
     cluster/    Commands about a running cluster
     exports/    `dledger export`
     messages/   Commands that send and read messages

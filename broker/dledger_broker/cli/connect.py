@@ -41,10 +41,10 @@ AGAIN_SECONDS: Final = 0.1
 """Between two rounds over all members, while an election may be going on."""
 DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 
-T = TypeVar("T")
-Metadata = tuple[tuple[str, str | bytes], ...]
-Send = Callable[[grpc.Channel, float, Metadata], T]
-"""Makes a call on a channel, with a timeout in seconds and metadata."""
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Method = Callable[[grpc.Channel], "grpc.UnaryUnaryMultiCallable[Request, Reply]"]
+"""Returns a call of a channel, like `lambda channel: AdminStub(channel).Trim`."""
 
 NameServers = Annotated[
     str,
@@ -172,7 +172,9 @@ class Cluster:
                 return group
         return groups[0]
 
-    def call(self, send: Send[T], *, group: str = "", write: bool) -> T:
+    def call(
+        self, method: "Method[Request, Reply]", request: Request, *, group: str = "", write: bool
+    ) -> Reply:
         """Ask the group's leader, then its other members, until the timeout.
 
         Raises the DledgerError of the last one asked. A write whose outcome is unknown is not
@@ -189,7 +191,7 @@ class Cluster:
                     continue
                 asked.add(address)
                 try:
-                    return self.ask(address, route.group, send, write=write)
+                    return self.ask(address, route.group, method, request, write=write)
                 except DledgerError as error:
                     if not (error.definite and error.retriable):
                         raise
@@ -206,31 +208,34 @@ class Cluster:
     def status(self, address: str, group: str) -> StatusReply:
         """Ask exactly this member for its status."""
         return self.ask(
-            address,
-            group,
-            lambda channel, timeout, metadata: AdminStub(channel).Status(
-                StatusRequest(), timeout=timeout, metadata=metadata
-            ),
-            write=False,
+            address, group, lambda channel: AdminStub(channel).Status, StatusRequest(), write=False
         )
 
     def topic(self, name: str) -> Topic:
         """Return a topic, as the control group has it."""
         reply = self.call(
-            lambda channel, timeout, metadata: AdminStub(channel).DescribeTopic(
-                DescribeTopicRequest(name=name), timeout=timeout, metadata=metadata
-            ),
+            lambda channel: AdminStub(channel).DescribeTopic,
+            DescribeTopicRequest(name=name),
             write=False,
         )
         return reply.topic
 
-    def ask(self, address: str, group: str, send: Send[T], *, write: bool) -> T:
+    def ask(
+        self,
+        address: str,
+        group: str,
+        method: "Method[Request, Reply]",
+        request: Request,
+        *,
+        write: bool,
+    ) -> Reply:
         """Ask one address, once. DledgerError when it refuses or cannot be reached."""
         channel = self._connected(address)
         if channel is None:
             raise DledgerError(Code.UNAVAILABLE, f"{address} cannot be reached")
         try:
-            return send(channel, self._left(), (("dledger-group", group),))
+            metadata = (("dledger-group", group),)
+            return method(channel)(request, timeout=self._left(), metadata=metadata)
         except grpc.RpcError as error:
             raise from_rpc_error(error, write=write) from error
 

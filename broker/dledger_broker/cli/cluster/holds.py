@@ -1,6 +1,5 @@
 """`dledger hold`: list and release the holds that keep queues from being trimmed."""
 
-import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
@@ -23,6 +22,7 @@ from dledger_broker.cli.output import (
     note,
     print_rows,
 )
+from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.v1.broker_pb2 import (
@@ -133,26 +133,17 @@ def _groups(cluster: Cluster, topic: str, queue: int | None) -> Iterable[str]:
 
 def _page(cluster: Cluster, group: str, request: ListHoldsRequest) -> ListHoldsReply:
     return cluster.call(
-        lambda channel, left, metadata: AdminStub(channel).ListHolds(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=False,
+        lambda channel: AdminStub(channel).ListHolds, request, group=group, write=False
     )
 
 
 def _row(hold: ListHoldsReply.Hold, group: str, now_ms: int) -> dict[str, object]:
-    try:
-        moment = dt.datetime.fromtimestamp(hold.until_ms / 1_000, dt.UTC).astimezone()
-        until = moment.isoformat(sep=" ", timespec="seconds")
-    except (OverflowError, ValueError):  # of the year 10000 and later
-        until = f"{hold.until_ms} ms"
     return {
         "topic": hold.topic,
         "queue": hold.queue,
         "owner": hold.owner,
         "offset": hold.offset,
-        "until": until,
+        "until": shown_time(hold.until_ms),
         "until_ms": hold.until_ms,
         "seconds_left": round((hold.until_ms - now_ms) / 1_000),
         "group": group,
@@ -170,11 +161,7 @@ def _release(
         assert isinstance(owner, str)
         request.queues.add(queue=QueueRef(topic=topic, queue=queue), owner=owner)
     reply: HoldAllReply = cluster.call(
-        lambda channel, left, metadata: AdminStub(channel).HoldAll(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=True,
+        lambda channel: AdminStub(channel).HoldAll, request, group=group, write=True
     )
     for row, code, detail in zip(rows, reply.codes, reply.details, strict=True):
         if code != Code.OK:

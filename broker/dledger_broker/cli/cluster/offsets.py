@@ -1,13 +1,13 @@
 """`dledger offsets`, `trim`, `transfer`: offsets of consumers, trimming, leadership."""
 
-import datetime as dt
+from collections.abc import Sequence
 from threading import Event
 from typing import Annotated
 
 import typer
 
 from dledger_broker.cli.asking import Yes, ask
-from dledger_broker.cli.cluster.topics import TopicName, queue_rows
+from dledger_broker.cli.cluster.topics import QueueBounds, TopicName, queue_bounds
 from dledger_broker.cli.connect import (
     AGAIN_SECONDS,
     DEFAULT_NAME_SERVERS,
@@ -17,6 +17,7 @@ from dledger_broker.cli.connect import (
     queue_owner,
 )
 from dledger_broker.cli.output import JsonFlag, bad_input, print_rows
+from dledger_broker.cli.values import parse_time
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.limits import OFFSET_MAX
 from dledger_proto.v1.broker_pb2 import (
@@ -72,17 +73,19 @@ def offsets(
         bad_input("--reset needs a consumer group", "give --group")
     with Cluster(name_servers, timeout) as cluster:
         found = cluster.topic(topic)
-        rows = [row for row in queue_rows(cluster, found) if queue in {None, row["queue"]}]
-        if not rows:
+        queues = [each for each in queue_bounds(cluster, found) if queue in {None, each.queue}]
+        if not queues:
             queue_owner(found, queue or 0)
+        rows = [each.row() for each in queues]
         if at:
             time_ms = parse_time(at, "--at")
-            for row in rows:
-                row["offset_at"] = _offset_by_time(cluster, topic, row, time_ms)
+            for each, row in zip(queues, rows, strict=True):
+                row["offset_at"] = _offset_by_time(cluster, topic, each, time_ms)
         if reset:
-            _reset(cluster, topic, group, rows, reset)
+            _reset(cluster, topic, group, queues, reset)
         if group:
-            _add_committed(cluster, topic, group, rows)
+            for each, row in zip(queues, rows, strict=True):
+                row |= _committed(cluster, topic, group, each)
     columns = ["queue", "group", "minimum", "maximum", "records"]
     columns += ["offset_at"] if at else []
     columns += ["committed", "lag"] if group else []
@@ -113,9 +116,8 @@ def trim(
     request = TrimRequest(queue=QueueRef(topic=topic, queue=queue), offset=offset)
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).Trim(
-                request, timeout=left, metadata=metadata
-            ),
+            lambda channel: AdminStub(channel).Trim,
+            request,
             group=queue_owner(cluster.topic(topic), queue),
             write=True,
         )
@@ -149,9 +151,8 @@ def transfer(
                 f"known members: {', '.join(known)}",
             )
         reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).TransferLeadership(
-                TransferLeadershipRequest(target=target), timeout=left, metadata=metadata
-            ),
+            lambda channel: AdminStub(channel).TransferLeadership,
+            TransferLeadershipRequest(target=target),
             group=route.group,
             write=True,
         )
@@ -217,95 +218,55 @@ def lift_quarantine(
         cluster.ask(  # only the quarantined member itself can be told
             addresses[member],
             route.group,
-            lambda channel, left, metadata: AdminStub(channel).LiftQuarantine(
-                request, timeout=left, metadata=metadata
-            ),
+            lambda channel: AdminStub(channel).LiftQuarantine,
+            request,
             write=True,
         )
     row = {"group": route.group, "member": member, "lifted": True}
     print_rows([row], ("group", "member", "lifted"), as_json=as_json)
 
 
-def parse_time(text: str, option: str) -> int:
-    """Return milliseconds since 1970 of an ISO time; end the command when the text is no time."""
-    try:
-        return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):  # no time, or one of the year 1 in a zone east of UTC
-        bad_input(f"{option}: {text}, must be a time like 2026-01-31T12:00:00")
-
-
-def _offset_by_time(cluster: Cluster, topic: str, row: dict[str, object], time_ms: int) -> int:
-    queue, group = _queue_of(row)
-    request = OffsetByTimeRequest(queue=QueueRef(topic=topic, queue=queue), time_ms=time_ms)
+def _offset_by_time(cluster: Cluster, topic: str, bounds: QueueBounds, time_ms: int) -> int:
+    request = OffsetByTimeRequest(queue=QueueRef(topic=topic, queue=bounds.queue), time_ms=time_ms)
     return cluster.call(
-        lambda channel, left, metadata: BrokerStub(channel).OffsetByTime(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=False,
+        lambda channel: BrokerStub(channel).OffsetByTime, request, group=bounds.group, write=False
     ).offset
 
 
-def _queue_of(row: dict[str, object]) -> tuple[int, str]:
-    queue, group = row["queue"], row["group"]
-    assert isinstance(queue, int)
-    assert isinstance(group, str)
-    return queue, group
-
-
-def _add_committed(
-    cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]]
-) -> None:
-    """Add the consumer group's committed offsets and its lag to the rows."""
-    for row in rows:
-        queue, group = _queue_of(row)
-        committed = _read(cluster, group, consumer_group, QueueRef(topic=topic, queue=queue))
-        maximum = row["maximum"]
-        assert isinstance(maximum, int)
-        row["committed"] = committed if committed >= 0 else None
-        row["lag"] = maximum - committed if committed >= 0 else None
+def _committed(
+    cluster: Cluster, topic: str, consumer_group: str, bounds: QueueBounds
+) -> dict[str, object]:
+    """Return the consumer group's committed offset of a queue and its lag, for the queue's row."""
+    request = ReadOffsetsRequest(
+        consumer_group=consumer_group, queues=[QueueRef(topic=topic, queue=bounds.queue)]
+    )
+    reply = cluster.call(
+        lambda channel: BrokerStub(channel).ReadOffsets, request, group=bounds.group, write=False
+    )
+    committed = reply.offsets[0].offset
+    if committed < 0:
+        return {"committed": None, "lag": None}
+    return {"committed": committed, "lag": bounds.maximum - committed}
 
 
 def _reset(
-    cluster: Cluster, topic: str, consumer_group: str, rows: list[dict[str, object]], to: str
+    cluster: Cluster, topic: str, consumer_group: str, queues: Sequence[QueueBounds], to: str
 ) -> None:
     """Set the group's offset of every queue; set none when one of them is out of range."""
-    targets = [(*_queue_of(row), _reset_target(cluster, topic, row, to)) for row in rows]
-    for queue, group, offset in targets:
+    offsets = [_reset_target(cluster, topic, bounds, to) for bounds in queues]
+    for (queue, group, *_), offset in zip(queues, offsets, strict=True):
         target = GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)
-        code = _set(cluster, group, consumer_group, target)
+        request = CommitOffsetsRequest(consumer_group=consumer_group, offsets=[target], reset=True)
+        reply = cluster.call(
+            lambda channel: BrokerStub(channel).CommitOffsets, request, group=group, write=True
+        )
+        code = Code(reply.codes[0])
         if code is not Code.OK:
             raise DledgerError(code, f"queue {queue}: {MEANINGS[code].sentence}")
 
 
-def _read(cluster: Cluster, group: str, consumer_group: str, queue: QueueRef) -> int:
-    request = ReadOffsetsRequest(consumer_group=consumer_group, queues=[queue])
-    reply = cluster.call(
-        lambda channel, left, metadata: BrokerStub(channel).ReadOffsets(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=False,
-    )
-    return reply.offsets[0].offset
-
-
-def _set(cluster: Cluster, group: str, consumer_group: str, target: GroupOffset) -> Code:
-    request = CommitOffsetsRequest(consumer_group=consumer_group, offsets=[target], reset=True)
-    reply = cluster.call(
-        lambda channel, left, metadata: BrokerStub(channel).CommitOffsets(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=True,
-    )
-    return Code(reply.codes[0])
-
-
-def _reset_target(cluster: Cluster, topic: str, row: dict[str, object], to: str) -> int:
-    queue, minimum, maximum = row["queue"], row["minimum"], row["maximum"]
-    assert isinstance(minimum, int)
-    assert isinstance(maximum, int)
+def _reset_target(cluster: Cluster, topic: str, bounds: QueueBounds, to: str) -> int:
+    queue, _, minimum, maximum = bounds
     if to == "beginning":
         return minimum
     if to == "end":
@@ -314,4 +275,4 @@ def _reset_target(cluster: Cluster, topic: str, row: dict[str, object], to: str)
         if not minimum <= int(to) <= maximum:
             bad_input(f"--reset: {to}, queue {queue} holds {minimum} to {maximum}", "give --queue")
         return int(to)
-    return _offset_by_time(cluster, topic, row, parse_time(to, "--reset"))
+    return _offset_by_time(cluster, topic, bounds, parse_time(to, "--reset"))

@@ -8,11 +8,11 @@ Owns: which members a group has, whom of them to believe. Not: asking them (`clu
   reason, not a fact.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1.broker_pb2 import MemberProgress, StatusReply
 from dledger_proto.v1.routes_pb2 import GroupRoute
@@ -156,7 +156,7 @@ def _silent(
     since_ms = now_ms - silent_ms if silent_ms else None
     reasons: list[str] = []
     if since_ms is not None:
-        reasons.append(f"no answer since {_moment(since_ms)}")
+        reasons.append(f"no answer since {shown_time(since_ms)}")
     if error is not None:
         reasons.append(error.detail or str(error))
     elif not member.address:
@@ -178,14 +178,6 @@ def _silence(member: Known, answers: Mapping[str, Answer]) -> int:
 def _told_of(name: str, answers: Mapping[str, Answer]) -> Iterator[MemberProgress]:
     for reply in _replies(answers):
         yield from (progress for progress in reply.members if progress.member == name)
-
-
-def _moment(time_ms: int) -> str:
-    try:
-        moment = dt.datetime.fromtimestamp(time_ms / 1_000, dt.UTC).astimezone()
-    except (OverflowError, ValueError):  # a member's nonsense
-        return f"{time_ms} ms"
-    return moment.isoformat(sep=" ", timespec="seconds")
 
 
 def _refused_by(leader: StatusReply | None, member: str) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -29,7 +29,6 @@ from dledger_proto.v1.broker_pb2 import (
     DeleteTopicRequest,
     LayoutPart,
     ListTopicsRequest,
-    QueueOffsetsReply,
     QueueOffsetsRequest,
     QueueRef,
     Topic,
@@ -98,12 +97,7 @@ def create(
         groups=groups or [],
     )
     with Cluster(name_servers, timeout) as cluster:
-        reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).CreateTopic(
-                request, timeout=left, metadata=metadata
-            ),
-            write=True,
-        )
+        reply = cluster.call(lambda channel: AdminStub(channel).CreateTopic, request, write=True)
     _print_changed(reply, _COLUMNS, as_json=as_json)
 
 
@@ -127,12 +121,7 @@ def _all_topics(cluster: Cluster, request: ListTopicsRequest) -> list[Topic]:
     """Read all pages. A topic that changed meanwhile comes again, and its newer row counts."""
     found: dict[bytes, Topic] = {}
     while True:
-        reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).ListTopics(
-                request, timeout=left, metadata=metadata
-            ),
-            write=False,
-        )
+        reply = cluster.call(lambda channel: AdminStub(channel).ListTopics, request, write=False)
         found.update((topic.id, topic) for topic in reply.topics)
         if not reply.cursor:
             return list(found.values())
@@ -148,7 +137,7 @@ def describe(
     """Show a topic's layout and the offsets of its queues."""
     with Cluster(name_servers, timeout) as cluster:
         topic = cluster.topic(name)
-        queues = queue_rows(cluster, topic)
+        queues = [bounds.row() for bounds in queue_bounds(cluster, topic)]
     if as_json:
         print_json(topic_row(topic) | {"queues": queues})
         return
@@ -195,12 +184,7 @@ def update(
             read_queues=read_queues,
             layout=layout,
         )
-        reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).UpdateTopic(
-                request, timeout=left, metadata=metadata
-            ),
-            write=True,
-        )
+        reply = cluster.call(lambda channel: AdminStub(channel).UpdateTopic, request, write=True)
     _print_changed(reply, _COLUMNS, as_json=as_json)
 
 
@@ -243,12 +227,7 @@ def delete(
     ask(f"topic {name} is not deleted", f"Delete topic {name} and all its messages?", yes=yes)
     request = DeleteTopicRequest(name=name)
     with Cluster(name_servers, timeout) as cluster:
-        reply = cluster.call(
-            lambda channel, left, metadata: AdminStub(channel).DeleteTopic(
-                request, timeout=left, metadata=metadata
-            ),
-            write=True,
-        )
+        reply = cluster.call(lambda channel: AdminStub(channel).DeleteTopic, request, write=True)
     _print_changed(reply, (*_COLUMNS, "deleted"), as_json=as_json)
 
 
@@ -289,38 +268,37 @@ def topic_row(topic: Topic) -> dict[str, object]:
     }
 
 
-def queue_rows(cluster: Cluster, topic: Topic) -> list[dict[str, object]]:
-    """Return a row for each queue of a topic with its bounds, asked of each group's leader."""
-    total = max(topic.write_queues, topic.read_queues)
+class QueueBounds(NamedTuple):
+    """A queue, the group that holds it, its first offset and the one behind its last message."""
+
+    queue: int
+    group: str
+    minimum: int
+    maximum: int
+
+    def row(self) -> dict[str, object]:
+        """Return the queue as a row."""
+        return {**self._asdict(), "records": self.maximum - self.minimum}
+
+
+def queue_bounds(cluster: Cluster, topic: Topic) -> list[QueueBounds]:
+    """Return the bounds of each queue of a topic, asked of each group's leader."""
     by_group: dict[str, list[int]] = {}
-    for queue in range(total):
+    for queue in range(max(topic.write_queues, topic.read_queues)):
         by_group.setdefault(queue_owner(topic, queue), []).append(queue)
-    rows: list[dict[str, object]] = []
+    found: list[QueueBounds] = []
     for group, queues in by_group.items():
-        reply = _bounds(cluster, topic.name, group, queues)
-        for queue, bounds in zip(queues, reply.rows, strict=True):
-            row: dict[str, object] = {
-                "queue": queue,
-                "group": group,
-                "minimum": bounds.minimum,
-                "maximum": bounds.maximum,
-                "records": bounds.maximum - bounds.minimum,
-            }
-            rows.append(row)
-    return rows
-
-
-def _bounds(cluster: Cluster, topic: str, group: str, queues: Sequence[int]) -> QueueOffsetsReply:
-    request = QueueOffsetsRequest(
-        queues=[QueueRef(topic=topic, queue=queue) for queue in queues], linearizable=True
-    )
-    return cluster.call(
-        lambda channel, left, metadata: BrokerStub(channel).QueueOffsets(
-            request, timeout=left, metadata=metadata
-        ),
-        group=group,
-        write=False,
-    )
+        request = QueueOffsetsRequest(
+            queues=[QueueRef(topic=topic.name, queue=queue) for queue in queues], linearizable=True
+        )
+        reply = cluster.call(
+            lambda channel: BrokerStub(channel).QueueOffsets, request, group=group, write=False
+        )
+        found += [
+            QueueBounds(queue, group, row.minimum, row.maximum)
+            for queue, row in zip(queues, reply.rows, strict=True)
+        ]
+    return found
 
 
 def _permission(text: str) -> int:

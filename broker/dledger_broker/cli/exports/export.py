@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from dledger_broker.cli.cluster.offsets import parse_time
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
@@ -38,6 +37,7 @@ from dledger_broker.cli.output import (
     note,
     print_rows,
 )
+from dledger_broker.cli.values import parse_duration, parse_size, parse_time
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
 
@@ -58,8 +58,6 @@ NICENESS: Final = 19
 ALL_CORES: Final = "local[*]"
 _NEVER: Final = Event()
 """Nobody sets this event: a wait for it lasts the whole time."""
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the export.", show_default=False)]
 TopicOption = Annotated[str, typer.Option("--topic", "-t", help="Topic to export.")]
@@ -409,22 +407,6 @@ def gc(
         )
         rows = [{"deleted": name} for name in names]
         print_rows(rows, ("deleted",), as_json=as_json)
-
-
-def parse_size(text: str, option: str) -> int:
-    """Return bytes of "64m" and the like; end the command when the text is no size."""
-    found = re.fullmatch(r"(\d{1,15})([kmg]?)", text.strip().lower())
-    if found is None:
-        bad_input(f"{option}: {text}, must be a number of bytes like 500, 64k, 128m or 1g")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def parse_duration(text: str, option: str) -> int:
-    """Return milliseconds of "10m" and the like; end the command when the text is no duration."""
-    found = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", text.strip().lower())
-    if found is None:
-        bad_input(f"{option}: {text}, must be a time like 500ms, 30s, 10m, 24h or 7d")
-    return int(found[1]) * _SECONDS[found[2]]
 
 
 def _choice(option: str, value: str, known: Sequence[str]) -> None:

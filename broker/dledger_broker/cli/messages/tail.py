@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from dledger_broker.cli.cluster.offsets import QueueOption, parse_time
+from dledger_broker.cli.cluster.offsets import QueueOption
 from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
@@ -27,6 +27,7 @@ from dledger_broker.cli.output import (
     print_json,
     print_line,
 )
+from dledger_broker.cli.values import parse_time
 from dledger_client import (
     AsyncConsumer,
     ConnectionConfig,
