@@ -12,7 +12,7 @@ import pytest
 
 from dledger_broker.cli import main
 from dledger_broker.cli.exports import export as command
-from dledger_broker.cli.exports.export import repeat
+from dledger_broker.cli.exports.runs import repeat
 from dledger_broker.cli.output import note
 from dledger_client.errors import TopicNotFound, error_of
 from dledger_client.export import cluster_source
@@ -115,7 +115,7 @@ def of_a_log(monkeypatch: pytest.MonkeyPatch, log: FakeLog) -> None:
     def source(*_: object, **_more: object) -> Iterator[FakeLog]:
         yield log
 
-    monkeypatch.setattr(command, "_source", source)
+    monkeypatch.setattr(command, "open_source", source)
 
 
 def test_whose_plan_it_was_is_told(
