@@ -163,11 +163,6 @@ class CommitLog:
         return state.checkpoint_position != state.durable.position and not self.space.low
 
     @property
-    def durable_position(self) -> Position:
-        """Everything below is synced."""
-        return self._state.durable.position
-
-    @property
     def first_position(self) -> Position:
         """Position of the first entry that was not trimmed."""
         return self._state.first_position
@@ -333,10 +328,6 @@ class CommitLog:
         suffix may have been replaced: the caller checks index and term of what it gets.
         """
         return self._reader.read(span)
-
-    def read_batch_run(self, position: Position, size: int) -> bytes:
-        """Return `size` bytes from `position`; see `read_span`."""
-        return self._reader.read(Span(position, size))
 
     def path_of(self, position: Position) -> str:
         """Return the segment file that holds a position, to name it. Any thread, no I/O."""

@@ -53,11 +53,6 @@ class DiskSpace:
         """True below the low-water mark: only writes that are needed are made."""
         return self._room is not DiskRoom.ENOUGH
 
-    @property
-    def held_bytes(self) -> int:
-        """How many bytes of the reserve are left."""
-        return self._held_bytes
-
     def open(self) -> None:
         """Make or adopt the reserve file. A disk without room for it is low, which is no error."""
         with self._lock:

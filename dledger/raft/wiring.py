@@ -83,7 +83,9 @@ class Wiring:
         context = self._context
         state = context.durability.state
         applied = context.machine.applied_index
-        check_state(f"state of member {context.member}", applied, context.log)
+        log = context.log
+        place = f"state of member {context.member}"
+        check_state(place, applied, log.first_index, log.last_index)
         journal = Journal(
             context.log,
             self.clocks,

@@ -98,7 +98,8 @@ class GroupRuntime:
         self._log = CommitLog.open(fs, self._folder, log_settings, self._random)
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, StateSettings(group=group.name))
-        check_state(self._folder.state_path, machine.applied_index, self._log)
+        first_index, last_index = self._log.first_index, self._log.last_index
+        check_state(self._folder.state_path, machine.applied_index, first_index, last_index)
         watch = TopicWatch(machine.queries, self._topics_changed)
         machine.events.subscribe(watch.applied)
         settings = config.group_settings(group)

@@ -4,7 +4,7 @@ Owns: how far a member may apply (D6), the size of a slice (L13), whether a save
 fit each other, and when the head is trimmed. Does not own the machine, nor what its results mean.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from dledger.log.errors import DamagedFile
 from dledger.raft.commit.proposals import Proposals
@@ -17,38 +17,24 @@ TRIM_PERIOD: Final = 1.0
 """Seconds between two looks at the head of the log."""
 
 
-class LogEnds(Protocol):
-    """What a log holds."""
-
-    @property
-    def first_index(self) -> int:
-        """Index of the first entry that was not trimmed."""
-        ...
-
-    @property
-    def last_index(self) -> int:
-        """Index of the last entry."""
-        ...
-
-
-def check_state(place: str, applied: LogIndex, log: LogEnds) -> None:
-    """Raise DamagedFile, naming `place`, for a saved state that this log cannot bring up to date.
+def check_state(place: str, applied: int, first_index: int, last_index: int) -> None:
+    """Raise DamagedFile, naming `place`, when a log with these ends cannot complete the state.
 
     The state is saved after the log (D6), and the head is trimmed after the state is saved (D16).
     So the state is ahead of the log, or the log's head ahead of the state, only when files were
     lost or exchanged.
     """
-    if applied > log.last_index:
+    if applied > last_index:
         raise DamagedFile(
             place,
-            f"the state has applied entry {applied}, but the log ends at entry {log.last_index}: "
+            f"the state has applied entry {applied}, but the log ends at entry {last_index}: "
             f"the log's newest entries are gone, or the state is not this log's",
         )
-    if applied + 1 < log.first_index:
+    if applied + 1 < first_index:
         raise DamagedFile(
             place,
             f"the state has applied entry {applied} and needs entry {applied + 1} next, but the "
-            f"first entry that the log still has is {log.first_index}: the state was removed, "
+            f"first entry that the log still has is {first_index}: the state was removed, "
             f"emptied or replaced by an older one",
         )
 

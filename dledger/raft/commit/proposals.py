@@ -276,10 +276,6 @@ class Proposals:
         for index, (term, batch) in sorted(proposed.items()):
             _give_up(index, term, batch, detail)
 
-    def indexes(self) -> Iterator[int]:
-        """Return the entries that hold undecided proposals, for tests and status."""
-        return iter(sorted(self._proposed))
-
 
 def refuse(settled: OnSettled, code: Code, detail: str) -> None:
     """Settle as certainly not stored."""

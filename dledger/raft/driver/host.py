@@ -22,13 +22,14 @@ from typing import Final, Protocol
 from dledger.clock import Clock
 from dledger.raft.api import OnBarrier, PeerMessage, Role, WriteRound
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
-from dledger.raft.driver.saving import DurableLog, SavedMachine, Saving
+from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
 from dledger.raft.driver.silence import Silences
 from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
+from dledger.raft.log_port import RaftLog
 from dledger.trace import Trace
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -75,7 +76,7 @@ class GroupHost:
         self,
         group: RaftGroup,
         machine: SavedMachine,
-        log: DurableLog,
+        log: RaftLog,
         settings: HostSettings,
         clock: Clock,
         on_failure: OnFailure,

@@ -153,11 +153,6 @@ class PeerLink:
         """True between `link_up` and `link_down`."""
         return self._up
 
-    @property
-    def queue_bytes(self) -> int:
-        """Bytes queued and not handed to gRPC."""
-        return self._queue_bytes
-
     def start(self) -> None:
         """Begin to dial."""
         self._task = asyncio.get_running_loop().create_task(

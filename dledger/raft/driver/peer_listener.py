@@ -49,10 +49,6 @@ class PeerListener:
         """Accept links of a group from here on."""
         self._targets[group] = target
 
-    def remove_group(self, group: str) -> None:
-        """Refuse links of a group, and end those that are up at their next frame."""
-        self._targets.pop(group, None)
-
     def handlers(self) -> raw.RawService:
         """Return what a gRPC server registers."""
         return raw.raw_handlers(raw.PEERS_SERVICE, {"Link": raw.StreamMethod(self._link)})

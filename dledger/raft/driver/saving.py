@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from dledger.raft.api import Machine
 from dledger.raft.driver.worker import Worker
+from dledger.raft.log_port import RaftLog
 from dledger.types import LogIndex
 
 FULL_RETRY_SECONDS: Final = 1.0
@@ -50,22 +51,13 @@ class SavedMachine(Machine, Protocol):
         ...
 
 
-class DurableLog(Protocol):
-    """The part of the commit log that saving the state looks at."""
-
-    @property
-    def durable_index(self) -> int:
-        """Everything up to here survives a power cut."""
-        ...
-
-
 class Saving:
     """Saves the state of one group. Times in seconds."""
 
     def __init__(
         self,
         machine: SavedMachine,
-        log: DurableLog,
+        log: RaftLog,
         worker: Worker,
         on_finished: Callable[[BaseException | None], None],
         *,

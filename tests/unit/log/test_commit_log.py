@@ -104,7 +104,7 @@ def test_batches_keep_the_bytes_their_producer_framed(disk: Disk) -> None:
             held = member.log.tail_span(Span(start, len(batch)))
             assert held is None or b"".join(held) == batch
         member.sync()
-        assert member.log.read_batch_run(entry.starts[3], len(batches[3])) == batches[3]
+        assert member.log.read_span(Span(entry.starts[3], len(batches[3]))) == batches[3]
         member.reopen(close=True)
 
 

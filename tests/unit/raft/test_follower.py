@@ -93,22 +93,14 @@ def answers(world: World) -> list[tuple[int, int]]:
     ]
 
 
-class Ends:
-    """What a log holds."""
-
-    def __init__(self, first: int, last: int) -> None:
-        self.first_index = LogIndex(first)
-        self.last_index = LogIndex(last)
-
-
 @pytest.mark.parametrize(("applied", "fits"), [(3, False), (4, True), (9, True), (10, False)])
 def test_a_state_fits_a_log_that_can_bring_it_up_to_date(applied: int, fits: bool) -> None:
     """From the entry before the first to the last one."""
     if fits:
-        check_state("here", LogIndex(applied), Ends(5, 9))
+        check_state("here", applied, 5, 9)
         return
     with pytest.raises(DamagedFile, match="here"):
-        check_state("here", LogIndex(applied), Ends(5, 9))
+        check_state("here", applied, 5, 9)
 
 
 def test_of_a_run_only_what_is_not_held_is_appended() -> None:

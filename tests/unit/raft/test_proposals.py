@@ -259,4 +259,4 @@ def test_what_was_cut_before_this_member_leads_again_is_unknown() -> None:
     assert second[0].outcome is Outcome.UNKNOWN
     assert (second[0].index, second[0].term) == (12, 1)
     assert first == []
-    assert list(proposals.indexes()) == [11]
+    assert list(proposals._proposed) == [11]

@@ -5,6 +5,7 @@ from typing import cast
 
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.worker import Worker
+from dledger.raft.log_port import RaftLog
 from dledger.types import LogIndex
 
 
@@ -50,7 +51,7 @@ def test_a_state_is_saved_only_up_to_what_the_log_has_synced() -> None:
     machine, log = Machine(), Log()
     saving = Saving(
         cast("SavedMachine", machine),
-        log,
+        cast("RaftLog", log),
         cast("Worker", InlineWorker()),
         lambda _error: None,
         interval=0.1,

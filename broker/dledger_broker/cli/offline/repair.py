@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -218,18 +218,13 @@ def _state_damage(folder: Path) -> Iterator[str]:
             yield f"{folder}: {row.table} {row.key}: {row.problem}"
 
 
-class _Ends(NamedTuple):
-    first_index: int
-    last_index: int
-
-
 def _mismatch(folder: Path, identity: Identity) -> Iterator[str]:
     """Yield why the state does not fit the log, when both can be read."""
     pool, state = FilePool(ReadOnlyFileSystem()), state_folder(folder)
     try:
         log = examine(DataFolder(pool.fs, str(folder), identity, None), pool)
         first = log.segments[0].base_index if log.segments else 1
-        check_state(str(state), applied_index(state), _Ends(first, log.end.index))
+        check_state(str(state), applied_index(state), first, log.end.index)
     except (DamagedLog, NewerFormat, OSError):
         return  # said before
     except DamagedFile as damage:
