@@ -21,7 +21,13 @@ from jepsen_tests.backends.own import OwnBackend
 from jepsen_tests.backends.surface import Backend, WantedCluster
 from jepsen_tests.backends.troubles import namespaces
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
-from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
+from jepsen_tests.exit_codes import (
+    EXIT_FAILED,
+    EXIT_UNKNOWN,
+    EXIT_VALID,
+    WORST_FIRST,
+    exit_codes_help,
+)
 from jepsen_tests.history.events import Kind
 from jepsen_tests.history.history_file import BadHistory
 from jepsen_tests.nemeses import FAULTS
@@ -39,25 +45,24 @@ from jepsen_tests.workloads import WORKLOADS
 
 app = typer.Typer(
     help="A black-box chaos harness for dledger clusters.",
-    epilog="Exit codes: 0 valid; 1 invalid; 2 unknown: too little happened, or a signal broke it "
-    "off, in order; 3 the harness failed, what was asked for makes no sense, or a second signal "
-    "came: nothing is said of the product.",
+    epilog=exit_codes_help(),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 REFRESH_SECONDS: Final = 0.5
 TIME_MAX: Final = 7 * 86_400
-"""Seconds: longer runs would be too long to judge at once."""
+"""Seconds. The checkers judge a whole run at once, in memory."""
 SEED_MAX: Final = (1 << 63) - 1
 ROUNDS_MAX: Final = 1_000
 JOBS_MAX: Final = 64
 SAID_MAX: Final = 2_000
 """Characters of a failure that are printed."""
+OutFolder = Annotated[Path, typer.Option(help="Where each run makes a folder of its own.")]
 
 
 def _known(what: str, names: str, known: Collection[str]) -> list[str]:
-    """Return the names, each known; BadRequest naming the nearest otherwise."""
+    """Return the names in a list; BadRequest with the nearest name for one that is not known."""
     if names == "all":
         return sorted(known)
     chosen = [name.strip() for name in names.split(",") if name.strip()]
@@ -69,7 +74,7 @@ def _known(what: str, names: str, known: Collection[str]) -> list[str]:
 
 @app.command("list")
 def list_() -> None:
-    """Show workloads, faults and backends."""
+    """Show all workloads, faults and backends."""
     console = Console()
     workloads = Table("workload", "what it does", title="Workloads")
     for name, make in WORKLOADS.items():
@@ -84,41 +89,43 @@ def list_() -> None:
         console.print(table)
 
 
-@app.command()
+@app.command(epilog=exit_codes_help())
 def run(
     workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "log",
     nemesis: Annotated[
-        str, typer.Option(help="Faults, separated by commas; `all`, or empty for none.")
+        str, typer.Option(help="Faults, separated by commas. `all`: every one. Empty: none.")
     ] = "kill,pause,isolate",
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "process",
     seconds: Annotated[
-        float, typer.Option("--time", min=1, max=TIME_MAX, help="Of the workload under faults.")
+        float, typer.Option("--time", min=1, max=TIME_MAX, help="Seconds under faults.")
     ] = 60.0,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=SEED_MAX, help="Default: by the clock, and shown."),
+        typer.Option(min=0, max=SEED_MAX, help="Decides the faults. Default: the time."),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=7, help="Members, an odd number; default: 3.")
+        int | None, typer.Option(min=1, max=7, help="Number of members: odd. Default: 3.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=100, help="Workers.")] = 10,
+    concurrency: Annotated[int, typer.Option(min=1, max=100, help="Number of workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
     bootstrap: Annotated[
-        str, typer.Option(help="Of backend own: your name servers, host:port,host:port.")
+        str, typer.Option(help="Backend own: your name servers, host:port,host:port.")
     ] = "",
-    group: Annotated[str, typer.Option(help="Of backend own: the group, if there are more.")] = "",
+    group: Annotated[str, typer.Option(help="Backend own: which of several groups.")] = "",
     commands: Annotated[
-        Path | None, typer.Option(help="Of backend own: how members are killed, links cut.")
+        Path | None, typer.Option(help="Backend own: a TOML file: how to hurt your members.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="A folder is made in it for this run.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Where the run makes a folder of its own.")] = Path(
+        "out"
+    ),
 ) -> None:
-    """Run a workload under faults against a new cluster or your own, and judge what came of it."""
+    """Run a workload under faults on a new cluster or your own, and judge the history."""
     console = Terminal(stderr=True)
     try:
-        if not math.isfinite(seconds):  # no bound is above it, or below
+        if not math.isfinite(seconds):  # typer's bounds let NaN through
             raise BadRequest(f"--time {seconds}: must be a number of seconds")
         if nodes is not None and nodes % 2 == 0:
-            raise BadRequest(f"--nodes {nodes}: an odd number of members, mostly 3 or 5")
+            raise BadRequest(f"--nodes {nodes}: must be an odd number, mostly 3 or 5")
         _known("workload", workload, WORKLOADS)
         _known("backend", backend, BACKENDS)
         names = _known("nemesis", nemesis, FAULTS)
@@ -126,7 +133,7 @@ def run(
         folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-{workload}-{seed}").absolute()
         plan = RunPlan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
-        )  # checked before anything is made
+        )  # checks its arguments before anything is made
         _check_together(backend, mutant, nodes, bootstrap=bootstrap, group=group, commands=commands)
         namespaces.become(
             BACKENDS[backend].own_namespaces(),
@@ -137,35 +144,35 @@ def run(
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except asyncio.CancelledError:
-        console.print("ended at once: the history is not complete")
+        console.print("the run ended at once; its history is not complete")
         raise typer.Exit(EXIT_FAILED) from None
     if history is None:
-        console.print("broken off before anything was started")
+        console.print("a signal ended the run before the cluster started")
         raise typer.Exit(EXIT_UNKNOWN)
     console.print(f"history: {history}", markup=False, highlight=False)
-    with interruptible():  # the loop left them as a shell would have them
+    with interruptible():  # the event loop has removed its signal handlers
         raise typer.Exit(judge_file(history, console))
 
 
 def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: object) -> None:
-    """Refuse options that the backend has no use for: they would silently do nothing."""
+    """Refuse options that the backend ignores: the user would believe that they work."""
     if mutant and not BACKENDS[backend].has_mutants:
         able = ", ".join(name for name, each in BACKENDS.items() if each.has_mutants)
         raise BadRequest(
-            f"--mutant {mutant}: the members of backend {backend} are ordinary brokers without it; "
+            f"--mutant {mutant}: backend {backend} cannot put known bugs into its members; "
             f"take one of {able}"
         )
     if nodes is not None and backend == OwnBackend.name:
-        raise BadRequest(f"--nodes {nodes}: of backend {backend} they are those that there are")
+        raise BadRequest(f"--nodes {nodes}: backend {backend} takes the members that it finds")
     for option, value in of_own.items():
         if value and backend != OwnBackend.name:
-            raise BadRequest(f"--{option} {value}: only of backend {OwnBackend.name}")
+            raise BadRequest(f"--{option} {value}: only backend {OwnBackend.name} takes it")
 
 
 def check_possible(names: Collection[str], backend: Backend) -> None:
-    """Refuse faults that the backend has on no machine, unless there is another one to do.
+    """Refuse a run whose faults the backend can do on no machine.
 
-    What only this machine lacks is skipped, and told: suites go on without root.
+    A fault that only this machine cannot do is skipped and named: suites go on without root.
     """
     reasons: list[str] = []
     for name in names:
@@ -178,7 +185,7 @@ def check_possible(names: Collection[str], backend: Backend) -> None:
 
 
 async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | None:
-    """Run it while somebody may look on; None when it was broken off before it began."""
+    """Run it and show its progress; return None when a signal ended it before it began."""
     check_possible(plan.nemeses, backend)
     watch, stop = Watch(), StopRequest()
     stop.listen()
@@ -192,11 +199,11 @@ async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | 
         console.print(f"cannot do {handle} here: {why}", style="yellow", markup=False)
     if plan.schedule.left_out:
         names = ", ".join(plan.schedule.left_out)
-        console.print(f"no time for {names}: give it more", style="yellow", markup=False)
+        console.print(f"no time for {names}: use a longer --time", style="yellow", markup=False)
     if backend.is_kept and plan.workload.settings:
         wanted = ", ".join(f"{key} = {each}" for key, each in plan.workload.settings.items())
         console.print(
-            f"{plan.workload.name} wants members with {wanted}: see to that yourself",
+            f"{plan.workload.name} needs members with {wanted}: set this in your cluster",
             style="yellow", markup=False,
         )  # fmt: skip
     plan.folder.mkdir(parents=True)
@@ -228,38 +235,47 @@ async def _show(live: Live, watch: Watch) -> None:
         await asyncio.sleep(REFRESH_SECONDS)
 
 
-@app.command()
+@app.command(epilog=exit_codes_help())
 def suite(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
     seed: Annotated[
-        int, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the next has one more.")
+        int,
+        typer.Option(min=0, max=SEED_MAX, help="Seed of the first run. Each later run adds one."),
     ] = 1,
     rounds: Annotated[
         int,
-        typer.Option(min=1, max=ROUNDS_MAX, help="How often the whole suite; a whole night is 3."),
+        typer.Option(min=1, max=ROUNDS_MAX, help="How often to run the suite. A night is 3."),
     ] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, max=JOBS_MAX, help="Runs at once; more need more cores.")
+        int, typer.Option(min=1, max=JOBS_MAX, help="Runs at a time: one for each core.")
     ] = 1,
-    out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Where the runs make folders of their own.")] = Path(
+        "out"
+    ),
 ) -> None:
-    """Make several runs; the worst verdict is that of all.
+    """Make the runs of a suite. The worst verdict is the verdict of the suite.
 
-    What they did is in coverage.md; 2, too, where no run did a fault that a backend can do.
+    The file coverage.md says which faults the runs did. If no run did a fault that its backend can
+    do, the exit code is 2.
     """
     raise typer.Exit(run_suite(name, seed, rounds, jobs, out, Terminal(stderr=True)))
 
 
-@app.command()
+@app.command(epilog=exit_codes_help())
 def mutants(
-    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of every run.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Seed of every run.")] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, max=JOBS_MAX, help="Bugs at once; more need more cores.")
+        int, typer.Option(min=1, max=JOBS_MAX, help="Bugs at a time: one for each core.")
     ] = 1,
-    only: Annotated[str, typer.Option(help="One known bug.")] = "",
-    out: Annotated[Path, typer.Option(help="Folders are made in it.")] = Path("out"),
+    only: Annotated[str, typer.Option(help="Try this known bug alone.")] = "",
+    out: Annotated[Path, typer.Option(help="Where the runs make folders of their own.")] = Path(
+        "out"
+    ),
 ) -> None:
-    """Put known bugs into the members; show which are found, and that nothing is without them."""
+    """Put known bugs into members, one at a time, and show which bugs the checkers find.
+
+    Beside each bug the same run is made without it. That run must be valid.
+    """
     console = Terminal(stderr=True)
     if only and only not in {trial.mutant for trial in TRIALS}:
         raise unknown_name("trial of a mutant", only, [trial.mutant for trial in TRIALS])
@@ -269,11 +285,11 @@ def mutants(
     raise typer.Exit(exit_code(outcomes, asked))
 
 
-@app.command()
-def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> None:
-    """Judge an old history again; needs no cluster."""
+@app.command(epilog=exit_codes_help())
+def check(history: Annotated[Path, typer.Argument(help="The history.jsonl of a run.")]) -> None:
+    """Judge an old history again. Needs no cluster."""
     if history.exists() and not history.is_file():
-        raise BadRequest(f"{history}: no file; name the history.jsonl of a run")
+        raise BadRequest(f"{history}: not a file; name the history.jsonl of a run")
     try:
         code = judge_file(history, Terminal(stderr=True))
     except (BadHistory, HarnessFailure):
@@ -283,19 +299,19 @@ def check(history: Annotated[Path, typer.Argument(help="A history.jsonl.")]) -> 
     except Exception as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         raise HarnessFailure(
-            f"{history}: could not be judged, which is a fault of this program: "
+            f"{history}: a bug of the harness keeps it from being judged: "
             f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
         ) from error
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=exit_codes_help())
 def results(
-    folders: Annotated[list[Path], typer.Argument(help="What runs or suites left.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs or suites.")],
 ) -> None:
-    """Judge many runs again and sum up what they did and found, as Markdown.
+    """Judge many runs again, and sum up as Markdown what they did and found.
 
-    Exit code 3 if one has no verdict: it left no history, or one without an end.
+    The exit code is 3 if a run has no verdict: it left no history, or a history without an end.
     """
     page, unjudged = summary(folders)
     sys.stdout.write(page)
@@ -303,14 +319,14 @@ def results(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code. Whatever goes wrong is no verdict: 3."""
+    """Run the command line; return its exit code. A failure is no verdict: it gives 3."""
     sys.setswitchinterval(0.0005)
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        with interruptible():  # where nothing has to be ended in order
+        with interruptible():  # for the code outside the event loop
             result: object = app(args=given, prog_name="jepsen_tests", standalone_mode=False)
     except BadHistory as error:
-        return _failed(printable(str(error)))  # a line of it may hold lines
+        return _failed(printable(str(error)))  # a value in it may hold line ends
     except (HarnessFailure, OSError) as error:
         return _failed(str(error))
     except typer.TyperException as error:
@@ -323,11 +339,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(visible(traceback.format_exc()))
         return EXIT_FAILED
     code = result if isinstance(result, int) else EXIT_VALID
-    return code if code in WORST_FIRST else _failed("interrupted")  # typer's code for Ctrl-C
+    return code if code in WORST_FIRST else _failed("interrupted")  # typer's code after Ctrl-C
 
 
 def _failed(why: str) -> int:
-    if len(why) > SAID_MAX:  # a history's values may be as long as they like
+    if len(why) > SAID_MAX:  # values of a history may be long
         why = f"{why[: SAID_MAX // 2]} ... {why[-SAID_MAX // 2 :]}"
     Terminal(stderr=True).print(f"harness: {why}", style="red", markup=False)
     return EXIT_FAILED

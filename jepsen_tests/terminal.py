@@ -1,8 +1,8 @@
-"""A console on which what histories, clusters and tools say commands no terminal.
+"""A console that shows control characters instead of obeying them.
 
-Owns that every character that is not printable, but the end of a line, is shown as an escape,
-whoever prints it; the console's own colours and cursor movements stay. Markup is another matter:
-texts of others are printed as `Text`, or with `markup=False`.
+Histories, clusters and tools may print anything. The console shows each character that is not
+printable as an escape, except the end of a line. Its own colours and cursor movements stay. Callers
+print texts of others as `Text` or with `markup=False`, so that these contain no markup.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from dledger_proto.names import printable
 
 
 def visible(text: str) -> str:
-    """Return lines with all that is not printable as escapes."""
+    """Return the text with escapes for all that is not printable but the ends of lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 class Terminal(Console):
-    """A console that shows what others would let it do."""
+    """A console that shows the control characters of others as escapes."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

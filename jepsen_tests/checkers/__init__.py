@@ -32,59 +32,59 @@ SENDS: Final = ("send", "resend")
 POLLS: Final = ("poll",)
 REGISTERS: Final = ("commit", "reset", "committed", "set", "get")
 NEVER: Final[tuple[str, ...]] = ()
-"""Whether there is something to look at does not follow from what a run is to do."""
+"""No function of a workload makes sure that such a checker has something to look at."""
 CHECKERS: Final = (
     Checker(
         "C1", "acknowledged loss",
-        "every acknowledged or proven value is in the final reads, on every node",
+        "the final reads show each acknowledged or proven value, on each member",
         ("lost", "lost-on-node"), acknowledged_loss, SENDS,
     ),
     Checker(
-        "C2", "lost write", "no such value lies where consumers went without any having got it",
+        "C2", "lost write", "consumers do not pass over such a value",
         ("lost-write",), lost_write, SENDS,
     ),
     Checker(
-        "C3", "unseen", "what was acknowledged has been read when the final phase is over",
+        "C3", "unseen", "somebody has read each acknowledged value by the end of the final phase",
         ("unseen",), unseen, SENDS,
     ),
     Checker(
-        "C4", "inconsistent offsets", "an offset of a place holds one value over all sources",
+        "C4", "inconsistent offsets", "replies, polls and drains show one value at an offset",
         ("inconsistent-offset",), inconsistent_offsets, SENDS,
     ),
-    Checker("C5", "duplicates", "a value is at one offset", ("duplicate",), duplicates, SENDS),
+    Checker("C5", "duplicates", "a value has one offset", ("duplicate",), duplicates, SENDS),
     Checker(
-        "C6", "aborted read", "no value of a refused send is visible, nor of a fenced producer",
+        "C6", "aborted read", "nobody sees a value of a refused send or of a fenced producer",
         ("aborted-read", "fenced-write"), aborted_read, SENDS,
     ),
     Checker(
-        "C7", "phantom, corruption", "what is read was sent, to that place, byte by byte",
+        "C7", "phantom, corruption", "each value that is read was sent to that place byte for byte",
         ("phantom", "misplaced", "corrupt"), phantoms, POLLS,
     ),
     Checker(
         "C8", "offset arithmetic",
-        "a process's offsets grow, replies name the true offset, batches and log have no holes",
+        "offsets of a process grow, replies name the true offset, batches and logs have no holes",
         ("nonmonotonic-send", "wrong-reply", "split-batch", "gap"), offset_arithmetic, SENDS,
     ),
     Checker(
-        "C9", "real-time order", "what was stored before a send began stands before what it sent",
+        "C9", "real-time order", "a value stored before a send began stands before that send's",
         ("real-time",), real_time_order, SENDS,
     ),
     Checker(
-        "C10", "polls", "a reader continues where it stood, and neither skips nor goes back",
+        "C10", "polls", "a reader continues where it stood: it skips nothing and does not go back",
         ("poll-skip", "nonmonotonic-poll", "int-poll-skip", "int-nonmonotonic-poll"), polls, POLLS,
     ),
     Checker(
         "C11", "committed visibility",
-        "what was read once stays; bounds are true; nothing is trimmed that was not asked for",
+        "a value that was read stays readable; bounds are true; a trim takes no more than asked",
         ("un-read", "bounds-back", "stale-bounds", "high-bounds", "over-trimmed"),
         committed_visibility, POLLS,
     ),
     Checker(
-        "C12", "key order", "values of an ordering key are in one place, read as they were sent",
+        "C12", "key order", "values of an ordering key are in one place, in the order of sends",
         ("key-moved", "key-order"), key_order, NEVER,
     ),
     Checker(
-        "C14", "linearizable registers", "offset commits and registers behave as one copy of each",
+        "C14", "linearizable registers", "group offsets and registers each behave like one copy",
         ("not-linearizable",), linearizable_registers, REGISTERS,
     ),
     Checker(
@@ -92,43 +92,43 @@ CHECKERS: Final = (
         ("different-entry", "different-digest", "missing-entry"), replica_equality,
     ),
     Checker(
-        "C16", "Raft invariants", "one leader in a term; term, commit, applied never go back",
+        "C16", "Raft invariants", "a term has one leader; term, commit, applied never go back",
         ("two-leaders", "other-leader", "unnamed-leader", "index-order", "term-back", "first-back",
          "commit-back", "applied-back", "stood-still"),
         raft_invariants,
     ),
     Checker(
         "C17", "recovery time",
-        "after a fault, or several before that, writes work again within their budgets",
+        "after a fault or a chain of faults, writes work again within the budget",
         ("too-slow",), recovery_time, NEVER,
     ),
     Checker(
-        "C18", "liveness after heal", "in the end every place takes writes and all members agree",
+        "C18", "liveness after heal", "in the end each place takes writes and all members agree",
         ("not-live", "not-converged", "died"), liveness,
     ),
     Checker(
-        "C19", "errors", "every error is a known one, and enough operations succeeded",
+        "C19", "errors", "each error is one that the operation may meet; enough operations succeed",
         ("unexpected-error",), errors,
     ),
     Checker(
-        "C20", "resources", "members' memory, files and threads return to their baseline",
+        "C20", "resources", "memory, files and threads of members return to their baseline",
         ("not-returned",), resources, NEVER,
     ),
     Checker(
         "C21", "clients get on",
-        "every call ends, every client that goes on trying succeeds, every place is open again",
+        "each call ends, clients that keep trying succeed, each place takes writes again",
         ("hung", "starved", "shut-out"), clients_get_on,
     ),
 )  # fmt: skip
 
 
 class CheckerCrashed(Exception):
-    """A checker raised: the harness failed, and nothing is known of the history."""
+    """A checker raised an exception: the harness failed, and the history has no verdict."""
 
 
 @uncollected()
 def judge(history: History) -> list[Judgement]:
-    """Run every checker; CheckerCrashed names the one that raised."""
+    """Run all checkers; CheckerCrashed names one that raises."""
     view = View(history)
     judgements: list[Judgement] = []
     for checker in CHECKERS:
@@ -141,7 +141,7 @@ def judge(history: History) -> list[Judgement]:
 
 
 def _checked(checker: Checker, view: View) -> Judgement:
-    """Run a checker; one that had nothing to look at knows nothing."""
+    """Run a checker. If it had nothing to look at, its judgement is unknown."""
     judgement = checker.check(view)
     if not judgement.facts["looked_at"] and judgement.valid is Valid.YES:
         judgement.unknown("there was nothing to look at")

@@ -1,4 +1,4 @@
-"""C17, C18: how long nobody could write, and whether all is well again in the end."""
+"""C17, C18: how long nobody could write, and whether the group works in the end."""
 
 import statistics
 from bisect import bisect_left, bisect_right
@@ -16,39 +16,42 @@ from jepsen_tests.history.events import Op
 from jepsen_tests.history.faults import FaultInForce
 
 FAULTS_SHOWN: Final = 6
-"""Of a chain, in the rows of its anomaly."""
+"""So many faults of a chain are in the rows of its anomaly."""
 
 
 class Recovery(NamedTuple):
-    """A fault, and the longest that one waited for a write, from a moment of its beginning on."""
+    """A fault, and the longest wait for a write, from some moment while the fault began."""
 
     fault: FaultInForce
     since: int
-    """That moment, ns."""
+    """That moment, in ns."""
     ended: int
-    """When a write that began later was acknowledged, the first such one."""
+    """When the first write that began after that moment was acknowledged, in ns."""
     first: Op | None
-    """None: it never came, and `ended` is when that is known from."""
+    """That write. None: no write was acknowledged until `ended`."""
 
     @property
     def took(self) -> float:
-        """Seconds from that moment on, whatever else began meanwhile."""
+        """The length of the wait in seconds, whatever else began meanwhile."""
         return seconds(self.ended - self.since)
 
 
 def recovery_time(view: View) -> Judgement:
-    """C17. After a fault, a write invoked after it is acknowledged within the budget.
+    """C17. After a fault, a write that was invoked after it is acknowledged within the budget.
 
-    What counts is the longest wait from any moment of its beginning: a write that is acknowledged
-    while the nemesis still looks for its target shows no recovery. One budget in seconds per fault
-    class, `notes["budgets"]` of the header; without, figures only. Faults that begin before the
-    group recovered from the first are a chain: it is measured from that one's longest wait on.
-    Their budgets are added, with those of what was in force or not recovered from when that wait
-    began. But quiet times, with nothing in force, do not add up to more than the largest of them:
-    so that a group that never recovers is not excused by the next fault for ever. Time in which
-    faults took the majority away that none of them takes alone is not counted. A fault after
-    which nobody wrote again tells nothing. Figures: median and worst per class, and the
-    longest time without an acknowledged send, per place and overall.
+    The longest wait counts, from any moment while the fault began: a write that is acknowledged
+    while the nemesis still looks for its target shows no recovery. `notes["budgets"]` of the header
+    has one budget in seconds for each class of faults. Without budgets there are figures only.
+
+    Faults that begin before the group recovered from the first form a chain. The chain is measured
+    from the longest wait of its first fault. The budgets of its faults are added, with the budgets
+    of faults that were in force, or not recovered from, when that wait began. Quiet times, with no
+    fault in force, count only up to the largest of these budgets: the next fault must not excuse a
+    group that never recovers.
+
+    Time in which only several faults together took the majority away does not count. A fault after
+    which nobody wrote tells nothing. Figures: median and worst for each class, and the longest time
+    without an acknowledged send, for each place and overall.
     """
     judgement = Judgement("C17")
     found = recoveries(view)
@@ -66,10 +69,10 @@ def recovery_time(view: View) -> Judgement:
 
 
 def recoveries(view: View) -> list[Recovery]:
-    """Return how the group recovered from each fault after which somebody wrote, as they began.
+    """Return how the group recovered from each fault after which somebody wrote, in their order.
 
-    The end of the history stands for a write that never came; when a run was broken off the
-    beginning of the last one does: nobody tried any longer.
+    When no write was acknowledged, the wait ends with the history. When a signal ended the run, the
+    wait ends with the beginning of the last write: after that nobody tried.
     """
     begins = [op.began for op in view.writes]
     never = begins[-1] if begins and view.interrupted else view.history.ended
@@ -81,7 +84,7 @@ def recoveries(view: View) -> list[Recovery]:
     found: list[Recovery] = []
     for fault in sorted(view.faults, key=lambda fault: fault.start):
         low, high = (bisect_right(begins, at) for at in (fault.start, fault.done))
-        # Between two writes' beginnings the wait only becomes shorter.
+        # The wait is longest at the fault's start or right after a write begins.
         moments = [(fault.start, low), *((begins[at], at + 1) for at in range(low, high))]
         waits = [
             Recovery(fault, since, first.ended if (first := earliest[at]) else never, first)
@@ -96,8 +99,8 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
     budgets: dict[str, float] = view.header.notes.get("budgets", {})
     lost = without_majority(view)
     faults = sorted(view.faults, key=lambda fault: fault.start)
-    # Until when each troubles the group: healed, and recovered from. So long at least, from it on
-    # or from an earlier one; what nobody wrote after stands last.
+    # `until`: when each fault was healed and the group had recovered from it. `reach`: the same of
+    # it and all faults before it. Faults after which nobody wrote come last.
     recovered = [each.ended for each in found] + [0] * (len(faults) - len(found))
     until = [max(fault.end, ended) for fault, ended in zip(faults, recovered, strict=True)]
     reach = list(accumulate(until, max))
@@ -112,13 +115,13 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
         away = time_within(lost, head.since, head.ended)
         budget = _budget(together, head, budgets, away)
         if round(head.took - away / NS, 3) > budget:
-            more = f" and {len(together) - 1} more with it" if len(together) > 1 else ""
-            beside = f" beside {seconds(away)} s without a majority" if away else ""
+            more = f" and {len(together) - 1} more of its chain" if len(together) > 1 else ""
+            beside = f", not counting {seconds(away)} s without a majority" if away else ""
             rows = [fault.row for fault in together[:FAULTS_SHOWN]]
             judgement.add(
                 "too-slow",
-                f"{head.fault.name} {head.fault.targets}{more}: no write that began later was "
-                f"acknowledged for {head.took} s; the budget is {budget} s{beside}",
+                f"{head.fault.name} {head.fault.targets}{more}: for {head.took} s no write that "
+                f"began after it was acknowledged; the budget is {budget} s{beside}",
                 (*rows, head.first.i, head.first.done) if head.first else rows,
             )
 
@@ -126,9 +129,9 @@ def _judge_chains(view: View, found: list[Recovery], judgement: Judgement) -> No
 def _budget(
     together: list[FaultInForce], head: Recovery, budgets: dict[str, float], away: int
 ) -> float:
-    """Return all budgets together, but beside the time with faults in force only the largest.
+    """Return the budget of a chain: the sum, or the time with faults in force plus the largest.
 
-    `away` ns of that time have no majority, and need no budget.
+    `away`: the nanoseconds without a majority. They need no budget.
     """
     each = [budgets[fault.name] for fault in together]
     in_force, at = -away, head.since
@@ -157,14 +160,14 @@ def _longest(ends: Iterable[int]) -> float:
 
 
 def liveness(view: View) -> Judgement:
-    """C18. In the final phase every place takes writes and can be read, and all members agree.
+    """C18. In the final phase each place takes writes and can be read, and all members agree.
 
-    A consumer that was to read a place got as far as the maximum that was told in that phase. The
-    members' last statuses show one leader and followers, of one term, that have committed and
-    applied the same; each gave up what it holds of every place (drains), and its log (entries)
-    unless that is too long. No member ended by itself without
-    a fault that excuses it ("died", see `deaths`). Not judged: places to which nobody tried to send
-    in that phase, members when nobody asked any (unknown).
+    Consumers read each place up to the maximum that a member told in that phase. The last statuses
+    of the members show one leader and followers of one term, which have committed and applied the
+    same. Each member shows what it holds of each place (drains) and its log (entries), unless the
+    log is too long for one answer. No member ended by itself without a fault that excuses its end
+    ("died", see `deaths`). The verdict is unknown for a place to which nobody sent in that phase,
+    and for members that nobody asked.
     """
     judgement = Judgement("C18")
     for row in unexcused_deaths(view):
@@ -186,7 +189,7 @@ def liveness(view: View) -> Judgement:
     if asked:
         _is_converged(view, judgement)
     else:
-        judgement.unknown("no member was looked at")
+        judgement.unknown("nobody asked the members for their status")
     _is_told(view, judgement)
     _is_drained(view, judgement)
     return judgement
@@ -205,8 +208,8 @@ def _is_live(place: str, tried: list[Op], judgement: Judgement) -> None:
     elif not any(op.is_ok for op in tried):
         judgement.add(
             "not-live",
-            f"{place}: none of {len(tried)} sends in the final phase was acknowledged: "
-            f"{tried[-1].err or 'no answer'}",
+            f"{place}: none of {len(tried)} sends in the final phase was acknowledged; the last "
+            f"error: {tried[-1].err or 'no answer'}",
             (op.i for op in tried),
         )
 
@@ -215,14 +218,14 @@ def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
     if asked and not any(op.is_ok for op in asked):
         judgement.add(
             "not-live",
-            f"{place}: minimum and maximum could not be read in the final phase: "
+            f"{place}: no member told minimum and maximum in the final phase; the last error: "
             f"{asked[-1].err or 'no answer'}",
             (op.i for op in asked),
         )
 
 
 def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -> None:
-    """Who was to read a place came to the end that it had: the lowest that was told."""
+    """Judge whether readers of each place came to its end: the lowest maximum that was told."""
     assigns = [op for op in view.ops("assign") if view.is_final(op)]
     reached: defaultdict[str, int] = defaultdict(int)
     for op in view.final("poll"):
@@ -235,19 +238,19 @@ def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -
         if ops and minimum < maximum and reached[place] < maximum:
             judgement.add(
                 "not-live",
-                f"{place}: consumers in the final phase read up to offset {reached[place]}, its "
-                f"maximum was {maximum}",
+                f"{place}: in the final phase consumers read up to offset {reached[place]}, though "
+                f"the maximum was {maximum}",
                 (op.i for op in (*asked, *ops)),
             )
 
 
 def _is_converged(view: View, judgement: Judgement) -> None:
-    # Its entries do not stand for its status; they may be missing: a long log is not told.
+    # A member's entries do not replace its status, and a member with a long log does not tell them.
     f = "status" if view.ops("status") else "entries"
     asked = {op.node: op for op in view.ops(f) if view.is_final(op)}  # the last time
     silent = [node for node in view.header.nodes if node not in asked or not asked[node].is_ok]
     if silent:
-        judgement.add("not-converged", f"no {f} in the end from {', '.join(silent)}")
+        judgement.add("not-converged", f"in the end {', '.join(silent)} told no {f}")
     last: dict[str, Op] = {}
     for op in sorted(view.final("status"), key=lambda op: op.done):
         last[op.node] = op
@@ -269,10 +272,10 @@ def _is_converged(view: View, judgement: Judgement) -> None:
 
 
 def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
-    """Say whether all are of one term and have applied the same, as far as that can be asked for.
+    """Say whether all members are of one term and have applied the same.
 
-    Where others write, too (`notes["others_write"]`), that is all that had been committed, by
-    anybody's word, when the last look at the members began.
+    Where other clients write too (`notes["others_write"]`), each member must have applied what any
+    member had committed when the last look at the members began.
     """
     found = [op.result for op in last.values()]
     if view.header.notes.get("others_write"):
@@ -285,7 +288,7 @@ def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
 
 
 def _is_told(view: View, judgement: Judgement) -> None:
-    """Each member that was asked for its log has told it, or has too much of it."""
+    """Judge whether each member that was asked for its log told it, or has a log too long."""
     asked: defaultdict[str, list[Op]] = defaultdict(list)
     for op in view.ops("entries"):
         if view.is_final(op):
@@ -294,13 +297,14 @@ def _is_told(view: View, judgement: Judgement) -> None:
         if not any(op.is_ok or op.err.endswith(TOO_LONG) for op in ops):
             judgement.add(
                 "not-converged",
-                f"{node} did not tell its entries: {ops[-1].err or 'no answer'}",
+                f"{node} did not tell its log entries; the last error: "
+                f"{ops[-1].err or 'no answer'}",
                 (op.i for op in ops),
             )
 
 
 def _is_drained(view: View, judgement: Judgement) -> None:
-    """Each member that was asked for what it holds of a place has told it."""
+    """Judge whether each member told what it holds of each place that it was asked for."""
     asked: dict[tuple[str, str], list[Op]] = {}
     for op in view.ops("drain"):
         if view.is_final(op):
@@ -309,6 +313,7 @@ def _is_drained(view: View, judgement: Judgement) -> None:
         if not any(op.is_ok for op in ops):
             judgement.add(
                 "not-converged",
-                f"{node} did not tell what it holds of {place}: {ops[-1].err or 'no answer'}",
+                f"{node} did not tell what it holds of {place}; the last error: "
+                f"{ops[-1].err or 'no answer'}",
                 (op.i for op in ops),
             )

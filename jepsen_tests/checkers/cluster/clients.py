@@ -1,4 +1,4 @@
-"""C21: every client gets on: no call hangs, nobody fails all the time, no queue stays closed."""
+"""C21: no call hangs, no client fails all the time, no queue stays closed."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,24 +11,25 @@ from jepsen_tests.history.events import HEAL, NEVER, Kind, Op
 from jepsen_tests.history.faults import phase_of
 
 HUNG_SECONDS: Final = 20.0
-"""Four times the longest deadline of a client's call: whatever was to end it did not."""
+"""Four times the longest deadline of a client's call. What should have ended the call did not."""
 STARVED_MIN: Final = 10
-"""Operations that must all have failed."""
+"""A client starves after at least so many operations, which all failed."""
 STARVED_SHARE: Final = 0.75
-"""Of the time before the final phase that they must span."""
+"""These operations span at least this share of the time before the final phase."""
 OF_MANY_CALLS: Final = ("drain", "entries")
-"""What reads all that there is: only one that did not end is judged."""
+"""Operations of many calls, which may take long. They hang only if they never end."""
 NOT_TRIED: Final = ("crash", "zombie-send", "resources")
-"""What needs no cluster, or is to be refused."""
+"""Operations that need no cluster, or that the cluster must refuse."""
 
 
 def clients_get_on(view: View) -> Judgement:
-    """C21. In a run that ended in order every call ends, every client and queue has its turn.
+    """C21. Each call ends, each client succeeds now and then, each queue opens again.
 
-    Every call has a deadline: one that goes on when that has long passed is "hung". A
-    client that tried through the whole run and never succeeded, though others did the same
-    meanwhile, is "starved"; it goes on under another number after an unknown outcome, and is
-    followed. A queue of which no send was acknowledged any more after the last heal is "shut-out".
+    Each call has a deadline. A call that goes on long after its deadline is "hung". A client that
+    tried through the whole run and never succeeded, while other clients succeeded with the same
+    operations, is "starved". After an unknown outcome a client goes on under another process
+    number; the checker follows it. A queue that acknowledged no send after the last heal is
+    "shut-out". Only a run that ended in order is judged.
     """
     judgement = Judgement("C21")
     judgement.facts["looked_at"] = len(view.history.ops)
@@ -49,7 +50,7 @@ def _hung(view: View, judgement: Judgement) -> None:
         if waited > most and not (op.f in OF_MANY_CALLS and _ended_by_itself(op)):
             judgement.add(
                 "hung",
-                f"{op.f} {op.k} of process {op.p} went on for {seconds(waited)} s",
+                f"{op.f} {op.k} of process {op.p} did not end for {seconds(waited)} s",
                 (op.i, op.done) if op.done else (op.i,),
             )
 
@@ -59,7 +60,7 @@ def _ended_by_itself(op: Op) -> bool:
 
 
 def clients_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
-    """Return the operations of each client, by the first number that it had."""
+    """Return the operations of each client, by its first process number."""
     first: dict[int, int] = {}
     clients: defaultdict[int, list[Op]] = defaultdict(list)
     for op in ops:
@@ -93,10 +94,10 @@ def _starved(view: View, judgement: Judgement) -> None:
         if lucky is not None:
             judgement.add(
                 "starved",
-                f"none of {len(tried)} operations ({', '.join(sorted(what))}) of process {number} "
-                f"and whom it went on as succeeded in {seconds(end - start)} s, the last was "
-                f"{tried[-1].err or 'without an answer'}; those of others did, as of process "
-                f"{lucky.p}",
+                f"the client that began as process {number} tried {len(tried)} operations "
+                f"({', '.join(sorted(what))}) in {seconds(end - start)} s, and none succeeded; its "
+                f"last error: {tried[-1].err or 'no answer'}; meanwhile others succeeded, such as "
+                f"process {lucky.p}",
                 (tried[0].i, tried[-1].i, lucky.i, lucky.done),
             )
 
@@ -119,7 +120,7 @@ def _shut_out(view: View, judgement: Judgement) -> None:
         if not any(op.is_ok for op in ops):
             judgement.add(
                 "shut-out",
-                f"{place}: none of {len(ops)} sends after the last heal was acknowledged: "
-                f"{ops[-1].err or 'no answer'}",
+                f"{place}: none of {len(ops)} sends after the last heal was acknowledged; the last "
+                f"error: {ops[-1].err or 'no answer'}",
                 (healed, *(op.i for op in ops)),
             )

@@ -1,16 +1,17 @@
-"""Which members ended by themselves without a fault that may rightly end them.
+"""Which members ended by themselves without a fault that explains their end.
 
-A fault excuses the members that it hit, and no more deaths than it explains, nor any that end in
-another way than it ends somebody. What lasts (a full or hanging disk, too little memory) may end
-every life of the process while it is in force. What happens once (a sync that fails) may end one. A
-death is found at the next look, which is the heal, or, where it was under way then, the one after:
-so a fault that was healed excuses one more, of the life that it troubled, not of a later one.
-Damage lies in a folder until somebody reads it, however long that takes; one death comes of each
-damage, as far as the member lived in that folder: it is gone when the member is seen in another
-life than that of the damage (its folder was set aside, or wiped, or it began a new life in the same
-folder, because the damage had made it forget a promise), when it ended because it found it, and
-when an examination found nothing, or mended it. It explains only ends that say so: damaged data, a
-storage that failed, data that look newer.
+- A fault excuses only members that it hit, only as many deaths as it explains, and only ends of the
+  kind that it causes.
+- A fault that lasts (a full or hanging disk, too little memory) may end each life of the process
+  while it is in force. A fault that happens once (a sync that fails) may end one life.
+- The harness finds a death at its next look: the heal, or the heal after that. So a healed fault
+  excuses one more death, of the life that it troubled and not of a later life.
+- Damage stays in a folder until the member reads it, however long that takes. Each damage explains
+  one death, as long as the member lives in that folder. The damage is gone when the member shows
+  another life than that of the damage (its folder was set aside or wiped, or the damage made it
+  forget a promise, so that it began a new life in the same folder), when the member ended because
+  it found the damage, and when an examination found nothing or repaired the folder.
+- Damage explains only ends that say so: damaged data, a failed storage, data of a newer version.
 """
 
 import re
@@ -23,37 +24,37 @@ from jepsen_tests.history.events import EXAMINE, HEAL, Kind, Op, Row
 from jepsen_tests.history.faults import FaultInForce
 
 FAILED: Final = "exit 74"
-"""How one ends whose storage failed."""
+"""A member ends so when its storage fails."""
 KILLED: Final = "exit -9"
-"""How one ends that asked for more memory than there is."""
+"""The kernel ends a member so when it asks for more memory than there is."""
 FOUND: Final = "exit 65"
-"""How one ends that found damage; its folder is set aside."""
+"""A member ends so when it finds damage. Healing sets its folder aside."""
 LASTS: Final = {"hung-sync": FAILED, "full-disk": FAILED, "starve": KILLED}
-"""The faults that may rightly end each life of a member that they trouble, and how it then ends."""
+"""Faults that may end each life of a member while they are in force, and how the member ends."""
 HAPPENS: Final = {"failing-sync": FAILED, "power-cut-before-sync": FAILED}
-"""The same of those that do so once. A power cut ends nobody: it begins a new life."""
+"""Faults that may end one life. A power cut is not among them: the harness ends that life."""
 DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
-"""How faults begin that leave something in its folder which it may find at any later time."""
+"""Names of faults that leave damage begin so. The member may find it at any later time."""
 OF_DAMAGE: Final = (FOUND, FAILED, "exit 76")
-"""How one may end that reads what was damaged: it looks damaged, unreadable, or as if newer."""
+"""A member that reads damage ends so: the data look damaged, unreadable, or newer."""
 REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", EXAMINE)
-"""How faults begin after which the member may live in another folder."""
+"""Names of faults after which the member may live in another folder begin so."""
 ENDS: Final = (
     *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first",
     "next-quorum", EXAMINE,
 )  # fmt: skip
-"""How faults begin that end the processes of those whom they name: a new life begins."""
+"""Names of faults that end the processes of the members they name begin so."""
 _EXAMINED: Final = re.compile(r"([\w.-]+) (?:sound|repaired)\b")
-"""Whose folder an examination found, or left, without damage."""
+"""The member whose folder has no damage after an examination."""
 _ENDS_SO: Final = {**LASTS, **HAPPENS}
 _FORGETFUL: Final = re.compile(r"([\w.-]+) forgot\b")
-"""Whom of several a next-quorum hit in its disk; the others stood still."""
+"""The member whose disk a next-quorum hit. The others of its targets stood still."""
 _ENDED: Final = re.compile(r"([\w.-]+) (?:killed|wiped)\b")
-"""Whose process of several a fault ended; the others were slow, or alone with it."""
+"""The member whose process a fault ended. The others of its targets were slow or cut off."""
 
 
 def unexcused_deaths(view: View) -> Iterator[Row]:
-    """Yield the rows of members that ended, and had no reason to."""
+    """Yield the rows of members that ended without a fault that explains their end."""
     statuses: defaultdict[str, list[Op]] = defaultdict(list)
     for op in view.ops("status"):
         if op.is_ok:
@@ -78,7 +79,7 @@ class _Member:
 
     def __init__(self, view: View, node: str, statuses: list[Op]) -> None:
         hits = [fault for fault in view.faults if _hit(fault, node, view)]
-        # What lasts comes first: while it does it is not used up.
+        # Lasting faults come first: while in force they excuse any number of deaths.
         self._faults = [
             fault for kinds in (LASTS, HAPPENS) for fault in hits if fault.name in kinds
         ]
@@ -90,19 +91,19 @@ class _Member:
         self._statuses = statuses
         self._deaths: list[int] = []
         self._used: set[int] = set()
-        """Rows of faults that explain no more."""
+        """Rows of faults that explain no further death."""
         self._examined = [fault.start for fault in hits if fault.name == EXAMINE]
         self._whole_at = [
             fault.done for fault in hits if fault.name == EXAMINE and _left_none(fault)
         ]
-        """When an examination left nothing of the damage before it."""
+        """When an examination removed the damage before it."""
         self._found_at = -1
-        """When it last found damage that a fault explains; -1: never."""
+        """When the member last found damage that a fault explains. -1: never."""
 
     def excuses(self, row: Row, healed: int) -> bool:
-        """Say whether something explains a death that nothing before it had to explain."""
+        """Say whether a fault explains this death and was not used up by an earlier one."""
         died = row.t
-        # Those first that would not serve for a later one.
+        # First the faults that cannot explain a later death.
         how = row.err.partition(",")[0]
         found = self._first(
             self._faults,
@@ -113,7 +114,7 @@ class _Member:
         if found is not None and not (found.name in LASTS and found.end >= died):
             self._used.add(found.row)
         if how == FOUND:
-            # Faults start it again and again in the folder that it refuses, until it is repaired.
+            # Faults start the member again in the folder that it refuses, until it is repaired.
             is_found_again = self._found_at >= 0 and not any(
                 self._found_at < repaired < died for repaired in (healed, *self._examined)
             )
@@ -132,7 +133,7 @@ class _Member:
         return next((fault for fault in left if explains(fault)), None)
 
     def _troubles(self, fault: FaultInForce, died: int, healed: int) -> bool:
-        """Say whether a fault was in force, or healed by the last heal and the life is the same."""
+        """Say whether a fault was in force, or the last heal ended it in the same life."""
         if fault.start >= died or fault.end < healed:
             return False
         return fault.end >= died or not any(
@@ -140,10 +141,10 @@ class _Member:
         )
 
     def _lies_there(self, fault: FaultInForce, died: int) -> bool:
-        """Say whether damage may lie in the folder still: no two lives of it were seen.
+        """Say whether damage may still lie in the folder: nobody saw two lives since the damage.
 
-        The last life that was seen before was not that of the damage, perhaps, when a fault or a
-        death since then may have given the member another folder and nobody looked.
+        The life that was last seen before the damage counts too, unless a fault or a death may have
+        given the member another folder in between.
         """
         start = fault.start
         if start >= died or any(start < whole < died for whole in self._whole_at):
@@ -166,7 +167,7 @@ def _hit(fault: FaultInForce, node: str, view: View) -> bool:
 
 
 def _left_none(fault: FaultInForce) -> bool:
-    """Say whether an examination came to its end: the folder is sound, or was repaired."""
+    """Say whether an examination was finished: the folder is sound, or was repaired."""
     return _EXAMINED.search(fault.targets) is not None
 
 
@@ -178,6 +179,6 @@ def _ends(fault: FaultInForce, node: str) -> bool:
 
 
 def _may_replace(fault: FaultInForce, since: int, until: int) -> bool:
-    """Say whether a fault may replace the folder between two moments: damage does when found."""
+    """Say whether a fault may replace the folder between two moments, as found damage does."""
     lasts = fault.end > since or fault.name.startswith(DAMAGES)
     return fault.start < until and lasts

@@ -1,10 +1,11 @@
-"""When several troubles together left no majority that could go on, though none of them did alone.
+"""When several faults together left no majority, though none of them did so alone.
 
-A fault's budget says that a majority bears it, or for how long none is there. Faults that overlap,
-of other members each, are another matter: and a member in quarantine, whose data an earlier fault
-took, leaves it only when it hears all others. As long as such a fault is in force nobody can write,
-whatever the product does. Time in which a fault alone takes the majority is in its own budget, and
-quarantine that lasts while no fault is in force is the product's.
+The budget of a fault says that a majority bears it, or how long there is no majority. Two faults
+that overlap and hit different members may take the majority together. A member in quarantine, whose
+data an earlier fault took, counts as missing too: it leaves quarantine only when it hears all other
+members. While such faults are in force nobody can write, whatever the product does. Time in which
+one fault alone takes the majority is in its own budget. Quarantine without a fault in force is the
+product's own time.
 """
 
 import itertools
@@ -21,12 +22,12 @@ from jepsen_tests.history.faults import FaultInForce
 TAKES_AWAY: Final = (
     "kill", "pause", "isolate", "partition", "power-cut", "hung-sync", "cut-while-slow",
 )  # fmt: skip
-"""How faults begin of which those whom they name take no part while they are in force."""
+"""Names of faults begin so whose targets take no part while the faults are in force."""
 COMES_BACK: Final = ("pause-leaders",)
-"""And those that end before they are healed."""
+"""Of these faults the targets take part again before the heal."""
 WIPES: Final = ("wipe", "next-quorum-wiped")
-"""How faults begin after which a member is in quarantine, until it is whole; damage may be noticed
-at any later time, and lead there, too."""
+"""Names of faults begin so after which a member is in quarantine until it is whole. Damage leads
+there too, when the member finds it."""
 QUARANTINED: Final = "quarantined"
 _OF_SEVERAL: Final = re.compile(r"([\w.-]+) (?:killed|cut off)\b")
 
@@ -34,7 +35,7 @@ Span = tuple[int, int]
 
 
 class _Away(NamedTuple):
-    """Members that take no part for a time; `fault` is false of one that is in quarantine."""
+    """Members that take no part for a time. `fault` is false of a member in quarantine."""
 
     start: int
     end: int
@@ -43,7 +44,7 @@ class _Away(NamedTuple):
 
 
 def without_majority(view: View) -> list[Span]:
-    """Return the times, in order and apart, in which only several troubles left no majority."""
+    """Return the disjoint times in which only several faults together left no majority."""
     nodes = view.header.nodes
     majority = len(nodes) // 2 + 1
     away = [_of_fault(fault, nodes) for fault in view.faults]
@@ -69,7 +70,7 @@ def without_majority(view: View) -> list[Span]:
 
 
 def time_within(spans: Iterable[Span], since: int, until: int) -> int:
-    """Return how much of a time lies in spans that are apart."""
+    """Return how much of the time between two moments lies in disjoint spans."""
     return sum(max(0, min(end, until) - max(start, since)) for start, end in spans)
 
 
@@ -84,9 +85,10 @@ def _of_fault(fault: FaultInForce, nodes: Sequence[str]) -> _Away:
 
 
 def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) -> bool:
-    """Say whether a fault may have taken the data, before, of a member that is in quarantine.
+    """Say whether an earlier fault explains why a member is in quarantine.
 
-    `wholes` is when each was not: who was wiped, and then whole, is there by its own doing.
+    `wholes`: when each member led or followed. A wipe explains nothing after the member was whole
+    again.
     """
     (node,) = away.nodes
     whole = max((t for t in wholes[node] if t < away.start), default=0)
@@ -98,7 +100,7 @@ def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) ->
 
 
 def _quarantines(statuses: Iterable[Op], ended: int) -> list[_Away]:
-    """Return from which answer on members say that they are, until they say otherwise."""
+    """Return the times between a member's first answer "quarantined" and its next other answer."""
     by_node: defaultdict[str, list[Op]] = defaultdict(list)
     for op in statuses:
         by_node[op.node].append(op)

@@ -1,4 +1,4 @@
-"""C19, C20: enough succeeded, every error is a known one, and members let go of what they took."""
+"""C19, C20: errors are known, enough operations succeed, members give resources back."""
 
 import re
 from collections import Counter
@@ -12,17 +12,17 @@ from jepsen_tests.history.events import NEVER, Kind, Op
 
 MIB: Final = 1 << 20
 UNKNOWN_SHARE: Final = 0.5
-"""Of all operations, whose outcomes may be unknown."""
+"""At most this share of all operations may have an unknown outcome."""
 
 
 def errors(view: View) -> Judgement:
-    """C19. Every error begins with a known name, and enough operations succeeded.
+    """C19. Each error begins with a known name, and enough operations succeed.
 
-    `notes["errors"]` of the header lists the names (absent: not judged); of those, function and
-    workload have only some (`errors.allowed_errors`). `notes["least_ok"]` says
-    per function how many must be ok and which share: a run in which most operations failed or are
-    unknown proves little, whatever it shows. So does one without any of the faults that were asked
-    for, or that somebody broke off. Figures: shares of the outcomes, by fault class too.
+    `notes["errors"]` of the header lists the names. Without this list errors are not judged. Each
+    function of a workload may meet only some of these (`errors.allowed_errors`).
+    `notes["least_ok"]` says for each function how many operations must be ok, and which share. A
+    run proves little when most operations failed or are unknown, when none of its faults was done,
+    or when a signal ended it. Figures: the shares of the outcomes, also for each class of faults.
     """
     judgement = Judgement("C19")
     ops = view.history.ops
@@ -37,15 +37,15 @@ def errors(view: View) -> Judgement:
         ok = sum(op.is_ok for op in asked)
         if ok < count or ok < share * len(asked):
             judgement.unknown(
-                f"only {ok} of {len(asked)} {f} are ok; it takes {count} and {share:.0%}"
+                f"only {ok} of {len(asked)} {f} are ok; needed are {count}, and {share:.0%} of all"
             )
     unknown = sum(op.outcome is Kind.INFO for op in ops)
     if unknown > UNKNOWN_SHARE * len(ops):
         judgement.unknown(f"the outcomes of {unknown} of {len(ops)} operations are unknown")
     if view.header.nemeses and not view.faults:
-        judgement.unknown("none of the faults that were asked for was done")
+        judgement.unknown("the nemesis did none of the faults of this run")
     if view.interrupted:
-        judgement.unknown(f"the run was broken off by {view.interrupted}")
+        judgement.unknown(f"{view.interrupted} ended the run early")
     if ops:
         _shares(view, judgement)
     return judgement
@@ -62,7 +62,7 @@ def _are_known(view: View, names: set[str], judgement: Judgement) -> None:
             continue
         name = _name_of(op.err)
         if name not in allowed[op.f]:
-            never = f", which {op.f} of {workload} never meets" if name in names else ""
+            never = f", which {op.f} of {workload} must never meet" if name in names else ""
             judgement.add(
                 "unexpected-error",
                 f"{op.f} {op.k} of process {op.p}: {op.err}{never}",
@@ -75,7 +75,7 @@ def _name_of(error: str) -> str:
 
 
 def _shares(view: View, judgement: Judgement) -> None:
-    """Count outcomes between two changes of what is in force, then add these up per fault class."""
+    """Count outcomes between each two changes of the faults in force; add them up by class."""
     bounds = sorted({0} | {t for fault in view.faults for t in (fault.start, fault.end)})
     counts = [Counter[Kind]() for _ in bounds]
     parts = zip([*bounds[1:], NEVER], counts, strict=True)
@@ -103,13 +103,13 @@ def _add_shares(judgement: Judgement, of: str, counts: Counter[Kind]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much of a resource a member may hold in the end: baseline * factor + slack."""
+    """How much of a resource a member may hold at the end: baseline * factor + slack."""
 
     factor: float
     slack: int
 
     def limit(self, baseline: int) -> float:
-        """Return the most that is allowed."""
+        """Return the most that is allowed for this baseline."""
         return baseline * self.factor + self.slack
 
 
@@ -121,9 +121,9 @@ ALLOWANCES: Final = {
 
 
 def resources(view: View) -> Judgement:
-    """C20. In the final phase memory, files and threads of a member are near their baseline.
+    """C20. In the final phase memory, files and threads of each member are near their baseline.
 
-    The baseline is its first row, which is of phase "setup" when the workload took one there.
+    The baseline is the first row of that member, if possible from phase "setup".
     """
     judgement = Judgement("C20")
     rows = sorted((op for op in view.ops("resources") if op.is_ok), key=lambda op: op.done)
@@ -134,11 +134,11 @@ def resources(view: View) -> Judgement:
         if view.is_final(op):
             last[op.node] = op
     judgement.facts["looked_at"] = len(rows)
-    if rows and view.cut_short:  # they might have let go later
+    if rows and view.cut_short:  # members may give resources back later
         judgement.unknown(view.cut_short)
         return judgement
     if unseen := sorted(set(first) - set(last)):
-        judgement.unknown(f"nobody looked at {', '.join(unseen)} in the end")
+        judgement.unknown(f"nobody looked at the resources of {', '.join(unseen)} in the end")
     for node, op in sorted(last.items()):
         for name, allowance in ALLOWANCES.items():
             baseline, now = first[node].result[name], op.result[name]
@@ -146,8 +146,8 @@ def resources(view: View) -> Judgement:
             if now > allowance.limit(baseline):
                 judgement.add(
                     "not-returned",
-                    f"{node}: {name} is {now} in the end and was {baseline} at first; allowed are "
-                    f"{allowance.limit(baseline):.0f}",
+                    f"{node}: {name} was {baseline} at the start and is {now} at the end; the "
+                    f"limit is {allowance.limit(baseline):.0f}",
                     (first[node].done, op.done),
                 )
     return judgement

@@ -1,4 +1,4 @@
-"""C15, C16: members hold the same entries, and their terms, commits and leaders obey Raft."""
+"""C15, C16: members hold equal entries, and their terms, commits and leaders obey Raft."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,21 +10,21 @@ from jepsen_tests.checkers.shared.view import NS, View
 from jepsen_tests.history.events import HEAL, STOOD_STILL, Op
 
 TOO_LONG: Final = "entries follow"
-"""How the error of `entries` ends when a log has more than a client takes."""
+"""The error of `entries` ends so when a log is longer than one answer may be."""
 LIVES_ON: Final = (
     "partition", "isolate", "bridge", "ring", "one-way", "flap", "delay", "loss", "bandwidth",
     "slices", "reset", "pause", "slow", "clock", "transfer", "heal-at-timeout", "client", "zombie",
     "leader-unheard", "cut-while-slow", "split-vote",
 )  # fmt: skip
-"""How faults begin that end no process; any other may restart the members that it names."""
+"""Names of faults that end no process begin so. Any other fault may restart its targets."""
 
 
 def replica_equality(view: View) -> Judgement:
-    """C15. In the final phase members hold identical applied entries, and equal derived state.
+    """C15. In the final phase members hold identical applied entries and equal states.
 
-    Compared up to the smaller applied index of each two members: an entry above it may yet be
-    replaced. Equal applied indices mean equal digests. A member holds all that it has applied, from
-    its first entry on, and at least one entry: the newest is never trimmed.
+    Two members are compared up to the smaller of their applied indices, because an entry above it
+    may still be replaced. Members with equal applied indices have equal digests. A member holds all
+    applied entries from its first entry on, and at least one: the newest is never trimmed.
     """
     judgement = Judgement("C15")
     rows = view.final("entries")
@@ -37,8 +37,8 @@ def replica_equality(view: View) -> Judgement:
         if digest != other_digest:
             judgement.add(
                 "different-digest",
-                f"applied through {applied}, the state of {other.node} is {other_digest}, that of "
-                f"{op.node} is {digest}",
+                f"both have applied entry {applied}, but the state of {other.node} has digest "
+                f"{other_digest} and the state of {op.node} has digest {digest}",
                 (other.done, op.done),
             )
     judgement.facts |= {
@@ -51,26 +51,26 @@ def replica_equality(view: View) -> Judgement:
 
 
 def _compared(view: View, judgement: Judgement) -> None:
-    """Say so when there was not each member's log to compare; who told none is C18's."""
+    """Note whose log could not be compared. A member that told nothing is for C18 to judge."""
     told = {op.node for op in view.final("entries")}
     silent = [node for node in view.header.nodes if node not in told]
     if silent:
-        judgement.unknown(f"no log of {', '.join(silent)} was looked at")
+        judgement.unknown(f"there was no log of {', '.join(silent)} to compare")
         long = {op.node for op in view.ops("entries") if op.err.endswith(TOO_LONG)}
-        judgement.is_asked = not long.issuperset(silent)  # they have it, it is too long to be told
+        judgement.is_asked = not long.issuperset(silent)  # such a log is too long for an answer
 
 
 def _compare_entries(
     entries: dict[int, tuple[tuple[int, int], Op]], op: Op, judgement: Judgement
 ) -> None:
-    """Compare applied entries with those seen so far; name the first one that differs."""
+    """Compare a member's applied entries with those of others; name the first difference."""
     first, terms, crcs = op.result["first"], op.result["terms"], op.result["crcs"]
     end = first + len(terms)
     if op.result["applied"] and (not terms or end <= op.result["applied"]):
         holds = f"{first} to {end - 1}" if terms else "none"
         judgement.add(
             "missing-entry",
-            f"{op.node} has applied {op.result['applied']} entries, and holds {holds}",
+            f"{op.node} has applied entry {op.result['applied']}, but holds entries {holds}",
             (op.i, op.done),
         )
     named = False
@@ -82,21 +82,21 @@ def _compare_entries(
             named = True
             judgement.add(
                 "different-entry",
-                f"index {index}: {other.node} holds term {seen[0]}, checksum {seen[1]}; {op.node} "
-                f"holds term {entry[0]}, checksum {entry[1]}",
+                f"index {index}: {other.node} holds term {seen[0]}, checksum {seen[1]}; but "
+                f"{op.node} holds term {entry[0]}, checksum {entry[1]}",
                 (other.done, op.done),
             )
 
 
 def raft_invariants(view: View) -> Judgement:
-    """C16. One leader in a term, named by others; what members say of their log never goes back.
+    """C16. A term has one leader, and what members say of their log never goes back.
 
     Term and first index never go back while a member keeps its incarnation. Commit and applied
-    index are partly kept in memory only: they are compared within one life of the process, which
-    a fault that may restart it ends, and its own death. Nobody names another leader in a term than
-    who says to lead it; in the end a majority names it. A member that leads or follows applies what
-    others have applied, while they go on: one that stood still long, by the looks at it, must have
-    been hit by a fault in that time.
+    index are partly in memory only, so they are compared within one life of the process. A life
+    ends with the process, and with any fault that may restart it. No member names another leader
+    of a term than the one that says it leads. At the end a majority names the leader. A member
+    that leads or follows applies what others have applied: if it applied nothing for long while
+    they went on, a fault must have hit it in that time.
     """
     judgement = Judgement("C16")
     statuses = [op for op in view.ops("status") if op.is_ok]
@@ -144,21 +144,21 @@ def _leaders(statuses: Iterable[Op], judgement: Judgement) -> None:
         if leads is not None and named and named != leads.node and op.node != named:
             judgement.add(
                 "other-leader",
-                f"{op.node} names {named} as the leader of term {op.result['term']}, which "
-                f"{leads.node} says to lead",
+                f"{op.node} says that {named} leads term {op.result['term']}, and {leads.node} "
+                "says that it leads this term itself",
                 (leads.done, op.done),
             )
 
 
 def _named(view: View, judgement: Judgement) -> None:
-    """In the end who leads is named by a majority of those who were asked."""
+    """Judge whether at the end a majority names the member that says it leads."""
     last = {op.node: op for op in sorted(view.final("status"), key=lambda op: op.done)}
     for leads in last.values():
         term = leads.result["term"]
         if leads.result["role"] != "leader":
             continue
         if any(op.result["term"] > term for op in last.values()):
-            continue  # it is deposed, and has not heard of it
+            continue  # it is deposed and does not know yet
         naming = [
             op.node for op in last.values()
             if op.result["term"] == term and op.result["leader"] == leads.node
@@ -167,7 +167,7 @@ def _named(view: View, judgement: Judgement) -> None:
             names = ", ".join(naming) or "nobody"
             judgement.add(
                 "unnamed-leader",
-                f"{leads.node} leads term {term} in the end, and it is named by {names} alone",
+                f"at the end {leads.node} leads term {term}, but only {names} says so",
                 (op.done for op in last.values()),
             )
 
@@ -187,8 +187,8 @@ def _stood_still(view: View, judgement: Judgement) -> None:
         )
         judgement.add(
             "stood-still",
-            f"{row.k} applied nothing after {row.v['applied']} for {row.err} with no fault of its "
-            f"own; {others} meanwhile",
+            f"{row.k} applied nothing after index {row.v['applied']} for {row.err}, though no "
+            f"fault hit it; meanwhile {others}",
             (row.i,),
         )
 
@@ -198,7 +198,8 @@ def _in_order(op: Op, judgement: Judgement) -> None:
     if not applied <= commit <= last:
         judgement.add(
             "index-order",
-            f"{op.node}: applied {applied}, commit {commit}, last {last} are out of order",
+            f"{op.node}: applied {applied}, commit {commit} and last {last} must not fall in this "
+            "order",
             (op.i, op.done),
         )
 
@@ -210,7 +211,7 @@ def _never_back(figure: str, groups: Iterable[list[Op]], judgement: Judgement) -
             if later.result[figure] < highest:
                 judgement.add(
                     f"{figure}-back",
-                    f"{later.node}: {figure} was {highest}, and later {later.result[figure]}",
+                    f"{later.node}: {figure} was {highest} and later {later.result[figure]}",
                     (earlier.i, earlier.done, later.i, later.done),
                 )
 
@@ -218,8 +219,8 @@ def _never_back(figure: str, groups: Iterable[list[Op]], judgement: Judgement) -
 class _Lives:
     """Tells the lives of members' processes apart by the faults that may have ended them.
 
-    Such a fault lasts from the row that begins it, not only from when it is in force, until healed.
-    A member that was found dead died at some time since the heal before.
+    Such a fault counts from the row that begins it until it is healed. A member that the harness
+    found dead died at some time since the heal before.
     """
 
     def __init__(self, view: View) -> None:
@@ -235,7 +236,7 @@ class _Lives:
                 healed = row.t
 
     def of(self, op: Op) -> int | None:
-        """Return a number for the life an operation met; None when it may have met several."""
+        """Return a number for the life that an operation met; None if it may be one of several."""
         hits = self._hits.get(op.node)
         if hits is None:
             hits = self._hits[op.node] = [

@@ -13,6 +13,7 @@ from jepsen_tests.backends.surface import WantedCluster
 from jepsen_tests.backends.troubles import cgroup, loop_disk
 from jepsen_tests.cli import app
 from jepsen_tests.errors import BadRequest
+from jepsen_tests.exit_codes import EXIT_VALID, MEANINGS
 from jepsen_tests.history.events import Header, Kind
 from jepsen_tests.history.history_file import HistoryWriter
 from jepsen_tests.nemeses.fault import CANNOT
@@ -42,20 +43,26 @@ from jepsen_tests.suite.suites import SMOKE, SuiteEntry
         (["--seed", str(1 << 63)], "'--seed'"),
         (["--concurrency", "0"], "'--concurrency'"),
         (["--sed", "1"], "--sed"),
-        (["--backend", "compose", "--mutant", "dedup-off"], "ordinary brokers without it"),
+        (
+            ["--backend", "compose", "--mutant", "dedup-off"],
+            "cannot put known bugs into its members",
+        ),
         (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
         (
             ["--backend", "compose", "--nemesis", "clock,bit-flips"],
             "backend compose cannot do clock (clocks: the members are ordinary containers",
         ),
         (["--backend", "own", "--bootstrap", "h:1"], "kill (processes: --commands has no kill"),
-        (["--bootstrap", "h:1"], "--bootstrap h:1: only of backend own"),
+        (["--bootstrap", "h:1"], "--bootstrap h:1: only backend own takes it"),
         (["--backend", "own"], "backend own needs --bootstrap"),
         (
             ["--backend", "own", "--bootstrap", "nonsense", "--nemesis", "transfer"],
             "--bootstrap nonsense: ",
         ),
-        (["--backend", "own", "--bootstrap", "h:1", "--nodes", "5"], "--nodes 5: of backend own"),
+        (
+            ["--backend", "own", "--bootstrap", "h:1", "--nodes", "5"],
+            "--nodes 5: backend own takes the members",
+        ),
         (
             ["--backend", "own", "--bootstrap", "127.0.0.1:1", "--nemesis", "transfer"],
             "no routes from 127.0.0.1:1",
@@ -209,3 +216,13 @@ def test_a_machine_without_root_does_every_run_of_the_smoke_suite(
     assert set(backend.missing) == {"disks", "cgroups"}
     for entry in SMOKE:
         cli.check_possible(entry.faults, backend)
+
+
+@pytest.mark.parametrize("command", ["run", "suite", "mutants", "check", "results"])
+def test_every_help_shows_the_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([command, "--help"]) == EXIT_VALID
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(f"{code} {meaning}" in shown for code, meaning in MEANINGS.items())

@@ -122,4 +122,7 @@ def test_a_fault_of_the_program_is_a_sentence_too(
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(cli, "judge_file", broken)
-    assert "a fault of this program: ZeroDivisionError: oops (test_damaged" in refused(path)
+    assert (
+        "a bug of the harness keeps it from being judged: ZeroDivisionError: oops (test_damaged"
+        in refused(path)
+    )

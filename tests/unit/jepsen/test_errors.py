@@ -53,7 +53,7 @@ def failed(workload: str, f: str, error: str, kind: Kind = Kind.FAIL) -> History
 def test_an_error_that_makes_no_sense_there_is_named(workload: str, f: str, error: str) -> None:
     [finding] = judged(failed(workload, f, error))["C19"].findings
     assert finding.kind == "unexpected-error"
-    assert f"{error}: n1, which {f} of {workload} never meets" in finding.text
+    assert f"{error}: n1, which {f} of {workload} must never meet" in finding.text
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,9 @@ def test_after_the_majority_is_back_the_budget_holds() -> None:
     del story.rows[-2:]
     history = story.wait(40_000).lose(3, "3-1").send(2, "2-1", 0).history()
     [finding] = judged(history)["C17"].findings
-    assert re.search(r"budget is 25.50\d s beside 100.00\d s without a majority$", finding.text)
+    assert re.search(
+        r"budget is 25.50\d s, not counting 100.00\d s without a majority$", finding.text
+    )
 
 
 def test_a_fault_that_takes_it_alone_has_that_in_its_budget() -> None:

@@ -147,7 +147,7 @@ def test_what_was_seen_before_a_run_was_broken_off_counts() -> None:
     story.fault("interrupted", "SIGTERM")
     judgements = judged(story.history())
     assert judgements["C4"].count == 1
-    assert judgements["C19"].why == "the run was broken off by SIGTERM"
+    assert judgements["C19"].why == "SIGTERM ended the run early"
 
 
 @pytest.mark.parametrize(("at_start", "at_stop", "done"), [(2, 0, ["abort"]), (1, 1, ["abort"])])

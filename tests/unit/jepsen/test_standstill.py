@@ -83,8 +83,8 @@ def test_what_was_compared_is_written_down_and_named(tmp_path: Path) -> None:
     assert (row.f, row.k, row.err, row.v) == ("stood-still", "n3", "17.250 s", COMPARED)
     [finding] = judged(history)["C16"].findings
     assert finding.kind == "stood-still"
-    assert "n3 applied nothing after 4 for 17.250 s" in finding.text
-    assert "n1 went from 9 to 19 meanwhile" in finding.text
+    assert "n3 applied nothing after index 4 for 17.250 s" in finding.text
+    assert "meanwhile n1 went from 9 to 19" in finding.text
 
 
 def test_a_fault_of_its_own_excuses_it_and_one_of_another_does_not() -> None:
