@@ -63,7 +63,7 @@ FRAME_ROWS_MAX: Final = 4_096
 FETCH_ASSIGNMENTS_MAX: Final = 1_024
 """Queues of one group that one fetch stream reads."""
 QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
-"""That one call plans reads of, or holds."""
+"""Of which one call asks the bounds or offsets, plans reads, commits or holds."""
 LOOKS_PER_CALL_MAX: Final = 2_048
 """Rows that a member looks at for one plan, for samples and times of all its queues together: some
 ten milliseconds of its loop's time."""

@@ -27,7 +27,7 @@ TIMEOUT_MAX_MS: Final = 300_000
 
 
 class BatchGate(Protocol):
-    """Decides whether a batch may be proposed to the group (`usecases.messaging.WriteGate`)."""
+    """Decides whether a batch may be proposed to the group (`append.write_rule`)."""
 
     def admits(self, header: BatchHeader) -> bool:
         """True when this member knows that queue and permission are right; False: ask `check`."""

@@ -48,8 +48,8 @@ class Streams:
         if intake is None:
             group, forwarded = where
             intake = self._intakes[where] = AppendIntake(
-                self._routers[group], messaging.gate, self._calls.admission, self._calls.clock,
-                forwarded=forwarded,
+                self._routers[group], messaging.write_rule, self._calls.admission,
+                self._calls.clock, forwarded=forwarded,
             )  # fmt: skip
         return intake
 

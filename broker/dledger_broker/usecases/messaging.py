@@ -14,10 +14,10 @@ from dledger.state.producers.registration import RegisterProducer
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import OffsetsCommitted, Registered, Taken, Trimmed
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, Topic, TopicType
+from dledger.state.values import PERMISSION_READ, Topic
+from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import CONFIRM_SECONDS, GroupView
 from dledger_broker.read.lookups import Found, Lookups
-from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.names import check_client_id, check_group_name
@@ -39,61 +39,12 @@ class Queue:
     number: int
 
 
-class WriteGate:
-    """Tells whether batches may be proposed; see `append.intake.BatchGate`."""
-
-    def __init__(self, view: GroupView) -> None:
-        self._view = view
-
-    def admits(self, header: BatchHeader) -> bool:
-        """True when the queue takes batches, as of the topics applied here."""
-        return self._refusal(header) is None
-
-    async def check(self, header: BatchHeader) -> None:
-        """DledgerError when the batch may not be written, judged on confirmed state."""
-        await self._view.confirm()
-        refusal = self._refusal(header)
-        if refusal is not None:
-            raise refusal
-
-    def _refusal(self, header: BatchHeader) -> DledgerError | None:
-        """Return why a batch may not be written: what apply would say, and the rule of FIFO topics.
-
-        None when it may. Apply does not look at the rule: a topic's type never changes.
-        """
-        topic = self._view.machine.queries.topic_by_id(header.topic_id)
-        if topic is None or topic.deleted:
-            return DledgerError(
-                Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}"
-            )
-        if header.queue >= topic.write_queues:
-            return DledgerError(
-                Code.QUEUE_NOT_FOUND,
-                f"topic {topic.name}: queue {header.queue}, it has {topic.write_queues} to write",
-            )
-        owner = topic.owner_of(header.queue)
-        if owner != self._view.names.group:
-            return DledgerError(
-                Code.WRONG_GROUP,
-                f"topic {topic.name}: queue {header.queue} is held by group {owner}",
-            )
-        if not topic.permission & PERMISSION_WRITE:
-            return DledgerError(Code.NO_PERMISSION, f"topic {topic.name} may not be written")
-        if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
-            # A batch does not hold the keys: what can be demanded is that its producer used them.
-            return DledgerError(
-                Code.MESSAGE_ILLEGAL,
-                f"topic {topic.name} is FIFO: each message needs an ordering key",
-            )
-        return None
-
-
 class Messaging:
     """The use cases of one group."""
 
     def __init__(self, view: GroupView) -> None:
         self.view = view
-        self.gate = WriteGate(view)
+        self.write_rule = WriteRule(view)
         self.lookups = Lookups(view)
 
     # Names.

@@ -19,7 +19,8 @@ from dledger_proto.errors import Code
 from dledger_proto.limits import LOOKUP_LIMIT_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
-QUEUES_PER_CALL_MAX = 256
+QUEUES_ASKED_AT_ONCE = 256
+"""By one call; a member takes up to `limits.QUEUES_PER_CALL_MAX`."""
 _Portion = list[tuple[Place, pb.QueueRef]]
 _Ask = Callable[[str, _Portion], Awaitable[None]]
 
@@ -121,9 +122,9 @@ class Queries:
             ref = pb.QueueRef(topic_id=route.id, queue=place[1])
             groups.setdefault(group, []).append((place, ref))
         return [
-            (group, asked[at : at + QUEUES_PER_CALL_MAX])
+            (group, asked[at : at + QUEUES_ASKED_AT_ONCE])
             for group, asked in groups.items()
-            for at in range(0, len(asked), QUEUES_PER_CALL_MAX)
+            for at in range(0, len(asked), QUEUES_ASKED_AT_ONCE)
         ]
 
     async def bounds(

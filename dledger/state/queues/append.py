@@ -1,6 +1,6 @@
 """Appending committed batches to their queues: which are void, which are repeats (D6, D11).
 
-Owns: the order of the checks. Not: the checks' own rules, which their tables keep.
+Owns: the order of the checks. Not: the checks' own rules (`write_rule.py`, `producers/table.py`).
 
 A repeat is recognised before anything is asked about the queue: it was stored, whatever the topic
 permits by now, and an answer "not stored" would make its sender store it a second time elsewhere.
@@ -9,9 +9,10 @@ permits by now, and an answer "not stored" would make its sender store it a seco
 from typing import Final
 
 from dledger.state.producers.table import ProducerQueue
+from dledger.state.queues.write_rule import refusal_to_write
 from dledger.state.results import Appended, Refused
 from dledger.state.state import State
-from dledger.state.values import PERMISSION_WRITE, Topic
+from dledger.state.values import Topic
 from dledger.types import Entry
 from dledger_proto.batch.codec import BatchHeader, parse_header
 from dledger_proto.errors import Code, DledgerError
@@ -52,7 +53,7 @@ class Appender:
             return _unreadable(header, len(payload))
         topic = self._topics.find(header.topic_id)
         if topic is None or topic.deleted:
-            return Refused(Code.TOPIC_NOT_FOUND, f"no topic has the id {header.topic_id.hex()}")
+            return self._refused(topic, header)
         progress: ProducerQueue | None = None
         if header.base_sequence >= 0:
             verdict = self._producers.check(header)
@@ -63,7 +64,7 @@ class Appender:
         if opened is None or opened[0] is not topic:
             opened = self._open_queues(topic)
         if header.queue not in opened[1]:
-            return self._closed(topic, header.queue)
+            return self._refused(topic, header)
         queue = self._queues.find((header.topic_id, header.queue))
         count = header.record_count
         base_offset = self._queues.append(queue, position, count, header.size, time_ms)
@@ -74,29 +75,21 @@ class Appender:
             self._keys.record(header, payload, base_offset, position, time_ms)
         return Appended(base_offset, count)
 
+    def _refused(self, topic: Topic | None, header: BatchHeader) -> Refused:
+        refused = refusal_to_write(topic, header.topic_id, header.queue, self._group)
+        assert refused is not None, f"queue {header.queue} of {topic} takes batches"
+        return refused
+
     def _open_queues(self, topic: Topic) -> tuple[Topic, frozenset[int]]:
         mine = frozenset(
             number
             for number in range(topic.write_queues)
-            if topic.permission & PERMISSION_WRITE and topic.owner_of(number) == self._group
+            if refusal_to_write(topic, topic.topic_id, number, self._group) is None
         )
         if len(self._open) >= CACHED_TOPICS_MAX:
             self._open.clear()
         opened = self._open[topic.topic_id] = topic, mine
         return opened
-
-    def _closed(self, topic: Topic, queue: int) -> Refused:
-        if not topic.permission & PERMISSION_WRITE:
-            return Refused(Code.NO_PERMISSION, f"topic {topic.name} does not permit writing")
-        if queue >= topic.write_queues:
-            return Refused(
-                Code.QUEUE_NOT_FOUND,
-                f"topic {topic.name}: queue {queue}, {topic.write_queues} take messages",
-            )
-        return Refused(
-            Code.WRONG_GROUP,
-            f"topic {topic.name}: queue {queue} is held by group {topic.owner_of(queue)}",
-        )
 
 
 def _unreadable(header: BatchHeader, found_size: int) -> Refused:

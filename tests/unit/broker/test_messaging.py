@@ -107,7 +107,7 @@ def test_a_fifo_topic_takes_only_batches_whose_producer_used_ordering_keys(
             topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1, keyed=keyed,
         )
     )  # fmt: skip
-    gate = messaging(Host(), b"", 1, TypedQueries(kind)).gate
+    gate = messaging(Host(), b"", 1, TypedQueries(kind)).write_rule
     if keyed or kind is TopicType.NORMAL:
         assert gate.admits(header)
         asyncio.run(gate.check(header))

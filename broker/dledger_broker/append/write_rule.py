@@ -1,0 +1,44 @@
+"""Whether a member proposes a batch: what apply would say, and the rule of FIFO topics (D10).
+
+The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on confirmed state only.
+"""
+
+from dledger.state.queues.write_rule import refusal_to_write
+from dledger.state.values import TopicType
+from dledger_broker.group.group_view import GroupView
+from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
+from dledger_proto.errors import Code, DledgerError
+
+
+class WriteRule:
+    """The rule in one group; see `append.intake.BatchGate`."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+
+    def admits(self, header: BatchHeader) -> bool:
+        """True when the queue takes the batch, as of the topics applied here."""
+        return self._refusal(header) is None
+
+    async def check(self, header: BatchHeader) -> None:
+        """DledgerError when the batch may not be written, judged on confirmed state."""
+        await self._view.confirm()
+        refusal = self._refusal(header)
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self, header: BatchHeader) -> DledgerError | None:
+        topic = self._view.machine.queries.topic_by_id(header.topic_id)
+        group = self._view.names.group
+        refused = refusal_to_write(topic, header.topic_id, header.queue, group)
+        if refused is not None:
+            return DledgerError(refused.code, refused.detail)
+        assert topic is not None
+        if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
+            # A batch does not hold the keys: what can be demanded is that its producer used them.
+            # Apply need not look: a topic's type never changes.
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {topic.name} is FIFO: each message needs an ordering key",
+            )
+        return None
