@@ -79,12 +79,13 @@ PLANS: Final[dict[Code, AnswerPlan]] = {
     Code.STALE_EPOCH: AnswerPlan(NextStep.FENCED),
     Code.SEQUENCE_GAP: AnswerPlan(NextStep.GAP, waits=False),
 }
-"""Every code that is not listed fails: the caller must change something."""
+"""A code that is not listed ends the batch: the caller must change something."""
 
 
 NOT_THERE: Final = frozenset((Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND))
-"""As long as our own route has the queue, the group may not have heard yet what was decided: then
-the route is refreshed and the batch sent again. They are final once the route says the same."""
+"""While the client's route has the queue, the group may not have heard of the decision yet. Then
+the client refreshes the route and sends the batch again. The codes are final once the route agrees.
+"""
 
 
 def plan_for(code: Code) -> AnswerPlan:

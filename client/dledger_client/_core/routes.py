@@ -30,7 +30,7 @@ class Member:
     """What hints call it; empty: `address`."""
 
     def is_called(self, address: str) -> bool:
-        """Return whether an address that a member told is this one's."""
+        """Return whether an address that a member told is this member's."""
         return address == (self.published or self.address)
 
 
@@ -64,7 +64,7 @@ class TopicRoute:
     id: bytes
     layout_version: int
     parts: tuple[tuple[str, int], ...]
-    """(group, queues) in order: all queues that ever were. A number stays with its group."""
+    """(group, queues) in order: all queues that ever existed. A number stays with its group."""
     write_queues: int
     """So many of the first queues take messages: the divisor of ordering keys."""
     read_queues: int
@@ -255,9 +255,9 @@ class RouteTable:
             change.lost_leaders.add(route.name)
 
     def heard_leader(self, group: str, address: str, term: int) -> RouteChange:
-        """Take in a member's word about who leads; ignored when its term is not news.
+        """Take in which leader a member named; ignored unless the term is newer.
 
-        `address` is a published one. Inside, one that is no member's cannot be reached.
+        `address` is a published one. From inside, an address of no known member cannot be reached.
         """
         change = RouteChange()
         known = self._groups.get(group)

@@ -3,10 +3,10 @@
 Owns: the watch of routes and its sources, refreshing on suspicion, tries of unary calls. Not: what
 routes mean (`_core/routes.py`), streams of messages.
 
-One source at a time is watched: the addresses given by the user in turn (name servers or members,
-both serve routes), and when all of them fail, the members that routes have named. A source that
-hangs without closing its connection would keep us ignorant, so whoever suspects a leader calls
-`refresh`, which asks some *other* addresses once.
+The client watches one source at a time: the addresses given by the user in turn (name servers or
+members, both serve routes). When all of them fail, it watches the members that routes have named. A
+source that hangs without closing its connection tells nothing new. So code that suspects a leader
+calls `refresh`, which asks some *other* addresses once.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Cluster:
     # Routes.
 
     def apply(self, reply: routes_pb2.RoutesReply) -> None:
-        """Take in an answer with routes, whoever gave it."""
+        """Take in an answer with routes, from any source."""
         if self.routes.cluster and reply.cluster and reply.cluster != self.routes.cluster:
             _LOG.warning(
                 "ignored routes of cluster %s: this client belongs to %s",
@@ -155,7 +155,7 @@ class Cluster:
             listener(address, is_ready)
 
     async def _watch(self) -> None:
-        """Watch one source after the other, for good."""
+        """Watch one source after the other, without end."""
         failures = 0
         while True:
             sources = self._bootstrap
@@ -252,9 +252,10 @@ class Cluster:
     ) -> tuple[Reply, ClientError | None]:
         """As `call`; return the reply, and why an earlier try may have been carried out, too.
 
-        A definite, retriable refusal is repeated elsewhere. An unknown outcome is repeated only
-        where doing it twice is doing it once; else it is raised at once. Once a try is unknown the
-        whole call is, until one succeeds: what refuses a later try may be what the first has done.
+        After a definite, retriable refusal the call is tried elsewhere. After an unknown outcome it
+        is tried again only if doing it twice is doing it once; else the error is raised at once.
+        Once one try is unknown, so is the whole call, until a try succeeds: a later try may be
+        refused because of what an earlier one has done.
         """
         start = self._now()
         deadline = start + (timeout_ms or self.config.call_timeout_ms) / 1_000

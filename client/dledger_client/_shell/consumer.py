@@ -1,4 +1,4 @@
-"""The asyncio shell of a consumer: streams, timer and tasks around `ConsumerCore`.
+"""A consumer's engine: fetch streams around `ConsumerCore`.
 
 Owns: carrying out the core's actions, reading streams only while the buffer has room (gRPC's flow
 control then stops the member), waking those who poll, finding where a queue begins. Decides nothing

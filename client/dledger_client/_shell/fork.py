@@ -1,16 +1,16 @@
-"""What a fork leaves of clients: none that is open survives, new ones work where gRPC was at rest.
+"""What a fork leaves of clients: open ones do not survive, new ones work if gRPC was at rest.
 
 Owns: bringing gRPC to rest before a fork, where no client is open, and whether this process is the
 child of a fork at which gRPC was running. Not: what the child's own background loop is
 (`runner.py`).
 
-gRPC's threads are not there in a child, and its state knows nothing of that: a call would wait for
-good, and gRPC's own fork handlers, on by default, end one child in six by SIGSEGV. But once the
-last channel of a process is freed gRPC ends all its threads, and begins anew with the next channel,
-in a child as well. So before each fork, when every client is closed, what the garbage collector
-still holds of their channels is freed, and the end of gRPC's threads waited for. That serves
-servers that fork their workers: close all clients in the parent, make others in the workers. Where
-a client is open in the parent, the child is told so by its first call, at once.
+A child has none of gRPC's threads, and gRPC's state does not know that. A call in the child would
+wait for ever, and gRPC's own fork handlers, on by default, end one child in six by SIGSEGV. But
+when the last channel of a process is freed, gRPC ends all its threads. It starts again with the
+next channel, in a child as well. So before each fork, when every client is closed, this module
+frees what the garbage collector still holds of their channels, and waits until gRPC's threads have
+ended. Servers that fork their workers thus close all clients in the parent and make new ones in the
+workers. If a client is open in the parent, the child's first call raises ClientClosed at once.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""The asyncio shell of a producer: streams, timers and tasks around `ProducerCore`.
+"""A producer's engine: append streams around `ProducerCore`, messages from other threads.
 
-Owns: carrying out the core's actions, one writer and one reader per link, the timer, room in the
-buffer, messages handed over by other threads. Decides nothing about messages.
+Owns: carrying out the core's actions, one writer and one reader per link, room in the buffer,
+messages handed over by other threads. Decides nothing about messages.
 
 All methods run on the event loop's thread, but for `take_from_thread` and `is_full`.
 """
@@ -50,7 +50,7 @@ from dledger_proto.v1 import broker_pb2 as pb
 _LOG = logging.getLogger("dledger_client")
 Future = TypeVar("Future", bound=Delivery)
 ROOM_SHARE = 16
-"""Of a full buffer, one part of so many must be free before those who wait for room are woken."""
+"""One part of so many of a full buffer must be free before waiters for room are woken."""
 
 
 class Arrival(NamedTuple):
@@ -84,7 +84,7 @@ class ProducerEngine:
         self._driver = Driver("producer", self.cluster, self.core, self._carry_out, self._settle)
         self._advance = self._driver.advance
         self._life_id = os.urandom(ID_SIZE)
-        """Of this run: the groups know by it which registrations are ours (D11)."""
+        """Id of this life: by it the groups know the registrations of this producer (D11)."""
         self._writable: dict[int, asyncio.Event] = {}
         self._is_flush_scheduled = False
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -184,7 +184,7 @@ class ProducerEngine:
                 raise ClientClosed(Code.CLOSED, "this producer is closed") from None
 
     def _flush(self) -> None:
-        """End a turn: take what threads handed over, let everything go that may."""
+        """End a turn: take messages from other threads, send everything that may go."""
         self._is_flush_scheduled = False
         now = self.loop.time()
         arrivals = self._arrivals
@@ -424,7 +424,7 @@ class ProducerEngine:
 
 
 def _report_bug(stream: RawStreamCall, writer: "asyncio.Task[None]") -> None:
-    """End the stream of a writer that failed by itself; the reader sees what else happens to it."""
+    """End the stream of a writer that failed by itself; the reader sees every other end."""
     if writer.cancelled():
         return
     error = writer.exception()

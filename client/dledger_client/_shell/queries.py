@@ -222,7 +222,7 @@ class Queries:
     async def _ask_again_if_gone(self, ask: _Ask, places: Sequence[Place]) -> None:
         """Ask about queues; of topics that are gone once more, by what is now under their names.
 
-        The word that a topic was deleted and made anew may have been missed.
+        This client may not have heard that a topic was deleted and created again.
         """
         try:
             await _all(ask, await self._by_group(places))

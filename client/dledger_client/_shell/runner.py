@@ -3,8 +3,8 @@
 Owns: how an awaitable is run. `AsyncRunner` awaits it. `SyncRunner` runs it on a background event
 loop that all synchronous clients of the process share, and blocks the caller.
 
-Why the twins run on a loop and not on gRPC's blocking API, measured with a member in another
-process that stores nothing (`tests/programs/client_cost.py`, 1 KiB, two busy cores): a lone send
+Why the blocking classes run on a loop and not on gRPC's blocking API, measured with a member in
+another process that stores nothing (`tests/programs/client_cost.py`, 1 KiB, two busy cores): a lone send
 takes 0.40 ms on the loop and 0.28 ms on a bare blocking stream, which hands over between threads
 once less. But each message in flight costs a blocking stream 160 us of CPU; the loop 22 us as a
 batch of its own, and 5 us with default batching, because it puts all that waits into one frame. And
@@ -47,7 +47,7 @@ class AsyncRunner:
         watch(producer, engine, at_exit=True)
 
     def check_may_wait(self) -> None:
-        """Do nothing: a coroutine that waits keeps nobody from anything."""
+        """Do nothing: a coroutine that waits blocks nobody."""
 
     async def make_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait until a producer's buffer has room; BufferFull after `timeout` seconds."""
@@ -61,8 +61,8 @@ class AsyncRunner:
 class _BackgroundLoop:
     """One daemon thread with an event loop, from its first use to the end of the process.
 
-    It does not end with its last user: gRPC may still have a word for a loop whose channels were
-    closed, and trips over one that is gone.
+    It does not end with its last user: gRPC may still call a loop whose channels were closed, and
+    fails if that loop is gone.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class SyncRunner:
         watch(producer, engine, at_exit=False)
 
     def check_may_wait(self) -> None:
-        """Raise RuntimeError on the loop's own thread: what it waits for would never come."""
+        """Raise RuntimeError on the loop's own thread: the wait would never end."""
         check_may_wait()
 
     def make_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
@@ -191,7 +191,7 @@ class SyncRunner:
 
 
 def check_may_wait() -> None:
-    """Raise RuntimeError on the background loop's thread: its waits would end never."""
+    """Raise RuntimeError on the background loop's thread: a wait there would never end."""
     if _background.is_here():
         raise RuntimeError(
             "a callback of this client must not call its blocking methods: it runs on the thread"

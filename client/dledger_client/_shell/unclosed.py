@@ -1,4 +1,4 @@
-"""Producers that nobody closed: what they took is told of, and sent where a loop still runs.
+"""Producers that nobody closed: tells what they left, and sends it where a loop still runs.
 
 Owns: what happens when a started producer is let go of, by the garbage collector or at the end of
 the process. Not: the end of a synchronous one at the end of the process (`runner.py`).
@@ -23,7 +23,7 @@ _closing: set["asyncio.Task[None]"] = set()
 
 
 def watch(producer: object, engine: "ProducerEngine", *, at_exit: bool) -> None:
-    """Tell, once `producer` is gone without having been closed, how much it left.
+    """Tell how much a producer left, once it is gone without having been closed.
 
     A ResourceWarning always, a line of the log where messages are not acknowledged. As long as the
     loop runs the engine then flushes within the budget of a send, and ends. `at_exit`: also when
@@ -35,7 +35,7 @@ def watch(producer: object, engine: "ProducerEngine", *, at_exit: bool) -> None:
 def tell_lost(batches: "Iterable[Batch]", parked: "Iterable[Parked]") -> None:
     """Log how many messages that waited when their producer was closed are not acknowledged.
 
-    Their futures say why, but nobody may look at those any more.
+    Their futures say why, but perhaps nobody reads those any more.
     """
     lost = sum(batch.count for batch in batches if batch.error is not None)
     lost += sum(len(each.records) for each in parked if each.future.exception() is not None)

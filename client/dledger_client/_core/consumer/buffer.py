@@ -80,7 +80,7 @@ class FetchBuffer:
         return taken
 
     def _next_run(self, read: QueueRead) -> RecordBatch | None:
-        """Return what a queue hands out next; what cannot be decoded is passed over if it may."""
+        """Return the next run of a queue; leave out runs that cannot be decoded, if that may be."""
         while read.buffer:
             run = read.buffer.first
             problem = None if self._fail_on_unreadable else run.view.problem

@@ -8,9 +8,9 @@ How to drive it, as `ProducerCore`: call an input, carry out `take_actions()`; i
 `unassign`, `seek`, `pause`, `resume`, `frame`, `stream_down`, `routes_changed`, `member_ready`,
 `tick`. A stream is read on only while `buffer.wants_more`.
 
-One stream serves all queues of a group. Whatever changes what is wanted of a group (assignment,
-seek, pause, another member) ends its stream and opens another at the exact next offsets; frames of
-a stream that is not the group's newest are dropped (that is the fence of `seek`).
+One stream serves all queues of a group. A change of what is wanted (assignment, seek, pause,
+another member) ends the stream and opens another at the exact next offsets. Frames of a stream that
+is not the group's newest are dropped: this is how `seek` fences old frames.
 """
 
 import random
@@ -92,13 +92,13 @@ class ConsumerCore:
         self._renew(group)
 
     def unassign(self, place: Place) -> None:
-        """Read a queue no more; what is buffered of it is dropped."""
+        """Stop reading a queue; its buffered records are dropped."""
         read = self.buffer.remove(place)
         if read is not None:
             self._renew(read.group)
 
     def seek(self, place: Place, offset: int) -> None:
-        """Continue a queue at `offset`; what is buffered or on its way is dropped."""
+        """Continue a queue at `offset`; buffered records and those on their way are dropped."""
         read = self.read(place)
         self.buffer.drop(read)
         read.position = read.fetch_at = offset
@@ -137,7 +137,7 @@ class ConsumerCore:
             self._renew(read.group)
 
     def continue_at(self, place: Place, offset: int) -> None:
-        """Fetch on at `offset` behind a gap; what was buffered before it is still handed out."""
+        """Fetch on at `offset` behind a gap; records buffered before it are still handed out."""
         read = self.read(place)
         if not read.buffer:
             read.position = offset
@@ -146,14 +146,14 @@ class ConsumerCore:
         self._renew(read.group)
 
     def _renew(self, group: str) -> None:
-        """End a group's stream now, so that nothing of it counts any more, and open another."""
+        """End a group's stream now, so that its frames no longer count, and open another."""
         self._close(group)
         self._stale[group] = None
 
     # Streams.
 
     def pump(self, now: float) -> None:
-        """Open and close streams so that they ask for what is wanted. Call after every input."""
+        """Open and close streams until they ask for what is wanted. Call after every input."""
         for group in list(self._stale):
             if now < self._open_at.get(group, 0.0):
                 continue
@@ -335,7 +335,7 @@ class ConsumerCore:
             self._actions.append(FindOffset(read.place, read.fetch_at, detail))
 
     def _bad(self, source: FetchStream, read: QueueRead | None, detail: str, now: float) -> None:
-        """Handle bytes that cannot be right: ask another member, give up after some."""
+        """Handle bytes that cannot be right: ask another member, give up after a few."""
         if read is not None:
             read.bad_frames += 1
             if read.bad_frames >= BAD_FRAMES_MAX:

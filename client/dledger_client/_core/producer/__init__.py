@@ -3,7 +3,7 @@
 actions       What a producer's core asks its driver to do: a closed list
 batch         One batch of a producer, from its first record to its outcome
 batch_fate    What becomes of a batch when a try of it has ended
-buffer        What a producer has taken and not settled: lanes by group, bytes, deadlines
+buffer        Batches that have no outcome yet: lanes by group, bytes, deadlines
 context       What the parts of a producer's core need of the whole
 core          A whole producer without I/O: what an asyncio shell, or a simulation, drives
 epoch         A producer's epoch in one group: needed, asked for, granted

@@ -3,8 +3,8 @@
 Owns: the records, the stamp, the history of tries, the outcome. Not: when it is sent or repeated
 (`buffer.py` orders, `core.py` decides).
 
-What is known about a batch is in two flags. `is_outstanding`: a try is on its way and not answered.
-`maybe_stored`: a try ended without a definite answer, so the batch may lie in the log; from then on
+Two flags say what is known about a batch. `is_outstanding`: a try is on its way and not answered.
+`maybe_stored`: a try ended without a definite answer, so the batch may lie in the log. From then on
 only a repeat with the same stamp, or a new epoch, can tell. Both false: certainly not stored.
 """
 
@@ -88,7 +88,7 @@ class Batch:
         self.encoded: bytes | None = None
         self.tries = 0
         self.gaps = 0
-        """Tries refused as SEQUENCE_GAP though nothing of ours was missing before it."""
+        """Tries refused as SEQUENCE_GAP although no earlier batch of the queue was missing."""
         self.is_outstanding = False
         self.maybe_stored = False
         self.retry_at = 0.0
@@ -166,7 +166,7 @@ class Batch:
     def settle_stored(
         self, base_offset: int, index: int, term: int, *, duplicate: bool, before_sync: bool
     ) -> None:
-        """Note that the batch is stored; `base_offset` -1: where is not remembered."""
+        """Note that the batch is stored; `base_offset` -1: the group has forgotten where."""
         self.base_offset = base_offset
         self.index = index
         self.term = term

@@ -118,7 +118,7 @@ class BatchFate:
         self._context.buffer.failed(batch, error)
 
     def _gap(self, batch: Batch, now: float) -> None:
-        """Handle SEQUENCE_GAP: right behind a batch that failed; else we must start anew."""
+        """Handle SEQUENCE_GAP: expected behind a batch that failed; else a new epoch is needed."""
         lane = self._context.buffer.lane_of(batch)
         batch.retry_at = now
         if batch.base_sequence < 0 or lane.must_fence or lane.stamped[0] is not batch:

@@ -1,4 +1,4 @@
-"""What a producer has taken and not settled: lanes by group, bytes, deadlines. Pure.
+"""Batches of a producer that have no outcome yet: lanes by group, bytes, deadlines. Pure.
 
 Owns: the buffer's bytes, the fair round over a group's lanes, which batches make the next frame,
 batches whose budget is over. Not: order within a queue (`lane.py`), links, codes, topics
@@ -17,7 +17,7 @@ from dledger_proto.batch.codec import Record
 from dledger_proto.limits import FRAME_ROWS_MAX
 
 LaneKey = tuple[bytes, int, str, bool]
-"""Topic id, queue, group, one-way: a queue that comes back to a group goes on with its sequence."""
+"""Topic id, queue, group, one-way. A queue that returns to a group continues its sequence."""
 
 
 class GroupLanes:
@@ -49,7 +49,7 @@ class GroupLanes:
 
 
 class SendBuffer:
-    """Everything a producer has taken and not settled."""
+    """All batches of a producer that have no outcome yet."""
 
     def __init__(self, limits: GatherLimits) -> None:
         self.limits = limits
@@ -96,7 +96,7 @@ class SendBuffer:
         return list(self._lanes.values())
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """Let go of the lanes of a topic that was deleted; what they hold goes on to its end."""
+        """Drop the lanes of a topic that was deleted; their batches still get their outcomes."""
         for key in [key for key in self._lanes if key[0] == topic_id]:
             del self._lanes[key]
 
@@ -170,7 +170,7 @@ class SendBuffer:
         return taken
 
     def due_at(self, name: str) -> float | None:
-        """Return when time alone makes something of a group due; 0: it is due; None: nothing."""
+        """Return when time alone makes a batch of a group due; 0: one is due; None: none."""
         times = [
             time
             for lane in self.group(name).active
@@ -226,7 +226,7 @@ class SendBuffer:
         batch.settle_stored(base_offset, index, term, duplicate=duplicate, before_sync=before_sync)
 
     def settle_one_way(self, batch: Batch) -> None:
-        """Settle a one-way batch that was handed to the network: nothing more is known of it."""
+        """Settle a one-way batch that was handed to the network: no answer will come."""
         self._forget(batch)
         batch.settle_stored(-1, 0, 0, duplicate=False, before_sync=True)
 
@@ -282,7 +282,7 @@ class SendBuffer:
         self.buffered_bytes -= batch.size
 
     def expired(self, now: float) -> list[Batch]:
-        """Return the unsettled batches whose budget is over and that no try may still settle."""
+        """Return the unsettled batches whose budget is over and that no try can settle."""
         over: list[Batch] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial, batch = heapq.heappop(self._deadlines)

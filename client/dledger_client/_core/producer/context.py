@@ -16,7 +16,7 @@ from dledger_client.latency import FaultTable
 
 
 class ProducerContext(Protocol):
-    """What a group needs of the whole producer."""
+    """What one group needs of the whole producer."""
 
     config: ProducerConfig
     routes: RouteTable
@@ -47,7 +47,7 @@ class ProducerContext(Protocol):
         ...
 
     def heard_leader(self, group: str, address: str, term: int, now: float) -> None:
-        """Take in a member's word about who leads."""
+        """Take in which leader a member named."""
         ...
 
     def has_queue(self, batch: Batch) -> bool:
@@ -55,5 +55,5 @@ class ProducerContext(Protocol):
         ...
 
     def topic_gone(self, topic: str, topic_id: bytes) -> None:
-        """Take in a member's word that a topic does not exist any more."""
+        """Take in that a member said that a topic does not exist any more."""
         ...

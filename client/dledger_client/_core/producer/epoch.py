@@ -3,10 +3,10 @@
 Owns: the state of registration, which epoch is asked for and when, which answer is still of
 interest. Not: what a new epoch does to batches (`Lane.new_epoch`), the call.
 
-A life asks for epoch 0 first. If its name is new in the group it is granted one. If another life
-holds the name it is told which epoch, and takes over by asking for the next. From then on it asks
-for the one above its own. Nothing that a late copy of these does can hurt it
-(`state/producers/table.py` has the table): the group knows lives apart.
+A life of the producer asks for epoch 0 first. If its name is new in the group, the group grants an
+epoch. If another life holds the name, the group tells that life's epoch, and this life takes over
+by asking for the next one. From then on it asks for the epoch above its own. A late copy of such a
+call does no harm, for the group tells lives apart (`state/producers/table.py` has the table).
 """
 
 import enum
@@ -79,7 +79,7 @@ class Epoch:
     def stale(self, now: float, generator: random.Random) -> bool:
         """Note STALE_EPOCH; return whether another life has taken over from this one.
 
-        Who was only about to take over may have come too late: it looks again whom it follows.
+        A life that was about to take over may have come too late. It asks again whom it follows.
         """
         if self.number or not self._taken:
             return True

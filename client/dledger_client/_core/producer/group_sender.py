@@ -4,13 +4,14 @@ Owns: when a link is opened, changed or given up; which batches a frame takes; r
 epochs. Not: what an answer does to its batch (`batch_fate.py`), topics, queues and routes
 (`core.py`), order within a queue (`lane.py`), the network.
 
-A link goes to the group's leader, or, while that one cannot be reached, to another member, which
-forwards. Three things end the tries that are on their way over it, all as unknown: the stream
-breaks, a try is not answered in time, or a leader of a higher term is heard of elsewhere (D10).
-Whatever may be stored is then repeated with its old stamp; the group stores it once.
+A link goes to the group's leader. While the leader cannot be reached, it goes to another member,
+which forwards. Three things end the tries on their way over a link, with an unknown outcome: the
+stream breaks, the member does not answer a try in time, or the producer hears elsewhere of a leader
+of a higher term (D10). The producer then repeats every batch that may be stored, with its old
+stamp, and the group stores it once.
 
-A new epoch is taken when the group does not know the producer (any more), and when a lane must be
-fenced. Nothing is sent meanwhile, and it is asked for only when no try is on its way.
+The producer asks for a new epoch when the group does not know it (any more), and when a lane must
+be fenced. It asks when no try is on its way, and sends nothing until the epoch is granted.
 """
 
 from collections import deque
@@ -39,7 +40,8 @@ from dledger_proto.rpc.frames import AnswerRow, encode_append
 REGISTER_GRACE = 1.0
 """Seconds beyond the time of one try after which a registration counts as unanswered."""
 SUSPECT_AFTER = 0.4
-"""Seconds after which an unanswered try makes us ask others who leads: elections take 0.5 to 1."""
+"""After so many seconds without an answer other members are asked who leads. Elections take 0.5
+to 1 s."""
 SUSPECT_INTERVAL = 0.15
 MEMBERS_NAMED_MAX = 8
 """Members that an error names; a batch may be tried more often."""
@@ -133,7 +135,7 @@ class GroupSender:
         self._open_tries += 1
         tries = len((self.route() or _NO_ROUTE).members) or 1
         if self._open_tries >= tries:
-            # All members were tried: breathe before the next round.
+            # All members were tried: pause before the next round.
             self._open_at = now + backoff(self._open_tries - tries, self._context.generator)
         self._give_up_tries(error.detail or error.code.name, now)
         self.link = None
@@ -256,7 +258,7 @@ class GroupSender:
         self._fate.fail(batch, error)
 
     def answered(self, rows: Iterable[AnswerRow], now: float) -> None:
-        """Take in answers, in the order of their numbers; rows of no try of ours are ignored."""
+        """Take in answers, in the order of their numbers. Rows of unknown tries are ignored."""
         link = self.link
         assert link is not None, f"{self.name}: no link"
         self._open_tries = 0
@@ -285,7 +287,7 @@ class GroupSender:
         self.pump(now)
 
     def _change_member(self, link: Link, now: float) -> None:
-        """Ask another member from now on, after one said that it does not take anything."""
+        """Ask another member from now on: this one does not take anything."""
         route = self.route()
         if route is not None and len(route.members) > 1:
             self._context.members.failed(link.address, now)
@@ -293,7 +295,7 @@ class GroupSender:
                 link.state = LinkState.DRAINING
 
     def _give_up(self, error: ClientError) -> None:
-        """Take nothing for this group any more, as after another life has taken over."""
+        """Take nothing for this group any more: another life of the producer has taken over."""
         self._fatal = error
         self.fail_all(error)
 
@@ -346,7 +348,9 @@ class GroupSender:
             return
         for batch, lane in self._context.buffer.unsettled.items():
             if lane.group == self.name and not batch.tries:
-                batch.last_error = error  # if time runs out, this is what it was waiting for
+                batch.last_error = (
+                    error  # when time runs out, it says why
+                )
         if self.link is not None and plan_for(error.code).switch_member:
             self._change_member(self.link, now)
         self.pump(now)
@@ -374,7 +378,7 @@ class GroupSender:
 
     @staticmethod
     def _suspicion(link: Link) -> float:
-        """Return when the oldest try is so slow that somebody else may lead by now."""
+        """Return when the oldest try is so slow that another member may lead by now."""
         return max(link.tries[0].sent_at + SUSPECT_AFTER, link.suspect_at)
 
     def next_check(self, now: float) -> float | None:

@@ -8,15 +8,15 @@ Not: groups and bytes (`buffer.py`), codes and deadlines (`core.py`).
 
 - A batch is stamped when it is first sent. Its sequence continues the one before it, so a member
   stores the batches of a queue in order or refuses them (SEQUENCE_GAP).
-- When a try fails, the batches behind it that are still outstanding are *strays*: they will be
-  refused, or they were stored because the failed one was. Nothing of the lane is sent until they
-  are answered; then the lane repeats from its first batch that is not outstanding, in order.
-- A batch that leaves the middle for good, certainly not stored, leaves a *gap*: nothing stamped
-  behind it can ever be stored, as long as nobody fills the gap. Once all behind it are answered
-  and none of their tries is unknown, they are stamped anew from the gap on. If one is unknown, its
-  copy may still be on its way and would fit behind whatever filled the gap: then only a new epoch,
-  which fences such copies, ends the matter (`must_fence`). The same holds after a batch was given
-  up that may be stored: nobody knows whether the next sequence is its own or the one behind it.
+- When a try fails, the batches behind it that are still outstanding are *strays*. The member will
+  refuse them, or has stored them because it stored the failed one. The lane sends nothing until all
+  strays are answered. Then it repeats, in order, from its first batch that is not outstanding.
+- A batch that leaves the middle for good, certainly not stored, leaves a *gap*. No batch stamped
+  behind the gap can be stored while nothing fills the gap. Once all batches behind it are answered
+  and none of their tries is unknown, the lane stamps them anew from the gap on. If one is unknown,
+  a copy of it may still be on its way and would fit behind a batch that fills the gap. Then only a
+  new epoch helps, which fences such copies (`must_fence`). The same holds when a batch is given up
+  that may be stored: nobody knows whether the next sequence is its own or the one behind it.
 """
 
 from collections import deque
@@ -138,7 +138,7 @@ class Lane:
         return batch
 
     def close_open(self) -> None:
-        """Let what gathers be sent without waiting for more."""
+        """Let the gathering batch be sent without waiting for more records."""
         if self.open is not None:
             self.ready.append(self.open)
             self.open = None
@@ -261,7 +261,7 @@ class Lane:
         self.gap_at = None
 
     def forget_gap(self) -> None:
-        """Let a lane whose sequences nobody looks at go on; nothing is behind what it dropped."""
+        """Let a lane without sequences go on; no batch is behind the one that it dropped."""
         assert not self.stamped or (self.gap_at is None and not self.must_fence), "window above 1"
         self.must_fence = False
         self.gap_at = None
@@ -276,8 +276,8 @@ class Lane:
         """Begin at sequence 0 of a new epoch; the old one can store nothing any more.
 
         `last_sequence` is the last one stored under the old epoch, None when the members do not
-        know. Returns the batches that are stored and those of which nothing is known, both taken
-        out of the lane; the others are stamped anew on their next try.
+        know. Takes out of the lane and returns the batches that are stored, and those whose outcome
+        nobody knows. The others are stamped anew on their next try.
         """
         assert self.prefix == 0 and self.strays == 0, "tries are on their way"  # noqa: PT018
         stored: list[Batch] = []
