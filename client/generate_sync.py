@@ -1,4 +1,4 @@
-"""Writes the synchronous classes from the asyncio ones: `producer.py` from `producer_async.py`...
+"""Writes the synchronous classes of `dledger_client/` from the asyncio ones (`*_async.py`).
 
     python client/generate_sync.py            write the files
     python client/generate_sync.py --check    write nothing; exit 1 if a file is not up to date
@@ -8,8 +8,8 @@ edited in those places, so that comments and layout stay. Changed are:
 
 - `async def`, `async with`, `async for`, `await`: lose their first word, `await` altogether;
 - names, attributes and words in docstrings: by the table `NAMES`;
-- blocks marked `if ASYNC:` do not exist: what differs lies in `_shell/`, in `runner.py` and
-  `futures.py`.
+- blocks marked `if ASYNC:` do not exist: what differs lies in `_shell/runner.py` and
+  `_shell/futures.py`.
 
 The twin of a file in `WRAPPED` has the same methods and docstrings, but not their code: each
 method runs that of the asyncio class on the background loop.

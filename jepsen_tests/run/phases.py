@@ -1,7 +1,7 @@
 """The phases of a run: setup, faults, heal, final. After them the history is complete.
 
 Owns also what happens when the harness itself fails: it ends the cluster, the history gets no end,
-and nothing is said about the product. How a signal ends a run: `signals`.
+and nothing is said about the product. How a signal ends a run: `signals.py`.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """Pages tell what there is: links and commands work, no format, fault or checker is left out."""
 
+import ast
 import os
 import re
 import shlex
@@ -30,6 +31,9 @@ TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULT
 FILE = re.compile(
     r"`(?P<path>(?:[\w.-]+/)*[\w-]+\.(?:py|proto|toml|yaml)|(?:[\w.-]+/)+[\w-]+\.md)`"
 )
+NEAR_FILE = re.compile(r"`([\w-]+)\.py`")
+IN_BRACKETS = re.compile(r"\((`[^()]*`)\)")
+WORD = re.compile(r"`([a-z]\w*)`")
 MAGIC = re.compile(r'\bb"(DL[A-Z0-9]{2})"')
 
 
@@ -65,6 +69,27 @@ def lost_files(known: set[str]) -> Rule:
         for found in FILE.finditer(text):
             if found["path"] not in known:
                 yield f"`{found['path']}`: there is no such file"
+
+    return rule
+
+
+def lost_modules(path: Path) -> Rule:
+    """Return the rule that finds modules which the header of a module names and nobody finds.
+
+    A name without a folder, as in "Not: rows (`table.py`)" or "(`table`)", is of the same folder
+    or of one above; else the header writes the path. A word of the code is no module.
+    """
+    folders = [each for each in path.parents if each.is_relative_to(ROOT)]
+
+    def rule(text: str) -> Iterator[str]:
+        header = ast.get_docstring(ast.parse(text), clean=False) or ""
+        code = set(re.findall(r"\w+", text.replace(header, "")))
+        words = {each for part in IN_BRACKETS.findall(header) for each in WORD.findall(part)} - code
+        for name in sorted({*words, *NEAR_FILE.findall(header)}):
+            if not any(
+                (each / f"{name}.py").exists() or (each / name).is_dir() for each in folders
+            ):
+                yield f"`{name}`: no such module in this folder, nor in one above it"
 
     return rule
 
@@ -141,6 +166,11 @@ def test_files_that_are_named_exist() -> None:
     check(lost_files(known), [path for path in files if path != Path(__file__)])
 
 
+def test_modules_that_headers_name_are_near() -> None:
+    for path in our_files():
+        check(lost_modules(path), [path])
+
+
 def test_every_format_is_drawn() -> None:
     check(left_out((DOCS / "formats.md").read_text()), our_files("dledger/*.py", "proto/*.py"))
 
@@ -164,6 +194,11 @@ def test_every_fault_and_backend_is_named() -> None:
 
 SAMPLES: list[tuple[Callable[[Path], Rule], str]] = [
     (lambda _: lost_files({"a/b.py", "b.py"}), "see `a/b.py`, `b.py`, and `c/b.py`"),
+    (
+        lost_modules,
+        '"""Rows.\n\nNot: seals (`seals.py`, `x/y.py`), codes (`code`).\n"""\ncode = 1\n',
+    ),
+    (lost_modules, '"""Rows. Not: seals (`seals`)."""\n'),
     (broken_links, "see [there](nowhere.md)"),
     (broken_links, "# Here\nsee [there](#there)"),
     (lambda _: left_out("`DLA1`"), 'MAGIC = b"DLA2"'),

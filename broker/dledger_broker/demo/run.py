@@ -1,7 +1,7 @@
 """The demo: real rows through a real group while its members are killed, paused and started again.
 
-Owns the course of the run. The rows are `flights`, the proof is `proof`, the page is `report`, the
-processes are `local_cluster`'s.
+Owns the course of the run. Not owned: the rows (`flights.py`), the proof (`proof.py`), the page
+(`report.py`), the processes (`local/cluster.py`).
 """
 
 import asyncio

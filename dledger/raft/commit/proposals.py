@@ -1,8 +1,8 @@
 """Group commit and the fate of every proposal. Pure but for the entries it appends.
 
-Owns: how payloads are cut into proposals and proposals into entries, the bounds of both (L10, I17),
-and the one call of each `settled` (L7). Does not own when entries are cut (`group.py`), nor how
-they spread.
+Owns: how payloads are cut into proposals and proposals into entries, the bounds of both (I17), and
+the one call of each `settled` (L7). Does not own whether a proposal is taken (`refusals.py`), when
+entries are cut (`cutting.py`), nor how entries spread (`replication/`).
 
 One rule cuts into entries (`Proposals.cut`): an entry holds proposals of one kind in their order,
 up to `ENTRY_SIZE_TARGET` bytes, `ENTRY_PAYLOADS_MAX` payloads and `ENTRY_ROWS_MAX` rows that apply
@@ -15,8 +15,9 @@ A proposal ends exactly once:
   waiting, leadership lost   NOT_STORED   NOT_LEADER: no log ever held it
   in an entry, applied       STORED       with the machine's results, on whichever member applies it
   in an entry, replaced      NOT_STORED   another entry is committed at its index
-  in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after leadership was lost, or at stop;
-                                          when it was cut and this member leads again before that
+  in an entry, undecided     UNKNOWN      `DECISION_LIMIT` after this member lost leadership
+  in an entry, undecided     UNKNOWN      when the member stops
+  in an entry that was cut   UNKNOWN      when this member leads again, within `DECISION_LIMIT`
 
 The time limit keeps a caller from waiting for a member that was cut off. The caller then repeats
 the write at the new leader, which recognises it (D11).

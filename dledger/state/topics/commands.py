@@ -23,7 +23,7 @@ that is forgotten. Such a command changes nothing, however late it comes:
 
 So the floor of a group rises only to what the group knows without a gap: the control group by
 itself, the others by the `known_index` of the command. How long rows are kept decides no right or
-wrong: it is why no creation is called stale within its caller's time (`limits.py`).
+wrong: it is why no creation is called stale within its caller's time (`dledger_proto/limits.py`).
 
 Control indexes belong to one log. A control group that is formed anew counts from 1 and knows no
 topic; its lists would delete all topics of the other groups. So the first import says whose

@@ -1,7 +1,8 @@
 """Wall clocks that go wrong: they jump, drift, stand still, at one member, a majority or all.
 
 Owns: these kinds of faults, and how many clocks of a world may be wrong at once. In most worlds a
-majority stays right at any time: there the group's time must be right, too (`right_stamps.py`).
+majority stays right at any time. There the group's time must be right, too
+(`invariants/delivery/right_stamps.py`).
 """
 
 from random import Random

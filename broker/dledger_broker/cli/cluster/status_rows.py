@@ -1,11 +1,11 @@
 """The rows of `dledger status`: what members said, made into one row for each. Pure.
 
-Owns: which members a group has, whom of them to believe. Not: asking them (`cluster_status`).
+Owns: which members a group has, whom of them to believe. Not: asking them (`status.py`).
 
 - A group's members are those that the name server lists or misses, and those that any member which
   answers has in its configuration. Each has a row, whether it answers or not.
-- A leader is told as one when it says so itself. What others believe of one that does not is a
-  reason, not a fact.
+- A member is shown as leader only when it says so itself. What others say of it appears under
+  `reason`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """`dledger up`: a name server and one broker group on this machine, in one folder.
 
 Owns the supervision: start, wait until it serves, restart what crashed, stop in order. The
-processes and files are `local_cluster`'s.
+processes and files are those of `local/cluster.py`.
 """
 
 import signal

@@ -1,7 +1,7 @@
 """What becomes of the batches of one broker group when a try of theirs has ended. Pure.
 
-Owns: what each answer does to its batch: stored, repeated, moved, fenced, given up
-(`_core/retry.PLANS`). Not: links and registration (`group_sender.py`), order within a queue
+Owns: what each answer does to its batch: stored, repeated, moved, fenced, given up (`PLANS` of
+`_core/retry.py`). Not: links and registration (`group_sender.py`), order within a queue
 (`lane.py`).
 """
 

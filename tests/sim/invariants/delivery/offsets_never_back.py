@@ -2,7 +2,7 @@
 
 Checked on what apply answers, once per entry: a commit is taken, or refused OFFSET_BEHIND because
 it lies behind what was taken before, or OFFSET_OUT_OF_RANGE because its queue ends before it. What
-clients see of it is checked by the oracle, what members hold in the end by `liveness`.
+clients see of it is checked by the oracle, what members hold in the end by `world/liveness.py`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """S52's other side: a queue's minimum moves by trims alone, and never past a hold that lasts.
 
 A model of its own, compared with what apply answers, the first time any member applies an entry.
-What members hold of it in the end is checked by `liveness`.
+`world/liveness.py` checks what members hold of it in the end.
 """
 
 from collections.abc import Sequence
