@@ -3,12 +3,12 @@
 Owns: how an awaitable is run. `AsyncRunner` awaits it. `SyncRunner` runs it on a background event
 loop that all synchronous clients of the process share, and blocks the caller.
 
-Why the blocking classes run on a loop and not on gRPC's blocking API, measured with a member in
-another process that stores nothing (`tests/programs/client_cost.py`, 1 KiB, two busy cores): a lone send
-takes 0.40 ms on the loop and 0.28 ms on a bare blocking stream, which hands over between threads
-once less. But each message in flight costs a blocking stream 160 us of CPU; the loop 22 us as a
-batch of its own, and 5 us with default batching, because it puts all that waits into one frame. And
-there is one code path, and one order of messages from many threads.
+Why the blocking classes run on a loop and not on gRPC's blocking API: measured with a member in
+another process that stores nothing (`tests/programs/client_cost.py`, 1 KiB, two busy cores), a lone
+send takes 0.40 ms on the loop and 0.28 ms on a bare blocking stream, which hands over between
+threads once less. But each message in flight costs a blocking stream 160 us of CPU. It costs the
+loop 22 us as a batch of its own, and 5 us with default batching, for the loop puts all waiting
+messages into one frame. And there is one code path, and one order of messages from many threads.
 """
 
 import asyncio

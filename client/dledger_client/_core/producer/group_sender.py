@@ -348,9 +348,7 @@ class GroupSender:
             return
         for batch, lane in self._context.buffer.unsettled.items():
             if lane.group == self.name and not batch.tries:
-                batch.last_error = (
-                    error  # when time runs out, it says why
-                )
+                batch.last_error = error  # when time runs out, it says why
         if self.link is not None and plan_for(error.code).switch_member:
             self._change_member(self.link, now)
         self.pump(now)
