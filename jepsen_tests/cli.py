@@ -100,12 +100,9 @@ def run(
         float, typer.Option("--time", min=1, max=TIME_MAX, help="Seconds under faults.")
     ] = 60.0,
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=SEED_MAX, help="Decides the faults. Default: the time."),
+        int | None, typer.Option(min=0, max=SEED_MAX, help="Decides the faults. Default: the time.")
     ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, max=7, help="Number of members: odd. Default: 3.")
-    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, max=7, help="Members; default: 3.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=100, help="Number of workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
     bootstrap: Annotated[

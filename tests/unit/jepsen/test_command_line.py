@@ -65,7 +65,7 @@ from jepsen_tests.suite.suites import SMOKE, SuiteEntry
         ),
         (
             ["--backend", "own", "--bootstrap", "127.0.0.1:1", "--nemesis", "transfer"],
-            "no routes from 127.0.0.1:1",
+            "no routes came from 127.0.0.1:1",
         ),
         (["--backend", "own", "--bootstrap", "h:1", "--commands", "none"], "--commands none: "),
     ],
