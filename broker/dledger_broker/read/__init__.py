@@ -5,5 +5,5 @@ batches      Batches of the log, read and checked (I15)
 fetch        One fetch stream: frames of committed batches, long polling
 log_entries  The committed log as (index, term, crc) of every entry, for comparing members
 lookups      Single records by key, message id and offset
-plan_reads   One call for many queues: bounds and samples to plan reads by, and holds
+plan_reads   Plans of reads: bounds and samples of many queues in one call
 """

@@ -8,6 +8,7 @@ from typing import Final
 
 from dledger.types import QueueOffset
 from dledger_broker.usecases.messaging import Messaging
+from dledger_broker.usecases.queues import OF_ONE_QUEUE, resolve_each
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, MIB
 from dledger_proto.v1 import broker_pb2 as pb
@@ -16,10 +17,6 @@ WAIT_DEFAULT_MS: Final = 15_000
 WAIT_MIN_MS: Final = 10
 WAIT_MAX_MS: Final = 60_000
 FRAME_DATA_MAX: Final = FRAME_SIZE_MAX - MIB
-OF_ONE_ASSIGNMENT: Final = frozenset(
-    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
-)
-"""Refusals that say something about one queue and nothing about this member."""
 
 
 @dataclass(slots=True)
@@ -66,23 +63,20 @@ async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list
             Code.INVALID_ARGUMENT,
             f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}",
         )
+    queues = await resolve_each(messaging, [wanted.queue for wanted in request.assignments])
     assignments: list[Assignment] = []
-    gone: dict[tuple[str, bytes], DledgerError] = {}
-    for number, wanted in enumerate(request.assignments):
+    for number, (wanted, queue) in enumerate(zip(request.assignments, queues, strict=True)):
         ref = wanted.queue
         assignment = Assignment(number, ref.topic_id, ref.queue, QueueOffset(wanted.offset))
         assignments.append(assignment)
-        assignment.refusal = gone.get((ref.topic, ref.topic_id))
-        if assignment.refusal is not None:
-            continue  # a quorum has just answered for this topic
+        if isinstance(queue, DledgerError):
+            assignment.refusal = queue
+            continue
         try:
-            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
             await messaging.bounds(queue)
             assignment.topic_id = queue.topic_id
         except DledgerError as error:
-            if error.code not in OF_ONE_ASSIGNMENT:
+            if error.code not in OF_ONE_QUEUE:
                 raise
             assignment.refusal = error
-            if error.code is Code.TOPIC_NOT_FOUND:
-                gone[ref.topic, ref.topic_id] = error
     return assignments

@@ -1,9 +1,8 @@
-"""One call for many queues: bounds and samples to plan reads by, and holds.
+"""Plans of reads: bounds and samples of many queues in one call.
 
-Owns: which queues get how many samples, and what is refused for one queue alone. Not owned: how
-many queues a call may name (`rpc.table`), the rules of a hold (`usecases.messaging`, the state).
+Owns: which queues get how many samples. Not owned: how many queues a call may name (`rpc.table`).
 
-Without these calls a job over a thousand queues would make thousands of calls, and a member answers
+Without this call a job over a thousand queues would make thousands of calls, and a member answers
 some thousands in a second. A queue that cannot be served is refused alone: the others are answered.
 """
 
@@ -13,15 +12,13 @@ from typing import Final
 
 from dledger.state.queries import Queries
 from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_broker.usecases.queues import resolve_each
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
 LOOKS_AT_ONCE: Final = 128
 """Reads of the state between two turns of the loop."""
-OF_ONE_QUEUE: Final = frozenset(
-    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
-)
 
 
 async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.PlanReadsReply:
@@ -31,7 +28,7 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
         raise DledgerError(
             Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
         )
-    found = await _resolve_all(messaging, [wanted.queue for wanted in request.queues])
+    found = await resolve_each(messaging, [wanted.queue for wanted in request.queues])
     await messaging.view.confirm()
     machine = messaging.view.machine
     reply = pb.PlanReadsReply(applied_index=machine.applied_index)
@@ -53,26 +50,6 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
             row.Clear()
             row.code, row.detail = int(error.code), error.detail
     return reply
-
-
-async def _resolve_all(
-    messaging: Messaging, refs: Sequence[pb.QueueRef]
-) -> list[Queue | DledgerError]:
-    """Return each queue or its refusal; an unknown topic is asked for once."""
-    refused: dict[tuple[str, bytes], DledgerError] = {}
-    found: list[Queue | DledgerError] = []
-    for ref in refs:
-        topic = (ref.topic, ref.topic_id)
-        try:
-            known = refused.get(topic) or await messaging.resolve(*topic, ref.queue)
-        except DledgerError as error:
-            if error.code not in OF_ONE_QUEUE:
-                raise
-            known = error
-            if error.code is Code.TOPIC_NOT_FOUND:
-                refused[topic] = error
-        found.append(known)
-    return found
 
 
 def _add_bounds(queries: Queries, reply: pb.PlanReadsReply, queue: Queue | DledgerError) -> None:
@@ -107,39 +84,3 @@ def sample_offsets(minimum: int, maximum: int, samples: int) -> list[int]:
     count = maximum - minimum
     number = min(samples, count)
     return [minimum + (2 * k + 1) * count // (2 * number) for k in range(number)]
-
-
-async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
-    """Hold queues, or release them with a TTL of zero; all are proposed in the same turn.
-
-    A refusal of the member, not of one queue, is raised, so that the caller repeats the whole call
-    elsewhere. It is raised as UNKNOWN_OUTCOME when some queues are done, or may be done.
-    """
-
-    async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
-        ref = wanted.queue
-        try:
-            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-            return await messaging.hold(wanted.owner, queue, wanted.offset, request.ttl_ms)
-        except DledgerError as error:
-            return error
-
-    results = await asyncio.gather(*map(hold, request.queues))
-    errors = [each for each in results if isinstance(each, DledgerError)]
-    for error in errors:
-        if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
-            if len(errors) == len(results) and all(each.definite for each in errors):
-                raise error
-            raise DledgerError(
-                Code.UNKNOWN_OUTCOME, f"some queues may be done, but not all: {error}"
-            )
-    reply = pb.HoldAllReply()
-    for held in results:
-        if isinstance(held, DledgerError):
-            reply.codes.append(int(held.code))
-            reply.details.append(held.detail)
-        else:
-            reply.codes.append(int(Code.OK))
-            reply.details.append("")
-            reply.until_ms = max(reply.until_ms, held)
-    return reply

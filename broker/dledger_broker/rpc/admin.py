@@ -8,7 +8,6 @@ from dledger.types import MemberId
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_pages import topics_page
 from dledger_broker.group.group_view import CALL_SECONDS_MAX
-from dledger_broker.read import plan_reads
 from dledger_broker.rpc.calls import Call
 from dledger_broker.rpc.status import status_reply
 from dledger_broker.rpc.topic_proto import topic_to_proto
@@ -94,7 +93,7 @@ async def hold(call: Call, request: pb.HoldRequest) -> pb.HoldReply:
 
 async def hold_all(call: Call, request: pb.HoldAllRequest) -> pb.HoldAllReply:
     """Place, renew or release holds on many queues."""
-    return await plan_reads.hold_all(call.messaging, request)
+    return await holds.hold_all(call.messaging, request)
 
 
 async def list_holds(call: Call, request: pb.ListHoldsRequest) -> pb.ListHoldsReply:

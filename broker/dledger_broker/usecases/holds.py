@@ -1,8 +1,13 @@
-"""The holds of a group, listed in pages. Not owned: placing and releasing them (`messaging`)."""
+"""Holds on many queues: placed and released in one call, and listed in pages.
 
+Not owned: one hold (`messaging`), the rules of holds (`dledger.state.queues.trim`).
+"""
+
+import asyncio
 from typing import Final
 
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging
+from dledger_broker.usecases.queues import OF_ONE_QUEUE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
 from dledger_proto.v1 import broker_pb2 as pb
@@ -46,4 +51,40 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
                 offset=each.offset,
                 until_ms=each.until_ms,
             )
+    return reply
+
+
+async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
+    """Hold queues, or release them with a TTL of zero; all are proposed in the same turn.
+
+    A refusal of the member, not of one queue, is raised, so that the caller repeats the whole call
+    elsewhere. It is raised as UNKNOWN_OUTCOME when some queues are done, or may be done.
+    """
+
+    async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
+        ref = wanted.queue
+        try:
+            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+            return await messaging.hold(wanted.owner, queue, wanted.offset, request.ttl_ms)
+        except DledgerError as error:
+            return error
+
+    results = await asyncio.gather(*map(hold, request.queues))
+    errors = [each for each in results if isinstance(each, DledgerError)]
+    for error in errors:
+        if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
+            if len(errors) == len(results) and all(each.definite for each in errors):
+                raise error
+            raise DledgerError(
+                Code.UNKNOWN_OUTCOME, f"some queues may be done, but not all: {error}"
+            )
+    reply = pb.HoldAllReply()
+    for held in results:
+        if isinstance(held, DledgerError):
+            reply.codes.append(int(held.code))
+            reply.details.append(held.detail)
+        else:
+            reply.codes.append(int(Code.OK))
+            reply.details.append("")
+            reply.until_ms = max(reply.until_ms, held)
     return reply

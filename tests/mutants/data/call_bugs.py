@@ -94,7 +94,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "of many holds, some of them stored, a refusal of the member is told as nothing done",
         [
             Edit(
-                "dledger_broker.read.plan_reads:hold_all",
+                "dledger_broker.usecases.holds:hold_all",
                 "if len(errors) == len(results) and all(each.definite for each in errors):",
                 "if True:",
             )

@@ -7,7 +7,8 @@ import pytest
 
 from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
-from dledger_broker.read.plan_reads import hold_all, plan_reads, sample_offsets
+from dledger_broker.read.plan_reads import plan_reads, sample_offsets
+from dledger_broker.usecases.holds import hold_all
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX

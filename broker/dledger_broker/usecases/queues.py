@@ -1,0 +1,33 @@
+"""The queues that a request names: a queue that cannot be served is refused alone."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+
+OF_ONE_QUEUE: Final = frozenset(
+    (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
+)
+"""Refusals that say something about one queue, and nothing about the member."""
+
+
+async def resolve_each(
+    messaging: Messaging, refs: Sequence[pb.QueueRef]
+) -> list[Queue | DledgerError]:
+    """Return each queue or its refusal; a quorum is asked once for an unknown topic."""
+    unknown: dict[tuple[str, bytes], DledgerError] = {}
+    found: list[Queue | DledgerError] = []
+    for ref in refs:
+        topic = (ref.topic, ref.topic_id)
+        try:
+            queue = unknown.get(topic) or await messaging.resolve(*topic, ref.queue)
+        except DledgerError as error:
+            if error.code not in OF_ONE_QUEUE:
+                raise
+            queue = error
+            if error.code is Code.TOPIC_NOT_FOUND:
+                unknown[topic] = error
+        found.append(queue)
+    return found
