@@ -146,7 +146,7 @@ def test_an_append_stream_that_reads_no_answers_is_ended(monkeypatch: pytest.Mon
     async def scenario() -> None:
         bounds = admission()
         view = SimpleNamespace(names=SimpleNamespace(group="g"))
-        core = cast("Messaging", SimpleNamespace(view=view, gate=None))
+        core = cast("Messaging", SimpleNamespace(view=view, write_rule=None))
         serving = Streams(calls_of(bounds, {"g": core}), {"g": cast("AppendRouter", None)})
 
         async def serve(context: Stalled) -> None:
