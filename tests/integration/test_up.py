@@ -376,7 +376,7 @@ def test_a_member_that_cannot_run_stays_down_and_the_others_serve(tmp_path: Path
         capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
     )  # fmt: skip
     assert repaired.returncode == 0, repaired.stderr
-    assert "hard_state: crc is" in repaired.stdout
+    assert "hard_state: the stored crc is" in repaired.stdout
     with up(folder) as running:
         running.event("serving")
 

@@ -253,7 +253,7 @@ def test_missing_and_damaged_small_files(run: Any, folder: Path) -> None:
     flip(folder / "hard_state", 18)
     code, shown, error = run("inspect", "hard-state")
     assert (code, shown) == (1, [])
-    assert error.startswith(f"error: {folder}/hard_state: crc is ")
+    assert error.startswith(f"error: {folder}/hard_state: the stored crc is ")
     assert error.endswith("; dledger repair sets a damaged folder aside\n")
     (folder / "checkpoint").unlink()
     _, _, error = run("inspect", "checkpoint")
@@ -342,7 +342,7 @@ def test_healthy_folder_is_refused_unless_told(
 
 def break_identity(folder: Path) -> str:
     flip(folder / "identity", 20)
-    return f"{folder}/identity: crc is"
+    return f"{folder}/identity: the stored crc is"
 
 
 def break_checkpoint(folder: Path) -> str:

@@ -63,7 +63,8 @@ _FINAL_CODES: Final[Mapping[int, str]] = {
     "the whole cluster again",
     Exit.PORT_TAKEN: "finds its port taken",
     Exit.FOLDER: "finds its data folder in use, or another member's",
-    Exit.NEWER_FORMAT: "has data of a newer format: start the version that wrote it, or a later one",
+    Exit.NEWER_FORMAT: "has data of a newer format: start the version that wrote it, "
+    "or a later one",
 }
 """Exit codes after which starting again would end the same way."""
 
