@@ -1,7 +1,8 @@
 """Members as processes, each in a network namespace of its own, joined by a bridge.
 
-Needs root, iproute2 and nftables. Everything lives in namespaces that end with the harness, which
-the command line becomes its own process in (`troubles/namespaces.py`). `troubles/packet_rules.py` drops packets.
+Needs root, iproute2 and nftables. Everything lives in namespaces that end with the harness: the
+command line moves itself into them (`troubles/namespaces.py`). Packets are dropped by the rules of
+`troubles/packet_rules.py`.
 
     harness, name servers     10.77.0.254 (bridge)
     member i                  10.77.0.i

@@ -1,8 +1,8 @@
 """What clients can do with messages, as plain calls: the one core under every API (D12).
 
 Owns: producers, offsets, commits, lookups, the right to write to a queue. Not owned: the wire
-(`rpc/`), batches on their way (`append/`, `read/`), topics (`cluster/topic_authority.py`). A member gives
-a refusal that old state could cause only after it has read confirmed state (D10).
+(`rpc/`), batches on their way (`append/`, `read/`), topics (`cluster/topic_authority.py`). A member
+gives a refusal that old state could cause only after it has read confirmed state (D10).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which hellos and messages a member believes: each rule of `membership/hellos.py` by a case of its own.
+"""Which hellos and messages a member believes: a case for each rule of `membership/hellos.py`.
 
 Goal: nothing late, repeated, echoed wrongly or of a stranger is taken for news of a peer (D18).
 """

@@ -1,8 +1,8 @@
 """I8 and I9 on the log: contiguous offsets, no sequence missing or repeated, no batch stored twice.
 
-Derived from what apply answers, entry by entry, the first time any member applies it; later
-members must answer the same (`agreement/state_moves_together.py`). What a queue holds according to the first
-application is kept here as *the* contents; every read is compared with it.
+Derived from what apply answers, entry by entry, the first time any member applies it. Later members
+must answer the same (`agreement/state_moves_together.py`). What a queue holds according to the
+first application is kept here as *the* contents. Every read is compared with it.
 
 Not stronger: a batch without a producer stamp may be stored twice when its sender repeats it;
 only stamped batches are unique.
