@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from dledger.clock import Clock
 from dledger_broker.append.router import Answerable, AppendRouter, PendingBatch
+from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.admission import AdmissionControl
 from dledger_proto.batch.codec import BatchHeader, check_batch
@@ -24,18 +25,6 @@ Meanwhile the member does not read the stream: it slows a fast producer, and doe
 TIMEOUT_DEFAULT_MS: Final = 10_000
 """The time-out of a frame that names none."""
 TIMEOUT_MAX_MS: Final = 300_000
-
-
-class BatchGate(Protocol):
-    """Decides whether a batch may be proposed to the group (`append.write_rule`)."""
-
-    def admits(self, header: BatchHeader) -> bool:
-        """True when this member knows that queue and permission are right; False: ask `check`."""
-        ...
-
-    async def check(self, header: BatchHeader) -> None:
-        """DledgerError when the batch may not be written, judged on confirmed state."""
-        ...
 
 
 class FrameOwner(Answerable, Protocol):
@@ -56,14 +45,14 @@ class AppendIntake:
     def __init__(
         self,
         router: AppendRouter,
-        gate: BatchGate,
+        rule: WriteRule,
         admission: AdmissionControl,
         clock: Clock,
         *,
         forwarded: bool,
     ) -> None:
         self._router = router
-        self._gate = gate
+        self._rule = rule
         self._admission = admission
         self._clock = clock
         self._forwarded = forwarded
@@ -110,7 +99,7 @@ class AppendIntake:
         """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
-            if not self._gate.admits(header):
+            if not self._rule.admits(header):
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
                 await self._check(header, item.deadline)
@@ -120,10 +109,10 @@ class AppendIntake:
         return None
 
     async def _check(self, header: BatchHeader, deadline: float) -> None:
-        """Ask the gate, for no longer than the sender of the batch waits."""
+        """Ask the rule, for no longer than the sender of the batch waits."""
         token = ANSWER_BY.set(deadline)
         try:
-            await self._gate.check(header)
+            await self._rule.check(header)
         finally:
             ANSWER_BY.reset(token)
 

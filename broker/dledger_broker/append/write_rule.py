@@ -11,7 +11,7 @@ from dledger_proto.errors import Code, DledgerError
 
 
 class WriteRule:
-    """The rule in one group; see `append.intake.BatchGate`."""
+    """The rule in one group."""
 
     def __init__(self, view: GroupView) -> None:
         self._view = view

@@ -9,6 +9,7 @@ from dledger.state.machine import StateMachine
 from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.append.router import PendingBatch
+from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import GroupNames
 from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
@@ -127,7 +128,7 @@ class Owner:
         self.rows.append(item.row)
 
 
-class OpenGate:
+class OpenRule(WriteRule):
     """Admits everything, or asks and refuses by topic."""
 
     def __init__(self) -> None:

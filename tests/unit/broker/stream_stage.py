@@ -13,7 +13,7 @@ from tests.unit.broker.fakes import (
     FakeForwarder,
     FakeHost,
     ManualClock,
-    OpenGate,
+    OpenRule,
     admission,
 )
 from tests.waiting import until
@@ -42,11 +42,11 @@ class HoldingRouter(AppendRouter):
 class Stage:
     def __init__(self, **bounds: int) -> None:
         self.router = HoldingRouter()
-        self.gate = OpenGate()
+        self.rule = OpenRule()
         self.admission = admission(**bounds)
         self.clock = ManualClock()
         self.intake = AppendIntake(
-            self.router, self.gate, self.admission, self.clock, forwarded=False
+            self.router, self.rule, self.admission, self.clock, forwarded=False
         )
         self.session = AppendSession(self.intake, self.admission)
         self.inbox: asyncio.Queue[object] = asyncio.Queue()

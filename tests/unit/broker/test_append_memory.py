@@ -58,7 +58,7 @@ def uncollected() -> Iterator[None]:
 def test_a_stream_keeps_no_frame_while_it_waits_for_the_next(kind: str) -> None:
     async def scenario() -> None:
         stage = Stage()
-        stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
         serving = stage.start()
         data = bytearray(batch(b"a", UNKNOWN_TOPIC if kind == "refused" else TOPIC))
         data[-1] ^= kind == "damaged"

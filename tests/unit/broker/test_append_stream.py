@@ -60,7 +60,7 @@ def test_the_end_waits_for_all_answers() -> None:
 def test_a_bad_batch_is_refused_in_its_place() -> None:
     async def scenario() -> None:
         stage = Stage()
-        stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
         serving = stage.start()
         flipped = bytearray(batch(b"damaged"))
         flipped[-1] ^= 1
@@ -72,7 +72,7 @@ def test_a_bad_batch_is_refused_in_its_place() -> None:
         await serving
         codes = [row.code for row in stage.rows()]
         assert codes == [Code.OK, Code.CORRUPT_BATCH, Code.TOPIC_NOT_FOUND, Code.OK]
-        assert stage.gate.asked == 1
+        assert stage.rule.asked == 1
 
     run(scenario)
 
@@ -227,8 +227,8 @@ def test_a_stream_that_breaks_while_a_batch_is_judged_gives_everything_back() ->
             judging.set()
             await asyncio.Event().wait()
 
-        stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
-        stage.gate.check = check  # type: ignore[method-assign, assignment]
+        stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+        stage.rule.check = check  # type: ignore[method-assign, assignment]
         serving = stage.start()
         stage.put(1, batch(b"a"), batch(b"b", UNKNOWN_TOPIC), batch(b"c"), batch(b"d"))
         await judging.wait()
@@ -339,13 +339,13 @@ def break_send(stage: Stage) -> None:
 
 
 def break_check(stage: Stage) -> None:
-    stage.gate.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
+    stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
 
     async def check(header: BatchHeader) -> None:
         await asyncio.sleep(0)
         raise Broken
 
-    stage.gate.check = check  # type: ignore[method-assign]
+    stage.rule.check = check  # type: ignore[method-assign]
 
 
 def break_submit(stage: Stage) -> None:
@@ -393,13 +393,13 @@ def wait_in_send(stage: Stage) -> None:
 
 
 def wait_in_check(stage: Stage) -> None:
-    stage.gate.refused[TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
+    stage.rule.refused[TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
 
     async def check(header: BatchHeader) -> None:
         stage.frames.append([])
         await asyncio.Event().wait()
 
-    stage.gate.check = check  # type: ignore[method-assign]
+    stage.rule.check = check  # type: ignore[method-assign]
 
 
 def wait_for_room(stage: Stage) -> None:

@@ -107,14 +107,14 @@ def test_a_fifo_topic_takes_only_batches_whose_producer_used_ordering_keys(
             topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1, keyed=keyed,
         )
     )  # fmt: skip
-    gate = messaging(Host(), b"", 1, TypedQueries(kind)).write_rule
+    rule = messaging(Host(), b"", 1, TypedQueries(kind)).write_rule
     if keyed or kind is TopicType.NORMAL:
-        assert gate.admits(header)
-        asyncio.run(gate.check(header))
+        assert rule.admits(header)
+        asyncio.run(rule.check(header))
         return
-    assert not gate.admits(header)
+    assert not rule.admits(header)
     with pytest.raises(DledgerError) as raised:
-        asyncio.run(gate.check(header))
+        asyncio.run(rule.check(header))
     assert raised.value.code is Code.MESSAGE_ILLEGAL
     assert raised.value.detail == "topic t is FIFO: each message needs an ordering key"
 
