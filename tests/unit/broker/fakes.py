@@ -116,7 +116,7 @@ class FakeForwarder:
         self.sent.append((address, list(items)))
 
 
-class Owner:
+class AnswerList:
     """Collects answers."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ from tests.unit.broker.fakes import (
     ME,
     NAMES,
     OTHER,
+    AnswerList,
     FakeForwarder,
     FakeHost,
     ManualClock,
-    Owner,
     refusal,
 )
 from tests.waiting import until
@@ -29,7 +29,7 @@ class Stage:
         self.clock = ManualClock()
         self.host = host or FakeHost(role, ME if role is Role.LEADER else None)
         self.forwarder = FakeForwarder()
-        self.owner = Owner()
+        self.owner = AnswerList()
         self.router = AppendRouter(
             self.host,
             NAMES,

@@ -14,7 +14,7 @@ from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.forward import AppendForwarder
 from dledger_proto.errors import Code
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
-from tests.unit.broker.fakes import ManualClock, Owner, batch
+from tests.unit.broker.fakes import AnswerList, ManualClock, batch
 from tests.waiting import until
 
 RPC_ERROR = grpc.aio.AioRpcError(
@@ -95,7 +95,7 @@ class Stage:
         self.plans: deque[tuple[dict[str, Fault], str]] = deque()
         self.calls: list[Call] = []
         self.rerouted: list[PendingBatch] = []
-        self.owner = Owner()
+        self.owner = AnswerList()
         self.numbers = 0
         self.forwarder = AppendForwarder(
             "g", cast("Channels", self), ManualClock(), self.rerouted.extend
@@ -219,7 +219,7 @@ def test_answers_that_make_no_sense_are_unknown(garbage: bytes) -> None:
 
 
 def test_a_receiver_that_fails_does_not_strand_the_others() -> None:
-    class Failing(Owner):
+    class Failing(AnswerList):
         def answered(self, item: PendingBatch) -> None:
             super().answered(item)
             if item.number == 1:
