@@ -6,7 +6,7 @@ import pytest
 
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.offsets import CommitOffset, CommitOffsets
-from dledger.state.producers import table
+from dledger.state.producers import expiry
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.table import ACTIVITY_STEP_MS
 from dledger.state.results import ProducersExpired, Result, TopicsForgotten
@@ -38,7 +38,7 @@ def forget(driven: Driven) -> Result:
 def test_a_half_forgotten_producer_stores_nothing() -> None:
     """It sends again what it has stored, to a queue whose last sequences are forgotten already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "EXPIRED_ROWS_MAX", 7)
+        patch.setattr(expiry, "EXPIRED_ROWS_MAX", 7)
         driven = started()
         epoch = driven.register().epoch
         driven.append(*(batch(queue=queue, sequence=0, epoch=epoch) for queue in range(4)))
@@ -51,7 +51,7 @@ def test_a_half_forgotten_producer_stores_nothing() -> None:
 def test_a_half_forgotten_producer_that_registers_begins_above_its_past() -> None:
     """Else an old message would pass for a repeat of a new one, or for the next of its queue."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "EXPIRED_ROWS_MAX", 7)
+        patch.setattr(expiry, "EXPIRED_ROWS_MAX", 7)
         driven = started()
         old = driven.register().epoch
         driven.append(*(batch(queue=queue, sequence=0, epoch=old) for queue in range(4)))
@@ -66,7 +66,7 @@ def test_a_half_forgotten_producer_that_registers_begins_above_its_past() -> Non
 
 def test_a_producer_is_forgotten_whole_however_often_it_came_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "EXPIRED_ROWS_MAX", 7)
+        patch.setattr(expiry, "EXPIRED_ROWS_MAX", 7)
         driven = started()
         driven.register()
         driven.append(*(batch(queue=queue, sequence=0) for queue in range(1, 4)))

@@ -19,32 +19,44 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Final, Protocol, cast, get_args, get_origin, get_type_hints
 
-from dledger_proto.errors import Code, DledgerError
-
 ID_SIZE: Final = 16
 TEXT_SIZE_MAX: Final = 0xFFFF
 LIST_ITEMS_MAX: Final = 0xFFFF
 
 
+class Misfit(Exception):
+    """A value that its form cannot hold: the way to the field, and why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        """Name the field and the reason."""
+        return f"{'.'.join(self.path)}{self.args[0]}"
+
+
 class Body:
-    """Bytes that are taken one field after the other; any misfit is a ValueError."""
+    """Bytes that are taken one field after the other."""
+
+    __slots__ = ("at", "data")
 
     def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self._at = at
+        self.data = data
+        self.at = at
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
-        data = self._data[self._at : self._at + size]
+        """Return the next bytes; ValueError when there are fewer."""
+        data = self.data[self.at : self.at + size]
         if len(data) != size:
-            raise ValueError(f"ends at {len(self._data)}, {size} bytes wanted at {self._at}")
-        self._at += size
+            raise ValueError(f"ends at {len(self.data)}, {size} bytes wanted at {self.at}")
+        self.at += size
         return data
 
     def finish(self) -> None:
         """Check that nothing is left."""
-        if self._at != len(self._data):
-            raise ValueError(f"{len(self._data) - self._at} bytes are left over")
+        if self.at != len(self.data):
+            raise ValueError(f"{len(self.data) - self.at} bytes are left over")
 
 
 class FieldCodec(Protocol):
@@ -55,12 +67,12 @@ class FieldCodec(Protocol):
         """What docs/formats.md calls it."""
         ...
 
-    def write(self, name: str, value: Any, out: list[bytes]) -> None:
-        """Append the bytes of a value; INVALID_ARGUMENT, naming the field, when none fit."""
+    def write(self, value: Any, out: list[bytes]) -> None:
+        """Append the bytes of a value; Misfit when none can hold it."""
         ...
 
     def read(self, body: Body) -> Any:
-        """Take a value; ValueError when the bytes hold none."""
+        """Take a value; ValueError or struct.error when the bytes hold none."""
         ...
 
 
@@ -69,20 +81,23 @@ class Number:
 
     def __init__(self, form: str, kind: str) -> None:
         self._form = struct.Struct(form)
+        self._size = self._form.size
         self.kind = kind
-        self._least = -(1 << 8 * self._form.size - 1) if form[-1].islower() else 0
+        self._least = -(1 << 8 * self._size - 1) if form[-1].islower() else 0
 
-    def write(self, name: str, value: int, out: list[bytes]) -> None:
+    def write(self, value: int, out: list[bytes]) -> None:
         """See `FieldCodec.write`."""
         try:
             out.append(self._form.pack(value))
         except struct.error:
-            most = self._least + (1 << 8 * self._form.size) - 1
-            raise _misuse(f"{name} {value}, must be {self._least} to {most}") from None
+            most = self._least + (1 << 8 * self._size) - 1
+            raise Misfit(f" {value}, must be {self._least} to {most}") from None
 
     def read(self, body: Body) -> int:
         """See `FieldCodec.read`."""
-        value: int = self._form.unpack(body.take(self._form.size))[0]
+        at = body.at
+        body.at = at + self._size
+        value: int = self._form.unpack_from(body.data, at)[0]
         return value
 
 
@@ -97,9 +112,9 @@ Int64 = Annotated[int, Number("<q", "i64")]
 class _Id:
     kind = "id"
 
-    def write(self, name: str, value: bytes, out: list[bytes]) -> None:
+    def write(self, value: bytes, out: list[bytes]) -> None:
         if len(value) != ID_SIZE:
-            raise _misuse(f"{name} has {len(value)} bytes, an id has {ID_SIZE}")
+            raise Misfit(f" has {len(value)} bytes, an id has {ID_SIZE}")
         out.append(value)
 
     def read(self, body: Body) -> bytes:
@@ -109,11 +124,11 @@ class _Id:
 class _Text:
     kind = "text"
 
-    def write(self, name: str, value: str, out: list[bytes]) -> None:
+    def write(self, value: str, out: list[bytes]) -> None:
         data = value.encode()
         if len(data) > TEXT_SIZE_MAX:
-            raise _misuse(f"{name} has {len(data)} bytes, at most {TEXT_SIZE_MAX}")
-        _U16.write(name, len(data), out)
+            raise Misfit(f" has {len(data)} bytes, at most {TEXT_SIZE_MAX}")
+        _U16.write(len(data), out)
         out.append(data)
 
     def read(self, body: Body) -> str:
@@ -126,8 +141,8 @@ class _Enum:
     def __init__(self, of: type[enum.IntEnum] | type[bool]) -> None:
         self._of = of
 
-    def write(self, name: str, value: int, out: list[bytes]) -> None:
-        _U8.write(name, value, out)
+    def write(self, value: int, out: list[bytes]) -> None:
+        _U8.write(value, out)
 
     def read(self, body: Body) -> int:
         number = _U8.read(body)
@@ -142,12 +157,12 @@ class _List:
         self._item = item
         self.kind = f"list of {item.kind}"
 
-    def write(self, name: str, value: Sequence[Any], out: list[bytes]) -> None:
+    def write(self, value: Sequence[Any], out: list[bytes]) -> None:
         if len(value) > LIST_ITEMS_MAX:
-            raise _misuse(f"{name} has {len(value)} items, at most {LIST_ITEMS_MAX}")
-        _U16.write(name, len(value), out)
+            raise Misfit(f" has {len(value)} items, at most {LIST_ITEMS_MAX}")
+        _U16.write(len(value), out)
         for item in value:
-            self._item.write(name, item, out)
+            self._item.write(item, out)
 
     def read(self, body: Body) -> tuple[Any, ...]:
         return tuple([self._item.read(body) for _ in range(_U16.read(body))])
@@ -160,19 +175,25 @@ class Record:
         self._of = of
         hints = get_type_hints(of, include_extras=True)
         names = order or names_of(of)
+        self._in_order = not order
         assert sorted(names) == sorted(names_of(of)), f"{of.__name__}: {names}"
         self.fields = tuple((name, codec_of(hints[name])) for name in names)
         self.kind = f"({', '.join(f'{name} {codec.kind}' for name, codec in self.fields)})"
 
-    def write(self, name: str, value: Any, out: list[bytes]) -> None:
+    def write(self, value: Any, out: list[bytes]) -> None:
         """See `FieldCodec.write`."""
-        prefix = f"{name}." if name else ""
-        for field, codec in self.fields:
-            codec.write(prefix + field, getattr(value, field), out)
+        for name, codec in self.fields:
+            try:
+                codec.write(getattr(value, name), out)
+            except Misfit as misfit:
+                misfit.path.insert(0, name)
+                raise
 
     def read(self, body: Body) -> Any:
         """See `FieldCodec.read`."""
-        return self._of(**{field: codec.read(body) for field, codec in self.fields})
+        if self._in_order:
+            return self._of(*[codec.read(body) for _, codec in self.fields])
+        return self._of(**{name: codec.read(body) for name, codec in self.fields})
 
 
 def codec_of(hint: Any) -> FieldCodec:
@@ -217,7 +238,3 @@ def shown(value: object) -> str:
 def shown_fields(value: object) -> str:
     """Return the fields of a value with their names, in the order of its class."""
     return " ".join(f"{name}={shown(getattr(value, name))}" for name in names_of(type(value)))
-
-
-def _misuse(sentence: str) -> DledgerError:
-    return DledgerError(Code.INVALID_ARGUMENT, sentence)

@@ -17,12 +17,13 @@ import struct
 from typing import Any, Final
 
 from dledger.state import format_level, offsets
-from dledger.state.commands.codec import Body, Record, shown_fields
+from dledger.state.commands.codec import Body, Misfit, Record, shown_fields
 from dledger.state.commands.command import Command
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
 from dledger.state.queues import holds, trim
 from dledger.state.topics import commands as topics
+from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
 MODULES: Final = (format_level, topics, trim, holds, offsets, registration, expiry)
@@ -56,7 +57,10 @@ class UnknownCommand(Exception):
 def encode(command: Command[Any]) -> bytes:
     """Return the payload of a command; INVALID_ARGUMENT names a field that its form cannot hold."""
     parts = [_HEADS[type(command)]]
-    FORMS[type(command)].write("", command, parts)
+    try:
+        FORMS[type(command)].write(command, parts)
+    except Misfit as misfit:
+        raise DledgerError(Code.INVALID_ARGUMENT, str(misfit)) from None
     return b"".join(parts)
 
 

@@ -168,16 +168,23 @@ def test_round_trip(
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "detail"),
     [
-        DeleteTopic(b"short"),
-        Trim(A, -1, 0),
-        Trim(A, 0, 1 << 63),
-        CommitOffsets("x" * 70_000, ()),
-        SetFormatLevel(1 << 32),
+        (DeleteTopic(b"short"), "topic_id has 5 bytes, an id has 16"),
+        (Trim(A, -1, 0), "queue -1, must be 0 to 4294967295"),
+        (
+            Trim(A, 0, 1 << 63),
+            f"offset {1 << 63}, must be -9223372036854775808 to 9223372036854775807",
+        ),
+        (CommitOffsets("x" * 70_000, ()), "consumer_group has 70000 bytes, at most 65535"),
+        (
+            CommitOffsets("g", (CommitOffset(A, -1, 0),)),
+            "offsets.queue -1, must be 0 to 4294967295",
+        ),
+        (SetFormatLevel(1 << 32), "level 4294967296, must be 0 to 4294967295"),
     ],
 )
-def test_a_field_that_does_not_fit_is_refused(command: Command[object]) -> None:
+def test_a_field_that_does_not_fit_is_refused(command: Command[object], detail: str) -> None:
     with pytest.raises(DledgerError) as caught:
         encode(command)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert (caught.value.code, caught.value.detail) == (Code.INVALID_ARGUMENT, detail)
