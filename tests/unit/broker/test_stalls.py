@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import grpc
-import grpc.aio
 import pytest
 
 from dledger.log.commit_log import CommitLog
