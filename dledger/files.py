@@ -1,8 +1,8 @@
-"""The file system as the log sees it: a small Protocol, and the real one.
+"""The file system as the log sees it: a Protocol, and the real one.
 
 Everything durable goes through a `FileSystem`, so that the simulation can lose unsynced writes,
 tear them, fill up, hang or fail. Errors are OSError with the usual errno. `File` and `FileSystem`
-calls block; whoever must not wait runs them in a worker thread.
+calls block: a caller that must not wait runs them in a worker thread.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from dledger.types import Buffer
 IOV_MAX = 1024
 """Linux's limit on buffers in one pwritev."""
 CACHED_BEHIND_BYTES = 32 << 20
-"""What of a file that is being written stays in the page cache, behind its synced end."""
+"""So many bytes behind the synced end of a growing file stay in the page cache."""
 DROP_STEP_BYTES = 8 << 20
 """Older bytes leave the page cache in steps of this size."""
 FREED_ASIDE_BYTES = 1 << 20
-"""A file that holds more is given back to the disk by a thread of its own."""
+"""A removed file that holds more is closed by a thread of its own."""
 
 
 class File(Protocol):
@@ -87,7 +87,7 @@ class FileSystem(Protocol):
 
     @property
     def is_freeing(self) -> bool:
-        """True while space of files that were removed, and that nobody reads, has to come back."""
+        """True while the disk has yet to get back the space of removed files."""
         ...
 
     def sync_folder(self, path: str) -> None:
@@ -190,9 +190,9 @@ class OsFile:
 class _Freeing:
     """Closes what may be the last descriptor of a large file that was removed.
 
-    To free a gigabyte takes ext4 0.3 s (measured, with online discard), and as long whoever closes
-    it would wait: so a thread does. A daemon, as a process that ends need not wait for the disk.
-    What waits is bounded by what one step of a trim removes and `FilePool` had open.
+    ext4 needs 0.3 s to free a gigabyte (measured, with online discard), and the close waits for it,
+    so a thread closes. It is a daemon: a process that ends need not wait for the disk. One step of
+    a trim and the open files of `FilePool` bound how many descriptors wait.
     """
 
     def __init__(self) -> None:

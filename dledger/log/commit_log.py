@@ -157,7 +157,7 @@ class CommitLog:
     def checkpoint_is_behind(self) -> bool:
         """True: the checkpoint does not cover all that is synced, so damage there reads as torn.
 
-        Not while the disk is low: what nobody waits for takes nothing from the reserve.
+        False while the disk is low: a checkpoint that no caller waits for may not use the reserve.
         """
         state = self._state
         return state.checkpoint_position != state.durable.position and not self.space.low

@@ -1,7 +1,7 @@
 """What can be wrong with a data folder or a log, as exceptions that name file and place.
 
-A disk that refuses is an OSError and passes through; these classes are for what we conclude from
-bytes that we could read, and for calls that come after a failure.
+An error of the disk is an OSError and passes through. These classes are for conclusions from bytes
+that could be read, and for calls that come after a failure.
 """
 
 from typing import Final
@@ -37,7 +37,7 @@ class WrongFolder(DledgerError):
 class DamagedFile(DledgerError):
     """A file of the data folder is missing or does not hold what was written to it.
 
-    The text says which file, what was found and expected, and what to do; `label` is for us.
+    The text says which file, what was found and expected, and what to do. `label` names the rule.
     """
 
     def __init__(self, file: str, reason: str, *, label: str = "") -> None:

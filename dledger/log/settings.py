@@ -1,4 +1,4 @@
-"""What a log is told by configuration."""
+"""The sizes that configuration gives a log."""
 
 from dataclasses import dataclass, fields
 
@@ -15,11 +15,11 @@ class LogSettings:
     tail_cache_bytes: int = 32 * MIB
     """Newest entries kept in memory. Those not yet synced are kept whatever their size."""
     checkpoint_bytes: int = 16 * MIB
-    """A checkpoint is written each time this much was; a restart reads about this much."""
+    """A checkpoint is written after so many bytes of entries; a restart reads about as many."""
     allocate_bytes: int = 32 * MIB
     """Space allocated ahead of the end; a restart looks through it for entries behind a tear."""
     reserve_bytes: int = 128 * MIB
-    """Disk space kept for what was admitted before the disk was full."""
+    """Disk space kept for writes that were admitted before the disk was full."""
     low_water_bytes: int = 256 * MIB
     """Below this much free space, besides the reserve, new writes are refused."""
 

@@ -35,9 +35,9 @@ from dledger_proto.limits import GIB
 
 JOIN_PAYLOADS_MIN = 16
 JOIN_PAYLOAD_SIZE_MAX = 8 * 1024
-"""Many small payloads are joined once: a view of each costs more than the copy, three times."""
+"""So many payloads of at most this size are joined: three views of each cost more than a copy."""
 TRIM_BYTES_MAX = GIB
-"""Removed at once, or a segment: however long a log is, to let go of it holds nobody up."""
+"""One round removes so many bytes, or one segment: trimming a long log delays no caller."""
 
 
 @dataclass(slots=True)

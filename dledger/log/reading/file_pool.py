@@ -83,7 +83,7 @@ class FilePool:
             known = self._known(path)
             if known is None and forgotten == self._forgotten:
                 self._handles[path] = opened
-        if known is None:  # when a file was removed meanwhile, ours may be it: nobody else gets it
+        if known is None:  # a file was removed meanwhile, perhaps this one: only this reader has it
             return opened
         opened.file.close()
         return known

@@ -116,16 +116,16 @@ class Row:
 FOLDER_ROWS: Final[Sequence[Row]] = (
     Row("F1", {"checkpoint": FoundCheckpoint.MISSING}, Action.REFUSE,
         "The checkpoint is made with the folder, before any entry, and only replaced by rename. "
-        "Without it files were lost. Entries could be scanned from the first file on, but how far "
-        "the log was synced, and whether its newest files are still there, nobody would know: "
-        "an acknowledged suffix could be missing without a trace, and this member would vote.",
-        says="the file is missing. A data folder has one from its making on, so files were "
-        "taken from it"),
+        "When it is missing, files were lost. Recovery could read entries from the first file on, "
+        "but would not know how far the log was synced, nor whether its newest files are there. An "
+        "acknowledged suffix could be missing without a trace, and this member would vote.",
+        says="the file is missing. It is made together with the data folder, so files were "
+        "removed from the folder"),
     Row("F2", {"checkpoint": FoundCheckpoint.DAMAGED}, Action.REFUSE,
         "The file is synced before it is renamed into place, so it is never torn by a power cut: "
         "this is damage, and how far the log was synced is not known, as in F1.",
-        says="the file cannot be read: {found}. It is only ever replaced as a whole, so a "
-        "power cut does not leave it like this"),
+        says="the file cannot be read: {found}. dledger replaces this file only as a whole, so "
+        "a power cut does not cause this"),
     Row("F3", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": False},
         Action.START_EMPTY,
         "Nothing was synced yet, or all of it was cut durably."),
@@ -134,16 +134,16 @@ FOLDER_ROWS: Final[Sequence[Row]] = (
         "the whole log had not reached the files."),
     Row("F5", {"checkpoint": FoundCheckpoint.COVERS, "segments": False}, Action.REFUSE,
         "Synced entries existed and their files are gone.",
-        says="the checkpoint says that the log reaches position {position}, and the folder "
+        says="the checkpoint says that the log reaches position {position}, but the folder "
         "has no segment file"),
     Row("F6", {"checkpoint": FoundCheckpoint.COVERS, "segments": True}, Action.RECOVER,
         "The ordinary start: the head of the files is checked, the entries behind the checkpoint "
         "are read."),
     Row("F7", {"checkpoint": FoundCheckpoint.EMPTY, "segments": False, "formed": True},
         Action.REFUSE,
-        "The identity proves that the genesis entry was durable, and no file holds it. The same "
-        "when the files there are hold no entry.",
-        says="the identity file says that this member has entries of its group, and no "
+        "The identity proves that the first entry was durable, and no file holds it. The same is "
+        "true when the files that exist hold no entry.",
+        says="the identity file says that this member has entries of its group, but no "
         "segment file holds one"),
 )  # fmt: skip
 
@@ -151,10 +151,10 @@ FILE_ROWS: Final[Sequence[Row]] = (
     Row("S1", {"place": Place.TRIMMED}, Action.REMOVE,
         "The head was moved durably; the power failed before this file was removed."),
     Row("S2", {"place": Place.STRAY}, Action.REFUSE,
-        "The checkpoint lists every file below its position. One that it does not know is not part "
-        "of this log; something else wrote into the folder.",
+        "The checkpoint lists every file below its position. A file that it does not list is not "
+        "part of this log: something else wrote into the folder.",
         says="at position {position} a segment file begins that the checkpoint does not "
-        "know, between files that it does: something else has put it here"),
+        "list, between files that it lists: something other than dledger put it here"),
     Row("S3", {"place": Place.COVERED, "header": FoundHeader.SOUND}, Action.USE,
         "The ordinary case. Its entries are not read now; damage is found on reading (I15)."),
     Row("S4", {"place": Place.COVERED, "header": FoundHeader.FOREIGN}, Action.REFUSE,
@@ -214,8 +214,8 @@ TAIL_ROWS: Final[Sequence[Row]] = (
         "promised to survive it. Entries behind the tear may be sound, of the same round or, with "
         "`flush: async`, of a later one; they may not be kept without what is before them."),
     Row("T5", {"synced": False, "last": True, "ending": Ending.STALE}, Action.CUT,
-        "Bytes from before a truncation of the suffix, or of a misdirected write, that nothing "
-        "says were synced in this place: the log ends before them."),
+        "These bytes are older than a truncation of the suffix, or of a misdirected write. Nothing "
+        "says that they were synced in this place: the log ends before them."),
 )  # fmt: skip
 
 Facts = FolderFacts | FileFacts | TailFacts

@@ -6,19 +6,19 @@ Owns: which round is in flight, its steps in their order, and the marks in memor
 Recovery's tables lean on the order of the steps:
 
 1. *Hard state first.* A term or vote that is durable without the entries of the same round is
-   always safe: it only forbids. Entries of a term that the hard state does not know yet are not:
-   after a power cut between the two this member could vote again in a term it took part in (I5).
+   always safe: it only forbids. Entries without their term are not safe: after a power cut between
+   the two this member could vote again in a term in which it took part (I5).
 2. *The cut of a suffix* before any byte that replaces it, and before that a checkpoint that
    claims no more than what stays. A cut of everything clears the group id in the identity first.
-3. *Entries*, segment by segment: a full segment is sealed, synced and its index written before its
-   successor is made; then one sync of the newest. A round may leave out that sync (`flush: async`)
-   unless one of the following steps, all of which speak of what is synced, is due.
+3. *Entries*, segment by segment. A full segment is sealed and synced, and its index is written,
+   before its successor is made. Then the newest segment is synced. With `flush: async` a round may
+   leave out that sync, unless one of the following steps is due: they all rely on it.
 4. *The identity* with the group id, once the genesis entry is durable.
 5. *The head*: a checkpoint with the new head, durably, then the old files.
 6. *A checkpoint*, when enough was written since the last or a segment was sealed. Its name is not
-   synced: a power cut then brings back the one before, which claims less. Of a checkpoint that was
-   asked for, because the log is idle, the name is synced: no later round's stamps will prove the
-   last round synced, and after a power cut damage in it would read as a torn tail.
+   synced: a power cut may bring back the checkpoint before it, which claims less. The group asks
+   for a checkpoint when the log is idle, and its name is synced: no later round will prove that the
+   last round was synced, and after a power cut damage in it would read as a torn tail.
 """
 
 from dataclasses import replace
@@ -82,7 +82,7 @@ class WriteRounds:
         self._hard_state = content
         self._cut_in_flight = None
         if self._state.trim_base is not None:
-            # The files go while the round is executed: nobody may be sent to them any more.
+            # The round removes the files: from now on no reader may be sent to them.
             self._state.drop_head(self._state.trim_base)
             self._publish(cut=False)
         return self._in_flight
