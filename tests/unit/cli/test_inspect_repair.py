@@ -347,7 +347,7 @@ def break_identity(folder: Path) -> str:
 
 def break_checkpoint(folder: Path) -> str:
     (folder / "checkpoint").unlink()
-    return f"{folder}/checkpoint: the file is missing. A data folder has one"
+    return f"{folder}/checkpoint: the file is missing. It is made together"
 
 
 def break_early_entry(folder: Path) -> str:
