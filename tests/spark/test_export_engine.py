@@ -97,7 +97,7 @@ class Deadly:
 def test_a_task_that_dies_is_our_error(spark: SparkSession, tmp_path: Path) -> None:
     """Not Java's: with a stable code and what to do."""
     work = Work(ExportStorage(tmp_path / "a"), IDENTITY, ("queue_offset",), Deadly())
-    with pytest.raises(ExportError, match=r"WORKER_DIED.*gave up a task.*run it again"):
+    with pytest.raises(ExportError, match=r"WORKER_DIED.*gave up a task.*run the export again"):
         SparkEngine(lambda: spark).run(work, [Piece(0, 0, 3)])
 
 

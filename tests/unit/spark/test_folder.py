@@ -166,7 +166,7 @@ def test_several_groups_are_read_together(tmp_path: Path) -> None:
     assert bodies(read(members)) == {queue: [b"%d" % queue] * 3 for queue in range(3)}
     alone = members / "g1"
     says = refused(alone)
-    assert says.startswith("DLEDGER_FOLDER_INCOMPLETE: orders/1 is of group g2")
+    assert says.startswith("DLEDGER_FOLDER_INCOMPLETE: orders/1 belongs to group g2")
     assert bodies(read(alone, assign='{"orders": [0]}')) == {0: [b"0"] * 3}
     shutil.copytree(members / "g1", members / "g1-again")
     says = refused(members)
