@@ -294,11 +294,11 @@ class Registry:
             )
         room = TOPICS_MAX - len(self._topics)
         if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
-            raise DledgerError(Code.BUSY, f"the table holds {TOPICS_MAX} topics, its limit")
+            raise DledgerError(Code.BUSY, f"the limit of {TOPICS_MAX} topics is reached")
 
     def _add_group(self, name: str) -> BrokerGroup:
         if len(self._groups) >= GROUPS_MAX:
-            raise DledgerError(Code.BUSY, f"the table holds {GROUPS_MAX} groups, its limit")
+            raise DledgerError(Code.BUSY, f"the limit of {GROUPS_MAX} groups is reached")
         group = BrokerGroup(name)
         self._groups[name] = group
         self._changes.mark((_GROUP, name))
@@ -318,7 +318,7 @@ class Registry:
             if len(group.members) >= MEMBERS_PER_GROUP_MAX:
                 raise DledgerError(
                     Code.BUSY,
-                    f"group {group.name} has {MEMBERS_PER_GROUP_MAX} members listed, its limit",
+                    f"group {group.name}: the limit of {MEMBERS_PER_GROUP_MAX} members is reached",
                 )
             member = Member(
                 registration.member, registration.address, registration.peer_address, now, None

@@ -93,7 +93,9 @@ class NameServerService:
 
     async def _answer_all(self, stream: AsyncIterator[bytes], write: Send) -> None:
         if self._registrations >= REGISTRATIONS_MAX:
-            raise DledgerError(Code.BUSY, f"{REGISTRATIONS_MAX} registrations")
+            raise DledgerError(
+                Code.BUSY, f"the limit of {REGISTRATIONS_MAX} registrations is reached"
+            )
         self._registrations += 1
         session = self._registry.open_session()
         try:
@@ -132,7 +134,7 @@ class NameServerService:
 
     async def _follow(self, names: Names, write: Send) -> None:
         if self._watchers >= WATCHERS_MAX:
-            raise DledgerError(Code.BUSY, f"{WATCHERS_MAX} watchers, the limit")
+            raise DledgerError(Code.BUSY, f"the limit of {WATCHERS_MAX} watchers is reached")
         self._watchers += 1
         try:
             seen, replies = self._snapshot_for(names)

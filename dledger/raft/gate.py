@@ -5,10 +5,10 @@ and vote are on disk. An append acknowledgement also needs the log on disk up to
 names. The gate drops an acknowledgement when the term has moved on: its entry may have been
 replaced, and a sync of the replacement must not release it.
 
-Owns, inbound: one session and a growing sequence for each peer, so that late, reordered and
-repeated messages are dropped; each voter counts once (F8); the commit index is clamped to what the
-message proves (F1). `replication/` checks answers and resets (F2, F3). The gate decides nothing
-about votes or replication.
+Owns, inbound: one session and a growing sequence for each peer. The gate drops late, reordered and
+repeated messages. It counts each voter once (F8). It lowers a commit index to what the message
+proves (F1). Not owned: checks of answers and resets (`replication/`; F2, F3). The gate decides
+nothing about votes or replication.
 """
 
 import enum

@@ -57,8 +57,8 @@ class State:
         if not owner:
             raise DledgerError(
                 Code.QUEUE_NOT_FOUND,
-                f"topic {topic.name}: queue {number}, it has {topic.write_queues} to write and "
-                f"{topic.read_queues} to read",
+                f"topic {topic.name} has no queue {number}: {topic.write_queues} queues take "
+                f"messages, {topic.read_queues} are read",
             )
         if owner != self.group:
             raise DledgerError(

@@ -1,9 +1,9 @@
 """The mark beside the data file: up to which commit this store is known to have come.
 
-Owns: the file `mark`, written when a store was opened and checked, and when it was closed. What is
-found later must be at least that commit, and if it is that one, with the same totals: so a data
-file that is older, empty or gone is noticed, and a meta page that fell back. After a process that
-was killed the mark is behind, and stays true. Little-endian:
+Owns: the file `mark`, written when a store was opened and checked, and when it was closed. At the
+next open the store must be at that commit, with equal totals, or at a later one. This shows a data
+file that is older, empty or gone, and a meta page that fell back. When a process is killed, its
+mark is older than its store. Such a mark is still true. Little-endian:
 
     magic "DLSM" (4), version u16 (1), reserved u16, rows u64, seals u64, commit u64, crc32c u32
 """

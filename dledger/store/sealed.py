@@ -10,9 +10,9 @@ does not pass. Not: where they lie (`lmdb_store.py`). Little-endian:
 The seal is behind the value, because then the CRC of value and seal together is one constant: a
 check is one pass and no comparison of parts.
 
-A row that is wrong is noticed whenever it is read. Rows that are missing, or are older than the
-last save, pass their own check: they are noticed where all rows are read, by the totals, which are
-written in the transaction of the rows. The totals count every row but their own.
+The seal shows a wrong row whenever the row is read. A check of single rows does not find a missing
+or an old row; the totals find it, where all rows are read. The totals are written in the
+transaction of the rows. They count every row but their own.
 """
 
 import struct

@@ -124,7 +124,11 @@ def answering() -> Generator[None]:
         raise CommandFailed("", code=Exit.UNKNOWN_OUTCOME) from error
     except OSError as error:
         what = f"the answer cannot be printed: {error.strerror}"
-        raise CommandFailed(what, "check what happened", code=Exit.UNKNOWN_OUTCOME) from error
+        remedy = (
+            "the command may have taken effect: look, for example with dledger status, before you "
+            "repeat it"
+        )
+        raise CommandFailed(what, remedy, code=Exit.UNKNOWN_OUTCOME) from error
 
 
 class _Console(Console):

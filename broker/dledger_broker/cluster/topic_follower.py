@@ -1,8 +1,8 @@
 """A group takes over what the control group decides about topics (D1).
 
-Owns the loop by which a group's leader fetches decisions. Decisions come in only this way: a
-message that there is a new decision only makes the leader ask the configured control group itself.
-Not owned: the decisions (`topic_authority`), the rules of a single topic (`dledger.state.topics`).
+Owns the loop by which a group's leader fetches decisions. Nobody can hand decisions in. A notice
+only makes the loop ask the configured control group. Not owned: the decisions
+(`topic_authority.py`), the rules of a single topic (`dledger/state/topics/`).
 Every step is idempotent and carries the control group's log index, so repeats and reordering do no
 harm.
 """

@@ -1,7 +1,7 @@
-"""What the acknowledgements say of faults and of quiet times. Pure; times in seconds of the run.
+"""How long nothing was acknowledged: at each fault, and apart from faults. Pure.
 
-Owns: how long nothing was acknowledged around a fault and apart from faults, and how soon the rate
-was back. Not: what a run shows as a whole (`report`).
+Owns: the silence at each fault, the longest silence that no fault explains, and how soon the rate
+was back. Times are seconds of the run. Not: what a run shows as a whole (`report.py`).
 """
 
 from collections.abc import Sequence

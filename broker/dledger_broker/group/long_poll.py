@@ -47,7 +47,7 @@ class LongPoll:
         """
         if self._count >= self._tickets_max:
             raise DledgerError(
-                Code.BUSY, f"{self._count} long polls wait, at most {self._tickets_max}"
+                Code.BUSY, f"the limit of {self._tickets_max} waiting long polls is reached"
             )
         ticket = Ticket(tuple(dict.fromkeys(keys)), wake)
         self._count += 1

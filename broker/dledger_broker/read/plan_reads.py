@@ -26,7 +26,8 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     times = sum(len(wanted.times_ms) for wanted in request.queues)
     if times > LOOKS_PER_CALL_MAX:
         raise DledgerError(
-            Code.INVALID_ARGUMENT, f"{times} times_ms, at most {LOOKS_PER_CALL_MAX} in all"
+            Code.INVALID_ARGUMENT,
+            f"times_ms: {times} times, at most {LOOKS_PER_CALL_MAX} over all queues of a call",
         )
     found = await resolve_each(messaging, [wanted.queue for wanted in request.queues])
     await messaging.view.confirm()

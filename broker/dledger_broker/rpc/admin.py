@@ -138,7 +138,7 @@ async def lift_quarantine(call: Call, request: pb.LiftQuarantineRequest) -> pb.L
     if request.member != view.names.member:
         raise DledgerError(
             Code.INVALID_ARGUMENT,
-            f"member {request.member!r}: ask that member itself, this is {view.names.member!r}",
+            f"this is member {view.names.member!r}; send the call to {request.member!r}",
         )
     view.host.lift_quarantine(view.names.member, request.i_accept_possible_loss)
     return pb.LiftQuarantineReply()

@@ -28,7 +28,10 @@ def topic_type(number: int) -> TopicType:
     try:
         return TopicType(number)
     except ValueError:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"topic type {number} is unknown") from None
+        types = ", ".join(f"{each} ({each.name.lower()})" for each in TopicType)
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"topic type {number}, must be one of {types}"
+        ) from None
 
 
 def layout_from_proto(parts: Iterable[pb.LayoutPart]) -> tuple[LayoutPart, ...]:

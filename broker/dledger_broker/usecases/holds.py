@@ -24,7 +24,8 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     if len(request.after) > AFTER_SIZE_MAX:
         raise DledgerError(
             Code.INVALID_ARGUMENT,
-            f"after of {len(request.after)} bytes, at most {AFTER_SIZE_MAX}",
+            f"`after` has {len(request.after)} bytes, at most {AFTER_SIZE_MAX}; "
+            "use what the last page returned",
         )
     queue = request.queue if request.HasField("queue") else None
     if queue is not None and not request.topic:

@@ -209,7 +209,7 @@ class Messaging:
         now_ms = self.view.host.time_ms  # the stamps of entries end a hold (D8)
         if now_ms is None:
             raise DledgerError(
-                Code.NO_LEADER, "this member does not know the clocks of a majority yet"
+                Code.NO_LEADER, "the leader does not know the clocks of a majority yet; try again"
             )
         until_ms = now_ms + ttl_ms
         result = await self.view.commands.propose(

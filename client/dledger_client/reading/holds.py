@@ -9,9 +9,9 @@ the rate of jobs and the time of a hold:
 
 - *Places.* A hold begins where its job begins, rounded down to a multiple of a power of two. The
   power is such that the queue has at most PLACES such multiples. While a queue grows to double its
-  size, two places are new and the others are old. Jobs that come every p then have about
-  2 log2(time / p) + 4 holds at once, wherever in the queue they begin: 22 for holds of ten minutes
-  and two jobs a second.
+  size, two places are new and the others are old. So a queue has at once about
+
+      2 log2(time of a hold / time between two jobs) + 4 holds.
 - *Time.* A stream uses the hold that it took for a share of the hold's time. So a stream has at
   most five holds at once, however often it plans.
 

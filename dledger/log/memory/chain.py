@@ -1,4 +1,4 @@
-"""The end of a log, and when an entry follows it. Pure.
+"""The end of a log, and the rule which entry can be the next one. Pure.
 
 Owns: the rule that ties one entry to the next: index, position, checksum of the entry before, and
 a term and a time that never go back.

@@ -49,9 +49,11 @@ class Refusals:
             return Code.DISK_FULL, _no_room(room, refused_from)
         waiting_bytes = self._proposals.waiting_bytes
         if waiting_bytes >= limits.waiting_bytes_max:
-            return Code.BUSY, f"{limits.waiting_bytes_max} bytes wait for an entry"
+            limit = limits.waiting_bytes_max
+            return Code.BUSY, f"the limit of {limit} bytes that wait for an entry is reached"
         if self._own_tail_bytes() + waiting_bytes >= limits.uncommitted_bytes_max:
-            return Code.BUSY, f"{limits.uncommitted_bytes_max} bytes are not committed"
+            limit = limits.uncommitted_bytes_max
+            return Code.BUSY, f"the limit of {limit} uncommitted bytes is reached"
         return None
 
     def _own_tail_bytes(self) -> int:

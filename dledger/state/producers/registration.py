@@ -10,8 +10,8 @@ A life is one run of a producer; it draws `life_id` when it starts. Who register
                                                                may have been forgotten, and what
                                                                it held is far below (see below)
     the life that holds it   0, up to what it holds                what it holds: a repeat
-                             the next, or one above that and up    that one: it fences its past
-                             to its seconds (see below)
+                             the next epoch; or a higher one, up   that one: it fences its past
+                             to the seconds (see below)
                              above these                           INVALID_ARGUMENT
     the life before it       any                                   STALE_EPOCH
     another life             0                                     Taken: what is held; no change
@@ -24,12 +24,12 @@ an ended life takes the name only from those who held it when it asked, never fr
 repeats of its own registrations find what these gave. Nothing is known about a forgotten id: all
 this holds for copies and pauses that are shorter than the expiry.
 
-A forgotten id begins again at the seconds of leader and counted time together: one of the two may
-stand still while an id is forgotten, not both. That is above its old epochs as long as it was
+The first epoch of a forgotten id is the sum of two clocks in seconds: leader time and counted time.
+At least one of them always moves on. So the new epoch is above the old ones, as long as the id was
 registered less than once a second on average since it was first known.
 
-A half forgotten id (`expiry.py`) begins anew too, two epochs above its last: what is left of the
-old rows is of an epoch that no answer speaks of.
+A half forgotten id (`expiry.py`) begins anew too, at least two epochs above its last. No answer
+uses the epoch of the old rows that are left.
 """
 
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ def test_waiters_are_bounded() -> None:
     poll = LongPoll(tickets_max=2)
     poll.wait([(A, 0)], lambda: None)
     ticket = poll.wait([(A, 0)], lambda: None)
-    with pytest.raises(DledgerError, match="at most 2") as caught:
+    with pytest.raises(DledgerError, match="limit of 2 waiting") as caught:
         poll.wait([(A, 0)], lambda: None)
     assert caught.value.code is Code.BUSY
     poll.cancel(ticket)

@@ -65,7 +65,8 @@ def test_an_answer_that_nobody_takes_is_no_definite_failure(command: str, progra
     full = shell(f"$PRINT {command} > /dev/full", program)
     assert full.returncode == Exit.UNKNOWN_OUTCOME, full.stderr
     assert full.stderr == (
-        b"error: the answer cannot be printed: No space left on device; check what happened\n"
+        b"error: the answer cannot be printed: No space left on device; the command may have taken "
+        b"effect: look, for example with dledger status, before you repeat it\n"
     )
     left = shell(f"(sleep 0.1; $PRINT {command}; echo $? >&2) | true", program)
     assert left.stderr == b"4\n", "and a reader that left is told nothing"

@@ -398,11 +398,11 @@ def test_one_stream_registers_one_member(registry: Registry) -> None:
 def test_groups_and_members_are_bounded(registry: Registry) -> None:
     for number in range(MEMBERS_PER_GROUP_MAX):
         FakeMember(registry, name=f"m{number}").join(0)
-    with pytest.raises(DledgerError, match="members listed"):
+    with pytest.raises(DledgerError, match="limit of .* members"):
         FakeMember(registry, name="more").join(0)
     for number in range(GROUPS_MAX - 1):
         FakeMember(registry, group=f"g{number}").join(0)
-    with pytest.raises(DledgerError, match="1000 groups, its limit") as caught:
+    with pytest.raises(DledgerError, match="limit of 1000 groups") as caught:
         FakeMember(registry, group="more").join(0)
     assert caught.value.code is Code.BUSY
 
@@ -412,7 +412,7 @@ def test_topics_are_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch)
     a = FakeMember(registry, topics=[topic("x"), topic("y"), topic("z")])
     a.join(0)
     a.send(1, full=True)
-    with pytest.raises(DledgerError, match="3 topics, its limit"):
+    with pytest.raises(DledgerError, match="limit of 3 topics"):
         a.send(2, topic("w"))
 
 

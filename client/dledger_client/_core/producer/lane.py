@@ -15,8 +15,8 @@ Not: groups and bytes (`buffer.py`), codes and deadlines (`core.py`).
   behind the gap can be stored while nothing fills the gap. Once all batches behind it are answered
   and none of their tries is unknown, the lane stamps them anew from the gap on. If one is unknown,
   a copy of it may still be on its way and would fit behind a batch that fills the gap. Then only a
-  new epoch helps, which fences such copies (`must_fence`). The same holds when a batch is given up
-  that may be stored: nobody knows whether the next sequence is its own or the one behind it.
+  new epoch helps, which fences such copies (`must_fence`). The lane also needs a new epoch when a
+  batch is given up that may be stored: nobody knows whether its sequence is taken or free.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """What an export holds by now: its manifests read in order. Owns: versions, live files, adoption.
 
 Manifests are the only truth. A file that no manifest names belongs to no version. A plan without a
-manifest is work to finish, whoever began it. Checkpoints are derived from manifests, so that
-readers need not read the earlier ones.
+manifest is work to finish, whoever began it. Checkpoints are computed from manifests. With one, a
+reader need not read the older manifests.
 """
 
 import logging
