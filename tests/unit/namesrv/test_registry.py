@@ -398,7 +398,7 @@ def test_one_stream_registers_one_member(registry: Registry) -> None:
 def test_groups_and_members_are_bounded(registry: Registry) -> None:
     for number in range(MEMBERS_PER_GROUP_MAX):
         FakeMember(registry, name=f"m{number}").join(0)
-    with pytest.raises(DledgerError, match="limit of .* members"):
+    with pytest.raises(DledgerError, match=r"limit of \d+ members"):
         FakeMember(registry, name="more").join(0)
     for number in range(GROUPS_MAX - 1):
         FakeMember(registry, group=f"g{number}").join(0)
