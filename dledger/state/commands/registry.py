@@ -31,7 +31,7 @@ MODULES: Final = (format_level, topics, trim, holds, offsets, registration, expi
 
 
 def _declared() -> list[type[Command[Any]]]:
-    found = [
+    found: list[type[Command[Any]]] = [
         each
         for module in MODULES
         for each in vars(module).values()
