@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false
-# (matplotlib annotates only part of its arguments)
+# (matplotlib annotates only some of its arguments)
 """The pictures of a run: operations over time, latency, throughput, with the faults behind them."""
 
 import io
@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from jepsen_tests.history.events import NEVER, History, Kind, Op
 from jepsen_tests.history.faults import faults_in_force
 
-mpl.rcParams["text.parse_math"] = False  # what histories hold is no formula
+mpl.rcParams["text.parse_math"] = False  # a "$" of a history begins no formula
 COLOURS: Final = {Kind.OK: "#3b7dd8", Kind.FAIL: "#e0a100", Kind.INFO: "#d03b3b"}
 FAULT_COLOUR: Final = "#00000018"
 POINTS_MAX: Final = 4_000
-"""Operations drawn one by one, of each outcome; of more, every n-th."""
+"""So many operations of each outcome are drawn. Of more, every n-th is drawn."""
 WIDTH_INCHES: Final = 11.0
 
 
@@ -62,7 +62,7 @@ def _svg(figure: Figure) -> str:
 
 
 def timeline(history: History) -> str:
-    """Return when each process did what, and how it ended."""
+    """Return a picture of the operations of each process, with their outcomes."""
     figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 5))
     _shade(axes, history)
     for kind, ops in _by_outcome(history).items():
@@ -78,7 +78,7 @@ def timeline(history: History) -> str:
 
 
 def latency(history: History) -> str:
-    """Return how long sends took that ended, on a logarithmic scale."""
+    """Return a picture of how long sends took that ended, on a logarithmic scale."""
     figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 3))
     _shade(axes, history)
     for kind, ops in _by_outcome(history).items():
@@ -92,7 +92,7 @@ def latency(history: History) -> str:
 
 
 def throughput(history: History) -> str:
-    """Return operations that ended well in each second, by function."""
+    """Return a picture of the ok operations in each second, by function."""
     figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 3))
     _shade(axes, history)
     counts: defaultdict[str, list[int]] = defaultdict(

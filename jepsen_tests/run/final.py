@@ -1,9 +1,9 @@
-"""After the faults: wait until the cluster is well, then read everything there is, in every way.
+"""The final phase: wait until the cluster works, then read everything in every way.
 
-Owns the final phase, which is the same for all workloads: fresh sends to every queue, a complete
-read of every queue, what each member alone serves, each member's log entries, status, resources.
-What fails is tried until a deadline: an election may come at any moment, and only what lasts is
-wrong. Everything goes into the history; whether it is good is for the checkers to say.
+The phase is the same for all workloads: fresh sends to each queue, a complete read of each queue,
+what each member alone serves, each member's log entries, status and resources. A call that fails is
+repeated until a deadline, because an election may come at any moment: only a lasting failure is
+wrong. Everything goes into the history, and the checkers judge it.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from jepsen_tests.workloads.wire import Wire, runs_of
 from jepsen_tests.workloads.workload import Stage
 
 WELL_SECONDS_MAX: Final = 90.0
-"""After consumers have read all until all members are complete and one leads: each is then read
-alone in any case."""
+"""So long the phase waits, after consumers have read everything, until one member leads and all are
+complete. Then it reads each member alone in any case."""
 STALLED_SECONDS_MAX: Final = 10.0
-"""Of one read of one queue: so long nothing may come, then this try is given up."""
+"""One try to read a queue ends when nothing came for so long."""
 POLLS_EMPTY_MAX: Final = 100
 
 
 async def read_all(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
-    """Read every queue from its start to its end, as a consumer that knows nothing."""
+    """Read each queue from its start to its end with a new consumer."""
     worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
     patience = Patience(revive)
     try:
@@ -42,7 +42,7 @@ async def read_all(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Re
 
 
 async def _read_place(worker: Worker, place: str, position: int, end: int) -> bool:
-    """Read one; return whether it was read to its end."""
+    """Read one queue; return whether the consumer came to its end."""
     empty = 0
     if not await worker.assign({place: position}):
         return False
@@ -56,11 +56,10 @@ async def _read_place(worker: Worker, place: str, position: int, end: int) -> bo
 
 
 async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
-    """Read every queue from each member alone, from where it begins at that time.
+    """Read each queue from each member alone, from where the queue begins at that time.
 
-    A trim whose outcome nobody knows may have been made meanwhile, or an election have confirmed
-    more: bounds are asked for again when a read fails, and after all; what they then show that was
-    not read is read.
+    A trim of unknown outcome may take effect meanwhile, and an election may confirm more. So the
+    bounds are asked for again when a read fails, and at the end. What then was not read is read.
     """
     process, patience = Process(stage.recorder), Patience(revive)
     worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
@@ -95,7 +94,7 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], reviv
 
 
 async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, high: int) -> bool:
-    """Read one queue from one member; return whether it gave all up that it holds of it."""
+    """Read one queue from one member; return whether the member served all that it holds."""
     topic, queue = split_place(place)
 
     async def call() -> list[list[Any]]:
@@ -116,7 +115,7 @@ async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, 
 
 
 async def _ends(stage: Stage, places: Sequence[str], revive: Revive) -> dict[str, tuple[int, int]]:
-    """Send to every place, then ask for its bounds; who can't be read is not live, says C18."""
+    """Send to each place, then ask for its bounds. C18 judges places that do not answer."""
     worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
     ends: dict[str, tuple[int, int]] = {}
 
@@ -141,7 +140,7 @@ async def _ends(stage: Stage, places: Sequence[str], revive: Revive) -> dict[str
 async def final_phase(
     stage: Stage, admin: AsyncAdmin, places: Sequence[str], revive: Revive
 ) -> None:
-    """Do all of it; `revive` as in `Patience`."""
+    """Carry out the final phase. `revive` is as in `Patience`."""
     observer = Observer(stage, admin)
     ends = await _ends(stage, places, revive)
     await read_all(stage, ends, revive)
@@ -150,4 +149,4 @@ async def final_phase(
     await drain_members(stage, ends, revive)
     await observer.entries(revive)
     await observer.agreement(revive)
-    await revive()  # who ended since the last time is said to have died
+    await revive()  # notes members that died since the last time

@@ -1,4 +1,4 @@
-"""What the members of the tested group say of themselves, and whether that is well."""
+"""What the members of the tested group say of themselves, and whether the group is well."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -12,7 +12,7 @@ ANSWER_SECONDS: Final = 2.0
 
 
 async def statuses(backend: Backend, admin: AsyncAdmin) -> dict[str, MemberStatus]:
-    """Return by name what the members that answer say; each is asked where nobody troubles it."""
+    """Return the status of each member that answers. No fault troubles these calls."""
 
     async def ask(node: str) -> MemberStatus | None:
         try:
@@ -26,7 +26,7 @@ async def statuses(backend: Backend, admin: AsyncAdmin) -> dict[str, MemberStatu
 
 
 def are_well(found: Collection[MemberStatus], members: int, applied: int) -> bool:
-    """Tell whether all answer, one leads, and all have applied at least so much."""
+    """Say whether all members answer, one leads, and all have applied up to an index."""
     roles = sorted(status.role for status in found)
     wanted = ["follower"] * (members - 1) + ["leader"]
     return roles == wanted and all(status.applied_index >= applied for status in found)
@@ -38,11 +38,11 @@ async def wait_until_well(
     seconds: float,
     revive: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Wait for that, at most so long; whoever goes on then finds out what is not well.
+    """Wait until the group is well, at most so many seconds.
 
-    That is when one leads, and all have applied what anybody had in its log at the first look:
-    writes may go on. `revive` brings back who ends meanwhile: a member may find damage long after
-    it was done.
+    The group is well when one member leads and all have applied what any member had in its log at
+    the first look: writes may go on. `revive` starts members that end meanwhile: a member may find
+    damage long after it was done.
     """
     until = asyncio.get_running_loop().time() + seconds
     target: int | None = None

@@ -1,6 +1,6 @@
-"""Looks at members for the history: what they say of themselves, what their processes use.
+"""Asks members for their status, and looks at what their processes use, for the history.
 
-Used in all phases. Whether what was seen is good is for the checkers to say.
+All phases use this. The checkers judge what it saw.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ class Observer:
         self._looks = Looks()
 
     async def look(self) -> list[MemberStatus]:
-        """Note what every member says of itself, and what its process uses; return the former.
+        """Note the status and the resources of each member; return the statuses.
 
-        Also who has applied nothing for long while others did.
+        Also notes members that applied nothing for long while others did.
         """
         backend, recorder = self._stage.backend, self._stage.recorder
         statuses: list[MemberStatus] = []
@@ -57,9 +57,10 @@ class Observer:
         return statuses
 
     async def agreement(self, revive: Revive) -> None:
-        """Look until all members agree, or patience ends: the last look is what counts.
+        """Look until all members agree, or until patience ends. The last look counts.
 
-        Where others write, too, nobody stands still: then all have what anybody had a look before.
+        Where other clients write too, members need not stand still: each must have applied what any
+        member had committed at the look before.
         """
         patience, members = Patience(revive), len(self._stage.backend.nodes)
         others_write = self._stage.backend.is_kept
@@ -73,7 +74,7 @@ class Observer:
         await patience.until(attempt)
 
     async def entries(self, revive: Revive) -> None:
-        """Note every member's log; one that is too long is not asked for again."""
+        """Note the log of each member. A log that is too long is not asked for again."""
         patience = Patience(revive)
         for node in self._stage.backend.nodes:
             await patience.until(partial(self._entries_of, node))
@@ -98,9 +99,10 @@ class Observer:
 
 
 def agree(found: Sequence[MemberStatus], members: int) -> bool:
-    """Tell whether one leads, all are of its term and name it, and have applied the same.
+    """Say whether one member leads, all are of its term and name it, and have applied the same.
 
-    Who names nobody, or another, was asked while leadership changed: that look compares two times.
+    A member that names another leader, or none, was asked while leadership changed: that look
+    compares two moments.
     """
     ends = {
         (status.term, status.leader, status.commit_index, status.applied_index) for status in found
@@ -110,7 +112,7 @@ def agree(found: Sequence[MemberStatus], members: int) -> bool:
 
 
 def caught_up(before: Sequence[MemberStatus], found: Sequence[MemberStatus], members: int) -> bool:
-    """Tell whether one leads, all are of its term and name it, and have what was committed."""
+    """Say whether one member leads, all name it, and all have what was committed a look before."""
     applied = max((status.commit_index for status in before), default=0)
     leaders = {(status.term, status.leader) for status in found}
     return len(leaders) == 1 and are_well(found, members, applied)
@@ -141,7 +143,7 @@ def _shown_entries(found: tuple[list[EntryMark], MemberStatus]) -> dict[str, Any
 
 
 def _resources(pid: int | None) -> dict[str, int]:
-    """Return what a process uses; nothing when it is gone, or was while we looked."""
+    """Return what a process uses; nothing if the process is gone."""
     proc = Path(f"/proc/{pid}")
     try:
         lines = (proc / "status").read_text().splitlines()
@@ -149,7 +151,7 @@ def _resources(pid: int | None) -> dict[str, int]:
     except OSError:
         return {}
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    if "VmRSS" not in fields:  # it has ended, and its parent has not looked yet
+    if "VmRSS" not in fields:  # the process has ended, and its parent has not noticed yet
         return {}
     return {
         "rss": int(fields["VmRSS"].split()[0]) * 1024,

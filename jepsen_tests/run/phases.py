@@ -38,16 +38,16 @@ SERVING_SECONDS_MAX: Final = 60.0
 HEALED_SECONDS_MAX: Final = 90.0
 LOOK_SECONDS: Final = 5.0
 AFTER_HEAL_SECONDS: Final = 3.0
-"""So long the workload goes on after the last heal."""
+"""The workload goes on for so long after the last heal."""
 MUTANTS: Final = "tests.mutants.catalogue"
-"""Shared with the simulation; outside the wheel, like this harness."""
+"""The list of known bugs, shared with the simulation. It is outside the wheel, like the harness."""
 ENDING_SECONDS_MAX: Final = 30.0
-"""For the workers' last operations."""
+"""The time for the workers' last operations."""
 
 
 @dataclass(slots=True)
 class RunPlan:
-    """What is to be run; checked before anything starts."""
+    """What a run does. It checks itself before anything starts."""
 
     workload: Workload
     nemeses: Sequence[str]
@@ -62,14 +62,14 @@ class RunPlan:
         losing = sorted(LOSING & set(self.nemeses))
         if losing and self.workload.trims:
             raise BadRequest(
-                f"workload {self.workload.name} trims the log's head, so a member cannot be filled "
-                f"again from its first entry: leave out {', '.join(losing)}"
+                f"workload {self.workload.name} trims the log's head, so the leader cannot fill a "
+                f"member that lost its data: leave out {', '.join(losing)}"
             )
         kinds = [FAULTS[name].kind for name in self.nemeses]
         self.schedule = draw_schedule(kinds, self.seconds, Random(self.seed))
         if self.nemeses and not self.schedule.phases:
             names = ", ".join(self.nemeses)
-            raise BadRequest(f"no time for {names} in {self.seconds:g} s: give it more")
+            raise BadRequest(f"no time for {names} in {self.seconds:g} s: use a longer --time")
         if self.mutant:
             known = importlib.import_module(MUTANTS).by_name()
             if self.mutant not in known:
@@ -78,7 +78,7 @@ class RunPlan:
 
 @dataclass(slots=True)
 class Watch:
-    """What somebody who looks on may want to know; renewed while the run goes on."""
+    """The state of a run for somebody who watches it."""
 
     recorder: Recorder | None = None
     nemesis: Nemesis | None = None
@@ -126,7 +126,7 @@ def _header(plan: RunPlan, backend: Backend) -> Header:
 
 
 async def execute(plan: RunPlan, backend: Backend, watch: Watch, stop: StopRequest) -> Path:
-    """Run it all, or what is left after somebody broke it off; return the path of the history."""
+    """Make the run, or as much as a signal lets it make; return the path of the history."""
     path = plan.folder / "history.jsonl"
     with HistoryWriter(path, _header(plan, backend)) as writer:
         recorder = watch.recorder = Recorder(writer)
@@ -149,7 +149,7 @@ async def _work(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watc
 
 
 async def _stop(backend: Backend, stop: StopRequest) -> None:
-    """End the cluster: in order, or at once when that is asked for, before or meanwhile."""
+    """End the cluster in order, or at once if a second signal asked for it."""
     is_stopped = False
     try:
         if not stop.at_once:
@@ -199,11 +199,11 @@ async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Wa
 
 @contextlib.asynccontextmanager
 async def _borrowed(admin: AsyncAdmin) -> AsyncGenerator[None]:
-    """Leave a cluster that is not ours without our topics, and begin in one that has none."""
+    """Refuse a cluster of the user that has topics of ours; delete ours at the end."""
     if left := await _our_topics(admin):
         raise HarnessFailure(
-            f"the cluster has topics of an earlier run, or of one that goes on: {', '.join(left)}; "
-            "delete them with `dledger topic delete NAME`"
+            f"the cluster has topics of another run: {', '.join(left)}. If it is over, delete "
+            "them with `dledger topic delete NAME`"
         )
     try:
         yield
@@ -218,7 +218,7 @@ async def _our_topics(admin: AsyncAdmin) -> list[str]:
 
 
 async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
-    """Wait until the cluster serves, and make the topics."""
+    """Wait until the cluster answers, and create the topics."""
     until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
     while True:
         try:
@@ -229,13 +229,13 @@ async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
             break
         except DledgerError as error:
             if asyncio.get_running_loop().time() > until:
-                raise HarnessFailure(f"the cluster does not serve: {error}") from error
+                raise HarnessFailure(f"the cluster takes no topics: {error}") from error
             await asyncio.sleep(0.2)
     await plan.workload.setup(stage)
 
 
 class _Working(contextlib.AbstractAsyncContextManager[None]):
-    """The workload's tasks and an observer's, for the length of a block."""
+    """Runs the tasks of a workload and of the observer for the length of a block."""
 
     def __init__(self, workload: Workload, stage: Stage, observer: Observer) -> None:
         self._stage = stage

@@ -1,8 +1,8 @@
 """Writes down what clients and the nemesis do while they do it.
 
-Owns process numbers, the run's clock and the mapping from a client's exceptions to outcomes: an
-error that the shared table calls definite is `fail`, a read that failed is `fail` as well, and
-everything else, above all every exception that nobody expected, is `info`.
+Owns process numbers, the clock of the run, and how exceptions become outcomes. An error that the
+shared table calls definite is `fail`, and so is a read that failed. Everything else is `info`,
+above all an exception that nobody expected.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """One run's history as it is being made."""
+    """Writes the history of one run."""
 
     def __init__(self, writer: HistoryWriter) -> None:
         self._writer = writer
@@ -83,30 +83,30 @@ class Recorder:
         self._writer.append(row)
 
     def end(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, err: str = "") -> None:
-        """Note how it ended."""
+        """Note how an operation ended."""
         self.counts[f, kind] += 1
         self._writer.append(Row(i=0, t=self.now(), p=p, type=kind, f=f, k=k, v=v, err=err))
 
 
 def describe(error: BaseException) -> tuple[bool, str]:
-    """Return whether an error is definite, and how it is written down."""
+    """Return whether an error is definite, and its text for the history."""
     if isinstance(error, DledgerError):
         return error.definite, f"{error.code.name}: {error.detail[:DETAIL_LENGTH]}"
     return False, f"UNEXPECTED: {type(error).__name__}: {str(error)[:DETAIL_LENGTH]}"
 
 
 class Process:
-    """A logical client process: one operation at a time; a new number after an unknown outcome."""
+    """A client process: one operation at a time, and a new number after an unknown outcome."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.number = recorder.new_process()
         self._before = -1
-        """Whom its next operation names as the one that it was."""
+        """The number that the next operation names as its earlier one."""
         self._is_known = False
 
     def renew(self) -> None:
-        """Be another process from now on."""
+        """Take a new process number."""
         if self._is_known:
             self._before, self._is_known = self.number, False
         self.number = self.recorder.new_process()
@@ -125,8 +125,8 @@ class Process:
     ) -> tuple[bool, T | None]:
         """Run one operation; return whether it certainly happened, and its result.
 
-        `shown` turns the result into what is written down; where it refuses what no sound cluster
-        answers, nobody knows what happened. Only CancelledError passes through.
+        `shown` makes the value for the history. If it refuses the result, because no sound cluster
+        answers so, the outcome is unknown. Only CancelledError passes through.
         """
         recorder, p = self.recorder, self.number
         recorder.invoke(p, f, k, v, key=key, node=node, before=self._before)
@@ -138,7 +138,7 @@ class Process:
             recorder.end(p, Kind.INFO, f, k, err="CANCELLED: the run is over")
             self.renew()
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, its outcome is written down
+        except Exception as error:  # noqa: BLE001 - the history gets every outcome
             definite, said = describe(error)
             if definite or (reads and not said.startswith("UNEXPECTED")):
                 recorder.end(p, Kind.FAIL, f, k, err=said)

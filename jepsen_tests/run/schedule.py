@@ -1,10 +1,9 @@
-"""When which fault begins and ends: drawn from the seed before anything starts. Pure.
+"""Draws from the seed when each fault begins and ends, before anything starts. Pure.
 
-Owns the order: every fault alone first, in a drawn order, with quiet times between; then mixed
-subsets, shifting, with a quiet period now and then; in the end late faults, which begin after all
-others and are not healed before the workload is told to heal: the end meets a group that is still
-hurt. What cannot happen twice at once (two faults of one handle) is never mixed. The plan is as
-long as it was asked to be; what did not fit is named.
+First comes each fault alone, in a drawn order, with quiet times between. Then come mixed subsets,
+with a quiet period now and then. At the end come late faults, which are healed only when the run
+heals: the final phase meets a group that is still hurt. Two faults of one handle are never mixed.
+The schedule is as long as the run. It names the faults that did not fit.
 """
 
 import math
@@ -14,15 +13,15 @@ from random import Random
 from typing import Final
 
 QUIET_SECONDS: Final = (2.0, 4.0)
-"""Planned between two phases, for a leader and some acknowledged sends. What it takes to do faults
-and to heal them comes off it: nothing may be left."""
+"""The pause between two phases, for an election and some acknowledged sends. Doing and healing
+faults takes time from this pause and may use it up."""
 WARM_UP_SECONDS: Final = 3.0
 TOGETHER_MAX: Final = 3
 LATE_MAX: Final = 2
 LATE_SECONDS: Final = 2.0
-"""From the beginning of the late faults until all is healed."""
+"""The time from the beginning of the late faults until the heal."""
 QUIET_SHARE: Final = 0.2
-"""Of the mixed phases, how many have no fault at all."""
+"""The share of mixed phases without any fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,9 @@ class FaultKind:
 
     name: str
     handle: str
-    """Which part of the cluster it takes hold of; one fault at a time has hold of it."""
+    """The part of the cluster that the fault needs for itself alone."""
     seconds: tuple[float, float]
-    """How long it lasts, at least and at most."""
+    """How long the fault lasts, at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +47,26 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The phases of a run, and which faults found no time."""
+    """The phases of a run, and the faults that did not fit."""
 
     seconds: float
     phases: tuple[Phase, ...]
     left_out: tuple[str, ...]
     late: Phase | None = None
-    """The last one, which lasts until all is healed."""
+    """The late faults, which last until the heal."""
 
 
 def enough_seconds(kinds: Sequence[FaultKind], each_seconds: float) -> int:
-    """Return a time in which each comes alone, whatever is drawn, if none takes longer to do."""
+    """Return a time that is long enough for each fault alone, whatever is drawn.
+
+    `each_seconds`: how long it takes to do a fault and to heal it.
+    """
     most = sum(kind.seconds[1] + QUIET_SECONDS[1] + each_seconds for kind in kinds)
     return math.ceil(WARM_UP_SECONDS + most)
 
 
 def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Random) -> Schedule:
-    """Return the phases of a run; the same arguments give the same ones."""
+    """Return the schedule of a run. The same arguments give the same schedule."""
     by_name = {kind.name: kind for kind in kinds}
     phases: list[Phase] = []
     now = WARM_UP_SECONDS
@@ -96,7 +98,7 @@ def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Rand
 
 
 def _subset(kinds: Mapping[str, FaultKind], chance: Random, most: int) -> tuple[str, ...]:
-    """Return at most so many names, no two of one handle; none now and then."""
+    """Return at most `most` names, no two of one handle, and now and then none."""
     if chance.random() < QUIET_SHARE:
         return ()
     chosen: dict[str, str] = {}

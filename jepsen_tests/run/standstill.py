@@ -1,8 +1,8 @@
-"""Members that apply nothing while others do: found by comparing looks. Pure.
+"""Finds members that apply nothing while others do, by comparing looks. Pure.
 
-A member stood still when it led or followed all the time and applied nothing, though another one
-had applied more at the start already, and went on. Whether something excuses it is for the checkers
-to say: they know the faults.
+A member stood still if it led or followed all the time and applied nothing, though another member
+had applied more at the start already and went on. The checkers know the faults and decide whether a
+fault excuses the member.
 """
 
 from collections import deque
@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from jepsen_tests.history.events import WHOLE
 
 STILL_SECONDS: Final = 15.0
-"""Longer than a new connection, an election and a look take."""
+"""Longer than a new connection, an election and a look take together."""
 
 
 class Seen(NamedTuple):
-    """What a member said of itself; times in ns."""
+    """What a member said of itself. Times are in ns."""
 
     asked: int
     answered: int
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """One that applied nothing for a time, and those that did: at its start and at its end."""
+    """A member that applied nothing for a time, and what others had applied before and after."""
 
     node: str
     ns: int
@@ -37,13 +37,13 @@ Look = Mapping[str, Seen]
 
 
 class Looks:
-    """The looks of the last while."""
+    """The latest looks, as far back as they are needed."""
 
     def __init__(self) -> None:
         self._looks: deque[Look] = deque()
 
     def add(self, look: Look) -> list[Standstill]:
-        """Take in a look; return who stood still up to it."""
+        """Take in a look; return the members that stood still up to it."""
         found = [
             still for node in look if (still := self._standstill(node, look)) is not None
         ]  # fmt: skip
@@ -54,7 +54,7 @@ class Looks:
         return found
 
     def _standstill(self, node: str, look: Look) -> Standstill | None:
-        """Compare with the newest look that is old enough; all between must say the same."""
+        """Compare with the newest look that is old enough. All looks between must say the same."""
         now, since = look[node], None
         if now.role not in WHOLE:
             return None

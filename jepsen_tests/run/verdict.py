@@ -1,6 +1,6 @@
-"""The verdict on a history: every checker, a table, an exit code, a page.
+"""Judges a history: a table on the terminal, an exit code, `results.json`, the page.
 
-Owns what a user sees at the end. A checker that crashes is a failure of the harness.
+A checker that crashes is a failure of the harness.
 """
 
 import json
@@ -32,7 +32,7 @@ COUNTED: Final = (Kind.OK, Kind.FAIL, Kind.INFO)
 
 
 def judge_file(path: Path, console: Console) -> int:
-    """Judge a history; print and keep what was found; return the exit code."""
+    """Judge a history; print and store the verdict; return the exit code."""
     history = read_history(path)
     judgements = judge(history)
     verdict = merged(judgements)
@@ -47,7 +47,7 @@ def judge_file(path: Path, console: Console) -> int:
 
 
 def verdict_when_made(path: Path) -> str:
-    """Return what was said of a run when it was made, from its results; empty: nothing."""
+    """Return the verdict that was made with a run, from its results; empty if there is none."""
     try:
         said = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def verdict_when_made(path: Path) -> str:
 
 
 def results_of(history: History, judgements: Sequence[Judgement]) -> dict[str, Any]:
-    """Return what is kept of a run beside its history: it is made of that alone."""
+    """Return what is stored beside the history of a run. It follows from the history alone."""
     return {
         "verdict": merged(judgements),
         "operations": len(history.ops),
@@ -73,17 +73,17 @@ def results_of(history: History, judgements: Sequence[Judgement]) -> dict[str, A
 
 
 def faults_done(history: History) -> Counter[str]:
-    """Return how often each fault was done to its end; one broken off is in force all the same."""
+    """Return how often each fault was done to its end."""
     return Counter(each.name for each in real_faults(history) if not each.is_broken_off)
 
 
 def real_faults(history: History) -> list[FaultInForce]:
-    """Return what was done to hurt: not what was done to find out whether somebody is hurt."""
+    """Return the faults without the examinations, which only look for damage."""
     return [each for each in faults_in_force(history) if each.name != EXAMINE]
 
 
 def faults_skipped(history: History) -> dict[str, str]:
-    """Return why a fault was not done, the last time; that it cannot be done here says it all."""
+    """Return the last reason why each fault was not done; "cannot be done here" comes first."""
     found: dict[str, str] = {}
     for row in history.faults:
         is_reason = row.err.startswith((SKIPPED, BROKEN_OFF))
@@ -103,7 +103,7 @@ def show(console: Console, history: History, judgements: Sequence[Judgement]) ->
             each.checker,
             f"[{COLOUR[each.valid]}]{each.valid}[/]",
             looked,
-            Text(printable((found + more) or each.why)),  # what histories hold is no markup
+            Text(printable((found + more) or each.why)),  # texts of a history are no markup
         )
     console.print(table)
     counts = [f"{sum(op.outcome is kind for op in history.ops)} {kind}" for kind in COUNTED]

@@ -1,7 +1,7 @@
-"""Which faults the runs of a suite did, backend by backend: together they are to do all it can.
+"""Which faults the runs of a suite did on each backend.
 
-Owns what counts as done, as impossible here, and as missed, and which runs make up for what was
-missed. A fault that one run left out another one may have done; what none did is made up for.
+Owns what counts as done, as impossible on this machine, and as missed, and which further runs do
+the missed faults. If one run left a fault out, another run may have done it.
 """
 
 from collections import Counter
@@ -16,28 +16,28 @@ from jepsen_tests.suite.results import markdown_table
 from jepsen_tests.suite.suites import SuiteEntry
 
 Ran = tuple[SuiteEntry, Mapping[str, Any]]
-"""A run: what it was to do, and its results; empty when it left none."""
+"""A run: what it should do, and its results. They are empty if the run left none."""
 NO_TIME: Final = "no time"
-NO_RESULTS: Final = "no run that was to do it came to an end"
+NO_RESULTS: Final = "no run that should do it came to its end"
 
 
 @dataclass(frozen=True, slots=True)
 class BackendCoverage:
-    """What became of the faults that a suite has for a backend."""
+    """What the runs did with the faults that a suite has for a backend."""
 
     backend: str
     done: Mapping[str, int]
-    """How often each was done."""
+    """How often each fault was done."""
     cannot: Mapping[str, str]
-    """Why it cannot be done here at all."""
+    """Faults that this machine cannot do, and why."""
     missed: Mapping[str, str]
-    """Some run was to do it and could have; why none did."""
+    """Faults that a run should and could have done, and why no run did."""
     unplanned: Sequence[str]
-    """Their turn comes in later rounds than there were."""
+    """Faults whose turn comes in later rounds."""
 
 
 def coverage_by_backend(entries: Iterable[SuiteEntry], ran: Sequence[Ran]) -> list[BackendCoverage]:
-    """Return it for each backend of a suite's entries."""
+    """Return the coverage of each backend of a suite's entries."""
     wanted: dict[str, set[str]] = {}
     for entry in entries:
         wanted.setdefault(entry.backend, set()).update(entry.faults)
@@ -68,10 +68,10 @@ def _covered(backend: str, faults: Sequence[str], ran: Sequence[Ran]) -> Backend
 
 
 def _reasons(fault: str, ran: Sequence[Ran]) -> dict[int, str]:
-    """Return by number of members why no run that came to an end and was to do it did.
+    """Return, by number of members, why no finished run did a fault that it should do.
 
-    One that says it cannot be done there at all speaks for all of that size: another one may have
-    left it out before it came so far.
+    A run that says it cannot do the fault speaks for all runs of that size: another run may have
+    left the fault out before it came so far.
     """
     found: dict[int, str] = {}
     for entry, results in ran:
@@ -92,14 +92,14 @@ def _is_never(why: str) -> bool:
 
 
 def missed(entry: SuiteEntry, results: Mapping[str, Any]) -> dict[str, str]:
-    """Return which faults of a run were not done although they could have been, and why."""
+    """Return the faults that a run could have done and did not do, and why."""
     done = results.get("faults", {})
     why = {name: _why_not(name, results) for name in entry.faults if name not in done}
     return {name: each for name, each in why.items() if not _is_never(each)}
 
 
 def made_up(found: Iterable[BackendCoverage], ran: Sequence[Ran]) -> list[SuiteEntry]:
-    """Return runs of what no run did: of the same kind as one that could have, with time enough."""
+    """Return further runs for the missed faults: like a run that could do them, and long enough."""
     lists: dict[SuiteEntry, list[str]] = {}
     for each in found:
         mine = [(entry, results) for entry, results in ran if entry.backend == each.backend]
@@ -122,9 +122,9 @@ def made_up(found: Iterable[BackendCoverage], ran: Sequence[Ran]) -> list[SuiteE
 
 
 def coverage_table(found: Iterable[BackendCoverage]) -> list[str]:
-    """Return it as the lines of a Markdown table: every fault of every backend is in one cell."""
+    """Return the lines of a Markdown table. Each fault of a backend is in one cell of its row."""
     return markdown_table(
-        ("backend", "faults done", "cannot be done here", "missed", "not in these rounds"),
+        ("backend", "faults done", "impossible here", "missed", "not in these rounds"),
         (
             (
                 each.backend,

@@ -1,7 +1,8 @@
-"""What many runs did and found, in one page of Markdown: `RESULTS.md` is made of it.
+"""Sums up what many runs did and found, as one page of Markdown. `RESULTS.md` is made of it.
 
-Each run is judged again, from its history, by the checkers of now: what an earlier program said of
-it is only compared. A run that left no history, or one without an end, is named: it has no verdict.
+The checkers of today judge each run again from its history. The page also shows the verdict that
+was made with the run, if it differs. A run without a history, or with a history that has no end,
+has no verdict: the page names it.
 """
 
 import html
@@ -26,49 +27,49 @@ CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
     "duplicates": ("C5",),
     "out of order": ("C8", "C9", "C10", "C12"),
 }
-"""What users ask first, and the checkers that would name it."""
+"""What users ask first, and the checkers that answer it."""
 HISTORY: Final = "history.jsonl"
 _RUN: Final = re.compile(r"\d{8}-\d{6}-[a-z]+-\d+")
-"""What the folder of a run is called."""
+"""The name of a run's folder."""
 WHY_MAX: Final = 300
-"""Characters that say why a run has no verdict."""
+"""So many characters say why a run has no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """One run."""
+    """A run that was judged again."""
 
     results: Mapping[str, Any]
     fault_seconds: float
     gaps: Sequence[tuple[str, float, bool]]
-    """Of each fault: its name, how long one waited for a write then, at most, in seconds, and
-    whether it was alone all the while."""
+    """For each fault: its name, the longest wait for a write in seconds, and whether no other fault
+    was in force during that wait."""
     verdict_then: str
-    """What was said of it when it was made; empty: nothing."""
+    """The verdict that was made with the run. Empty: there is none."""
 
     @property
     def verdict(self) -> str:
-        """Return what is said of it, and what was if that is something else."""
+        """Return the verdict of today, with the earlier one if that differs."""
         verdict = str(self.results["verdict"])
         then = self.verdict_then
-        return verdict if then in ("", verdict) else f"{verdict} (when it was made: {then})"
+        return verdict if then in ("", verdict) else f"{verdict} (at the time of the run: {then})"
 
     @property
     def findings(self) -> dict[str, int]:
-        """Return by checker how many anomalies it named."""
+        """Return the number of anomalies of each checker."""
         return {each["checker"]: each["count"] for each in self.results["judgements"]}
 
 
 @dataclass(frozen=True, slots=True)
 class UnjudgedRun:
-    """A run of which nothing can be said, and why."""
+    """A run without a verdict, and why."""
 
     folder: Path
     why: str
 
 
 def summary(folders: Sequence[Path]) -> tuple[str, int]:
-    """Return the page of all runs below these folders, and how many of them have no verdict.
+    """Return the page about all runs below these folders, and the number without a verdict.
 
     HarnessFailure when there are no runs.
     """
@@ -85,7 +86,7 @@ def summary(folders: Sequence[Path]) -> tuple[str, int]:
 
 
 def runs_below(folder: Path) -> set[Path]:
-    """Return the folders of runs: those with a history or results, or called as a run is."""
+    """Return the folders of runs: with a history, with results, or with the name of a run."""
     found = {path.parent for name in (HISTORY, RESULTS) for path in folder.rglob(name)}
     return found | {
         path for path in (folder, *folder.rglob("*")) if _RUN.fullmatch(path.name) and path.is_dir()
@@ -98,7 +99,7 @@ def _read(run: Path) -> "JudgedRun | UnjudgedRun":
         history = read_history(run / HISTORY)
         judgements = judge(history)
     except FileNotFoundError:
-        return UnjudgedRun(run, "it left no history")
+        return UnjudgedRun(run, "the run left no history")
     except (BadHistory, CheckerCrashed, OSError) as error:
         return UnjudgedRun(run, str(error).removeprefix(f"{run / HISTORY}, ")[:WHY_MAX])
     return JudgedRun(
@@ -110,7 +111,7 @@ def _read(run: Path) -> "JudgedRun | UnjudgedRun":
 
 
 def _gaps(found: Sequence[Recovery]) -> list[tuple[str, float, bool]]:
-    """Return each wait; a fault is alone when none is in force, or not recovered from, with it."""
+    """Return each wait. A fault is alone if no other is in force, or still to recover from."""
     until = [max(each.fault.end, each.ended) for each in found]
     return [
         (
@@ -139,7 +140,7 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> li
 
 
 def _cell(value: object) -> str:
-    """Return it as one cell, whatever a history holds."""
+    """Return a value as one cell, whatever characters it holds."""
     return html.escape(printable(str(value)), quote=False).replace("|", "\\|")
 
 

@@ -1,9 +1,9 @@
-"""Runs a suite: each run a process of its own, then one verdict and what all of them covered.
+"""Runs a suite: each run in a process of its own, then one verdict and the coverage.
 
-A run that told nothing (unknown) is repeated once, alone, when the others are over; both are shown,
-and the second counts. One that is invalid, or in which the harness failed, never is. A fault that a
-backend can do and no run on it did is made up for by one run more, of just what is missing; when
-that leaves it out too the suite is not valid: it has not shown what it is there to show.
+A run with the verdict unknown is repeated once, alone, when the other runs are over. Both attempts
+are shown, and the second counts. A run that is invalid, or in which the harness failed, is never
+repeated. When no run did a fault that its backend can do, one more run does the missing faults. If
+this run leaves a fault out too, the suite is not valid.
 """
 
 import json
@@ -38,9 +38,9 @@ COVERAGE: Final = "coverage.md"
 
 
 def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: Console) -> int:
-    """Run a suite so many times, `jobs` runs at once; print tables; return the worst exit code.
+    """Run a suite `rounds` times, `jobs` runs at a time; return the worst exit code.
 
-    A signal ends the runs that go on in order, and no other one begins: never valid.
+    A signal ends the running runs in order, and no other run begins: the suite is then never valid.
     """
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
@@ -78,12 +78,12 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / COVERAGE).write_text(table)
     codes = [attempts[-1].code for attempts in outcomes]
-    # Asked when all had ended, too: what was still to be made up for was not.
+    # A signal after the last run counts, too: the runs for missing faults were not made.
     return suite_code([*codes, EXIT_UNKNOWN if children.asked else EXIT_VALID], found)
 
 
 def suite_code(codes: Iterable[int], found: Iterable[BackendCoverage]) -> int:
-    """Return the worst of what counts; never valid where a fault that can be done was missed."""
+    """Return the worst code; never "valid" if a fault that a backend can do was missed."""
     all_codes = {*codes, EXIT_UNKNOWN if any(each.missed for each in found) else EXIT_VALID}
     return next(code for code in WORST_FIRST if code in all_codes)
 
@@ -91,7 +91,7 @@ def suite_code(codes: Iterable[int], found: Iterable[BackendCoverage]) -> int:
 def repeated(
     first: Sequence["FinishedRun"], again: Callable[[int], "FinishedRun"]
 ) -> list[tuple["FinishedRun", ...]]:
-    """Return the attempts at each entry: those that told nothing are made once more, in turn."""
+    """Return the attempts at each entry. Unknown ones are repeated once, one after the other."""
     return [
         (done, again(number)) if done.code == EXIT_UNKNOWN and not done.was_broken_off else (done,)
         for number, done in enumerate(first)
@@ -99,7 +99,7 @@ def repeated(
 
 
 def _clear(folder: Path) -> None:
-    """Take away the runs of an earlier suite: they would be taken for this one's."""
+    """Remove the runs of an earlier suite, which would look like runs of this one."""
     for each in folder.glob("*"):
         if re.fullmatch(r"\d\d+(-more)?(-again)?", each.name):
             shutil.rmtree(each)
@@ -107,7 +107,7 @@ def _clear(folder: Path) -> None:
 
 
 def _ran(outcomes: Iterable[Sequence["FinishedRun"]]) -> list[Ran]:
-    """Return the attempts that count, the last ones: of a first one that told nothing, nothing."""
+    """Return the attempts that count: the last of each entry."""
     return [(attempts[-1].entry, attempts[-1].results) for attempts in outcomes]
 
 
@@ -126,7 +126,7 @@ def _table(name: str, outcomes: Iterable[tuple["FinishedRun", ...]]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What became of one run."""
+    """A run that ended, or that a signal kept from beginning."""
 
     entry: SuiteEntry
     seed: int
@@ -134,18 +134,18 @@ class FinishedRun:
     said: str
     results: Mapping[str, Any]
     was_broken_off: bool = False
-    """Before it ended, or began; by a signal."""
+    """A signal ended the run, or kept it from beginning."""
 
     @property
     def verdict(self) -> str:
-        """What is said of it in a word or two."""
+        """The verdict of the run in a word or two."""
         if self.code == EXIT_FAILED:
             return "harness failed"
         verdict = str(self.results.get("verdict", "unknown"))
         return f"{verdict}, broken off" if self.was_broken_off else verdict
 
     def row(self) -> list[str]:
-        """Return it as a line of the table."""
+        """Return the run as a line of the table."""
         entry, results = self.entry, self.results
         faults = results.get("faults", {})
         return [
@@ -156,7 +156,7 @@ class FinishedRun:
         ]  # fmt: skip
 
     def show(self, console: Console) -> None:
-        """Say how it ended; all that it said when that was not well."""
+        """Print the verdict of the run, and everything that it printed if it is not valid."""
         if self.code != EXIT_VALID:
             console.print(self.said, markup=False, highlight=False)
         entry = self.entry

@@ -20,14 +20,14 @@ def caught_in_simulation(path: Path = CAUGHT) -> dict[str, str]:
 
 
 def strength_table(outcomes: Sequence[TrialOutcome], simulated: Mapping[str, str]) -> str:
-    """Return what was caught by what, and of the rest why not and who catches it."""
+    """Return a table of the bugs that were caught, and one of the others with the reason."""
     caught = [each for each in outcomes if each.is_caught]
     missed = [each for each in outcomes if not each.is_caught]
     lines = [f"{len(outcomes)} known bugs, {len(caught)} caught in the black box"]
     if caught:
         median = statistics.median(each.bug.after for each in caught)
         lines[0] += f", the median after {median:.1f} s"
-    lines[0] += ". Beside each the same run without the bug is valid, unless it says otherwise."
+    lines[0] += ". The same run without the bug is valid unless the table says otherwise."
     lines += ["", *markdown_table(
         ("bug", "workload", "faults", "seed", "caught by", "after s"),
         ((o.trial.mutant, o.trial.workload, o.trial.faults, o.seed, ", ".join(o.bug.found),
@@ -44,7 +44,7 @@ def strength_table(outcomes: Sequence[TrialOutcome], simulated: Mapping[str, str
 
 def _why(outcome: TrialOutcome) -> str:
     if outcome.sound.code != EXIT_VALID:
-        return "the sound run was not valid: nothing is proven"
+        return "the sound run was not valid: this proves nothing"
     if outcome.bug.code == EXIT_INVALID:
-        return f"{', '.join(outcome.bug.found)} is not what it does"
-    return outcome.trial.hidden or "it should have been"
+        return f"the bug does not cause {', '.join(outcome.bug.found)}"
+    return outcome.trial.hidden or "a checker should have caught the bug"

@@ -1,8 +1,7 @@
-"""Tries known bugs: each is put into the members, and beside it the same run is made without it.
+"""Runs each known bug in real members, and beside it the same run without the bug.
 
-Owns running them and what became of each. A bug counts as caught when the run with it shows an
-anomaly that may be its doing, and the sound one, of the same workload, faults and seed, is valid:
-else the catch proves nothing.
+A bug counts as caught when its run shows an anomaly that the bug may cause, and the sound run, of
+the same workload, faults and seed, is valid. Otherwise the catch proves nothing.
 """
 
 import json
@@ -25,14 +24,14 @@ from jepsen_tests.trials.catalogue import ABSENT, TRIALS, Trial
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """What came of one run."""
+    """The outcome of one run."""
 
     code: int
     verdict: str
     found: tuple[str, ...] = ()
-    """Checker and classes of what was named."""
+    """Checkers and names of the anomalies."""
     fits: bool = False
-    """One at least of these classes is one that the trial is to show."""
+    """At least one of these anomalies is one that the bug may cause."""
     after: float = 0.0
     """Seconds from the beginning of the faults until the first such anomaly was complete."""
 
@@ -48,13 +47,13 @@ class TrialOutcome:
 
     @property
     def is_caught(self) -> bool:
-        """What it does was named, and nothing is when it is not there."""
+        """The run with the bug shows a fitting anomaly, and the sound run is valid."""
         is_named = self.bug.code == EXIT_INVALID and self.bug.fits
         return is_named and self.sound.code == EXIT_VALID
 
     @property
     def is_as_expected(self) -> bool:
-        """The sound run is valid, and the bug is caught unless it is one that may stay hidden."""
+        """The sound run is valid, and the bug is caught unless a black box may miss it."""
         may_be_missed = bool(self.trial.hidden) and self.bug.code in (EXIT_VALID, EXIT_UNKNOWN)
         return self.is_caught or (may_be_missed and self.sound.code == EXIT_VALID)
 
@@ -88,20 +87,20 @@ def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[
 
 
 def described(outcome: TrialOutcome) -> str:
-    """Return what is to be said of it in a line."""
+    """Return the outcome of a trial in one line."""
     if outcome.sound.code != EXIT_VALID:
-        return f"nothing is proven: the sound run is {outcome.sound.verdict}"
+        return f"this proves nothing: the sound run is {outcome.sound.verdict}"
     if outcome.is_caught:
         return f"caught after {outcome.bug.after:.1f} s by {', '.join(outcome.bug.found)}"
     if outcome.bug.code == EXIT_FAILED:
         return "the harness failed"
     if outcome.bug.code == EXIT_INVALID:
-        return f"not caught: {', '.join(outcome.bug.found)} is not what it does"
+        return f"not caught: the bug does not cause {', '.join(outcome.bug.found)}"
     return f"not caught ({outcome.bug.verdict})"
 
 
 def exit_code(outcomes: Sequence[TrialOutcome], asked: int) -> int:
-    """Return 0 when all that should be are caught and every sound run is valid."""
+    """Return 0 if each bug that should be caught is caught and each sound run is valid."""
     if any(each.code == EXIT_FAILED for o in outcomes for each in (o.bug, o.sound)):
         return EXIT_FAILED
     if not all(each.is_as_expected for each in outcomes):
@@ -110,7 +109,7 @@ def exit_code(outcomes: Sequence[TrialOutcome], asked: int) -> int:
 
 
 def _run(trial: Trial, seed: int, mutant: str, out: Path, children: Children) -> TrialRun | None:
-    """Make one run; None when we were asked to end."""
+    """Make one run; return None if a signal asked to stop."""
     folder = out / trial.mutant / ("bug" if mutant else "sound")
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
@@ -146,16 +145,16 @@ def _named(judgement: Mapping[str, Any]) -> str:
 
 
 def _after(history: History, findings: Iterable[Mapping[str, Any]]) -> float:
-    """Return when the first anomaly was complete: all that shows it had been answered.
+    """Return after how many seconds the history showed the first of these anomalies completely.
 
-    What has no answer shows it as soon as it begins. What shows that something is missing is every
-    read to the end of the history.
+    An operation shows an anomaly when it ends, or when it begins if it never ends. That something
+    is missing is known only at the end of the history.
     """
     times = {row.i: row.t for row in history.faults}
     for op in history.ops:
         times[op.i] = times[op.done] = op.began if op.ended == NEVER else op.ended
     faults = phase_of(history, "faults")
-    assert faults is not None, "what has a verdict came so far"
+    assert faults is not None, "a run with a verdict began its faults"
     complete = (
         history.ended
         if finding["kind"] in ABSENT or not finding["rows"]

@@ -1,4 +1,4 @@
-"""C6, C7: nothing is visible that was refused or fenced, never sent, or not as it was sent."""
+"""C6, C7: nothing is visible that was refused, fenced, never sent, or changed."""
 
 from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.view import View
@@ -8,8 +8,9 @@ from jepsen_tests.history.events import Kind
 def aborted_read(view: View) -> Judgement:
     """C6. A value is never visible when every attempt to send it certainly failed.
 
-    Jepsen's kafka workload (G1a). Nor is one of a producer that had been fenced by its successor,
-    and it is never acknowledged; if it is, and stands nowhere, that is a loss as well (C1, C3).
+    Jepsen's kafka workload (G1a). A value of a producer that its successor fenced off is never
+    visible and never acknowledged. If it is acknowledged and stands nowhere, that is also a loss
+    (C1, C3).
     """
     judgement = Judgement("C6")
     refused = 0
@@ -17,7 +18,7 @@ def aborted_read(view: View) -> Judgement:
         if sent.is_fenced and (sent.acked_row or sent.read_row):
             judgement.add(
                 "fenced-write",
-                f"{sent.op.k}: {value} of a producer that has a successor was "
+                f"{sent.op.k}: {value} came from a producer that has a successor, and was "
                 f"{'acknowledged' if sent.acked_row else 'read'} {sent.where}",
                 sent.rows(),
             )
@@ -28,8 +29,8 @@ def aborted_read(view: View) -> Judgement:
         if sent.read_row:
             judgement.add(
                 "aborted-read",
-                f"{sent.op.k}: {value} was refused ({sent.op.err}), and read at offset "
-                f"{sent.first}",
+                f"{sent.op.k}: the send of {value} was refused ({sent.op.err}), but a reader got "
+                f"it at offset {sent.first}",
                 (sent.op.i, sent.op.done, sent.read_row),
             )
     judgement.facts |= {"looked_at": len(view.log.sent), "refused": refused}
@@ -37,7 +38,7 @@ def aborted_read(view: View) -> Judgement:
 
 
 def phantoms(view: View) -> Judgement:
-    """C7. Every value read was sent, to that place, and its bytes are what was sent.
+    """C7. Each value that is read was sent to that place, and its bytes are the bytes sent.
 
     Jepsen's queue checkers (unexpected).
     """
@@ -55,7 +56,7 @@ def phantoms(view: View) -> Judgement:
     for stray in view.log.corrupt:
         judgement.add(
             "corrupt",
-            f"{stray.place}: what was read at offset {stray.offset} is not as it was sent: "
+            f"{stray.place}: the message read at offset {stray.offset} is not the message sent: "
             f"{stray.value[1:200]}",
             (stray.row,),
         )

@@ -1,4 +1,4 @@
-"""C1, C2, C3: what was acknowledged, or once read, and is not there."""
+"""C1, C2, C3: values that were acknowledged or read, and are gone."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,11 +11,12 @@ from jepsen_tests.history.events import Op
 
 
 def acknowledged_loss(view: View) -> Judgement:
-    """C1. Every acknowledged or proven value is in the final reads of its place, on every node.
+    """C1. The final reads of a place show each acknowledged or proven value, on each member.
 
-    Judged where final reads went; what lies above them is C3's. What is stored at an offset that is
-    forgotten is judged where they went through the whole place. Prefix, middle and postfix per
-    writer as in Jepsen's NATS queue checker: a slow reader cannot explain the middle.
+    A value is judged where final reads went; what lies above them is for C3. A value whose offset
+    nobody remembers is judged when final reads went through the whole place. The finding says
+    whether a writer lost the beginning, the middle or the end of its values, as in Jepsen's NATS
+    queue checker: a slow reader cannot explain the middle.
     """
     judgement = Judgement("C1")
     if not view.log.sent:
@@ -37,14 +38,14 @@ def acknowledged_loss(view: View) -> Judgement:
     if view.cut_short:
         judgement.unknown(view.cut_short)
     elif unread:
-        judgement.unknown(f"the places of {unread} values have no final read")
+        judgement.unknown(f"nobody read the places of {unread} values in the final phase")
     return judgement
 
 
 def _may_be_gone(sent: Sent) -> bool:
     """Say whether a value may have been trimmed before any final read could show it.
 
-    Also one of which nobody knows where it stands.
+    This may be so for a value whose offset nobody knows, too.
     """
     place = sent.place
     if sent.lowest < 0:
@@ -53,9 +54,9 @@ def _may_be_gone(sent: Sent) -> bool:
 
 
 def _is_judged(sent: Sent, view: View) -> bool:
-    """Say whether final reads went through where a value stands; damaged bytes there are C7's.
+    """Say whether final reads went through the offset of a value. Damaged bytes are for C7.
 
-    One of unknown place stands, perhaps, above where a run was broken off.
+    When a signal ended the run, a value of unknown offset may stand above what was read.
     """
     place, offset = sent.place, sent.lowest
     if offset < 0:
@@ -113,7 +114,7 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
             held[sent.op.k].append(value)
     undrained = {node for node in view.header.nodes for k in held if node not in drains[k]}
     if undrained and not view.cut_short:
-        judgement.unknown(f"not all was drained from {', '.join(sorted(undrained))}")
+        judgement.unknown(f"there is no complete drain of {', '.join(sorted(undrained))}")
     if view.final_row is None:
         return
     for k, values in held.items():
@@ -126,13 +127,13 @@ def _lost_on_nodes(view: View, judgement: Judgement) -> None:
                     judgement.add(
                         "lost-on-node",
                         f"{k}: {value} at offset {sent.lowest} is missing on {drain.node}, "
-                        f"whose drain reaches {drain.end}, and was read elsewhere",
+                        f"whose drain reaches {drain.end}; another member showed it",
                         (*sent.rows(), drain.op.done),
                     )
 
 
 def _drains(view: View) -> defaultdict[str, dict[str, _Drain]]:
-    """Return by place and member what it served in the end."""
+    """Return, by place and member, what the member served in the final phase."""
     drains: defaultdict[str, dict[str, _Drain]] = defaultdict(dict)
     for op in view.final("drain"):
         drain = drains[op.k][op.node] = _Drain(op.node, op)
@@ -150,11 +151,11 @@ def _is_demanded(sent: Sent, drain: _Drain, final_row: int) -> bool:
 
 
 def lost_write(view: View) -> Judgement:
-    """C2. No acknowledged or proven value lies where consumers went, without any having got it.
+    """C2. Consumers do not pass over an acknowledged or proven value without getting it.
 
-    Jepsen's kafka workload (lost-write): its last offset is below the highest polled. There every
-    reader begins at 0; here only the offsets count through which some reader went. Needs no final
-    read, so that a history which was cut short can be judged.
+    Jepsen's kafka workload (lost-write) compares with the highest polled offset. There each reader
+    begins at 0; here only offsets count through which some reader went. C2 needs no final read, so
+    it can judge a history that a signal cut short.
     """
     judgement = Judgement("C2")
     looked_at = 0
@@ -167,7 +168,7 @@ def lost_write(view: View) -> Judgement:
             continue
         judgement.add(
             "lost-write",
-            f"{place.name}: {value} at offset {sent.highest} was never polled, though readers "
+            f"{place.name}: no poll returned {value} at offset {sent.highest}, though readers "
             f"went on to {place.polled.end}",
             sent.rows(),
         )
@@ -178,12 +179,11 @@ def lost_write(view: View) -> Judgement:
 
 
 def unseen(view: View) -> Judgement:
-    """C3. What was acknowledged before the final reads has been read when the phase is over.
+    """C3. By the end of the final phase somebody has read each value acknowledged before it.
 
-    Jepsen's kafka workload (unseen): catches loss above the highest read, which C1 and C2 cannot.
-    Final reads that end below the highest known offset leave unseen what lies above. Where a place
-    has no final read at all, only values count that nobody has ever read. Of a run that was broken
-    off nothing is unseen: its reads might have come to it.
+    Jepsen's kafka workload (unseen). C3 finds loss above the highest read, which C1 and C2 cannot
+    find. Where a place has no final read at all, only values count that nobody ever read. In a run
+    that a signal ended nothing is unseen: its reads might have come to the value.
     """
     judgement = Judgement("C3")
     looked_at = later = 0
@@ -200,8 +200,8 @@ def unseen(view: View) -> Judgement:
             judgement.add(
                 "unseen",
                 f"{place.name}: {value} {sent.where}, "
-                f"{'read before' if sent.read_row else 'which nobody ever read'}, is not in the "
-                f"final reads, which end at {place.final_end}",
+                f"{'which was read before' if sent.read_row else 'which nobody ever read'}, is not "
+                f"in the final reads, which end at {place.final_end}",
                 sent.rows(),
             )
     judgement.facts |= {"looked_at": looked_at, "acknowledged_too_late": later}

@@ -1,4 +1,4 @@
-"""C4, C5, C8: one value at one offset, one offset for one value, and no holes between."""
+"""C4, C5, C8: one value at an offset, one offset for a value, and no holes."""
 
 from bisect import bisect_left
 
@@ -9,7 +9,7 @@ from jepsen_tests.history.events import Kind, Op
 
 
 def inconsistent_offsets(view: View) -> Judgement:
-    """C4. A place and offset has one value over all sources: replies, polls, drains.
+    """C4. Replies, polls and drains show one value at an offset of a place.
 
     Jepsen's kafka workload (inconsistent-offsets).
     """
@@ -17,8 +17,8 @@ def inconsistent_offsets(view: View) -> Judgement:
     for clash in view.log.clashes:
         judgement.add(
             "inconsistent-offset",
-            f"{clash.place}: offset {clash.offset} holds {clash.first.value} (row "
-            f"{clash.first.row}) and {clash.second.value} (row {clash.second.row})",
+            f"{clash.place}: offset {clash.offset} holds {clash.first.value} in row "
+            f"{clash.first.row} and {clash.second.value} in row {clash.second.row}",
             (clash.first.row, clash.second.row),
         )
     judgement.facts["looked_at"] = sum(len(log.spots) for log in view.log.places.values())
@@ -26,10 +26,10 @@ def inconsistent_offsets(view: View) -> Judgement:
 
 
 def duplicates(view: View) -> Judgement:
-    """C5. A value is at one offset of its place.
+    """C5. A value has one offset in its place.
 
-    Jepsen's kafka workload (duplicate). Either it was read at two, or two attempts at one send
-    were acknowledged with different offsets.
+    Jepsen's kafka workload (duplicate). A duplicate was read at two offsets, or two attempts at its
+    send were acknowledged with different offsets.
     """
     judgement = Judgement("C5")
     for value, sent in view.log.sent.items():
@@ -54,11 +54,11 @@ def _row_of(place: PlaceLog, offset: int, value: str) -> int:
 
 
 def offset_arithmetic(view: View) -> Judgement:
-    """C8. Replies name the offset at which a value stands, and a process's offsets grow.
+    """C8. Replies name the offset at which a value stands, and the offsets of a process grow.
 
     A batch stands at consecutive offsets, and final reads find no hole. Jepsen's kafka workload
-    (nonmonotonic-send), and density, which this log promises and Kafka does not. Equal offsets of
-    two values are C4's; a hole where a value is known to have been is a loss, C1's.
+    has nonmonotonic-send; this log also promises that there are no holes, which Kafka does not.
+    Two values at one offset are for C4. A hole where a value was known to stand is a loss, for C1.
     """
     judgement = Judgement("C8")
     _growing(view, judgement)
@@ -91,15 +91,15 @@ def _growing(view: View, judgement: Judgement) -> None:
 def _as_replied(view: View, judgement: Judgement, op: Op) -> None:
     batch = view.log.batch(op)
     if batch[0].op is not op or batch[0].outcome is Kind.FAIL:
-        return  # another attempt at it is looked at; a refused one that is visible is C6's
+        return  # another attempt stands for this one; a refused one that is visible is for C6
     bases = {sent.first - sent.index for sent in batch if sent.first >= 0}
     if not bases or any(sent.first != sent.last for sent in batch):
-        return  # never read, or more than once: C5's
+        return  # never read; or read at several offsets, for C5
     base = batch[0].acked_offset
     if len(bases) > 1 or (base < 0 and _is_torn(view.log.places[op.k], batch, min(bases))):
         judgement.add(
             "split-batch",
-            f"{op.k}: values of one batch are not at consecutive offsets: "
+            f"{op.k}: the values of one batch do not stand at consecutive offsets: "
             + ", ".join(
                 f"{value} at {sent.first}" for value, sent in zip(op.asked, batch, strict=True)
             ),
@@ -108,13 +108,14 @@ def _as_replied(view: View, judgement: Judgement, op: Op) -> None:
     elif base >= 0 and batch[0].acked_elsewhere < 0 and bases != {base}:
         judgement.add(
             "wrong-reply",
-            f"{op.k}: {op.asked[0]} was acknowledged at offset {base} and read at {min(bases)}",
+            f"{op.k}: the reply put {op.asked[0]} at offset {base}, but it was read at offset "
+            f"{min(bases)}",
             batch[0].rows(),
         )
 
 
 def _is_torn(place: PlaceLog, batch: list[Sent], base: int) -> bool:
-    """Say whether something else stands where a value of the batch should be."""
+    """Say whether another value stands where a value of the batch should stand."""
     return any(base + sent.index in place.spots for sent in batch if not sent.read_row)
 
 
@@ -128,7 +129,7 @@ def _holes(place: PlaceLog, judgement: Judgement) -> None:
                 row = place.spots[found].row if found in place.spots else 0
                 judgement.add(
                     "gap",
-                    f"{place.name}: nothing was ever seen at offsets {expected} to {found - 1}, "
+                    f"{place.name}: nobody ever saw a value at offsets {expected} to {found - 1}, "
                     f"though final reads reach {end}",
                     (row,) if row else (),
                 )

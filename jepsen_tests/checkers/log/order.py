@@ -10,11 +10,11 @@ from jepsen_tests.history.events import Kind, Op
 
 
 def real_time_order(view: View) -> Judgement:
-    """C9. What was acknowledged, or read, before a send began stands before what that one sent.
+    """C9. A value acknowledged or read before a send began stands before the values of that send.
 
-    Linearizable append. The second may be of unknown outcome when a read shows where it is. Of a
-    value that is at several offsets the harmless one is taken: duplicates are C5's; equal offsets
-    of two values C4's.
+    This is linearizable append. The later send may have an unknown outcome when a read shows its
+    offset. Of a value with several offsets the harmless offset counts: duplicates are for C5. Two
+    values at one offset are for C4.
     """
     judgement = Judgement("C9")
     looked_at = 0
@@ -23,8 +23,8 @@ def real_time_order(view: View) -> Judgement:
         for later, earlier, offset in _out_of_order(view, ops):
             judgement.add(
                 "real-time",
-                f"{place}: {_shown(earlier)} was known to be at offset {offset} before "
-                f"{_shown(later)} began, which stands below it",
+                f"{place}: {_shown(earlier)} was known to stand at offset {offset} before the send "
+                f"of {_shown(later)} began, but {_shown(later)} stands below it",
                 (earlier.i, earlier.done, later.i, later.done or later.i),
             )
     judgement.facts["looked_at"] = looked_at
@@ -32,12 +32,13 @@ def real_time_order(view: View) -> Judgement:
 
 
 def key_order(view: View) -> Judgement:
-    """C12. Values of one ordering key are in one place, and read there as they were sent.
+    """C12. Values of an ordering key are in one place, in the order in which they were sent.
 
-    A key is what one producer sends in one life: its sends follow each other in the order of the
-    calls, whether or not it waited in between, whatever became of them. First occurrences count,
-    so that repeats are C5's only. Stronger than the order checker of openmessaging-chaos, which
-    takes completions for the order and ignores sends of unknown outcome.
+    A key stands for the sends of one producer in one life. They have the order of the producer's
+    calls, whether or not the producer waited between them, and whatever their outcomes. The first
+    copy of a value counts, so that repeats are for C5 alone. This is stronger than the order
+    checker of openmessaging-chaos, which takes the order of completions and ignores sends of
+    unknown outcome.
     """
     judgement = Judgement("C12")
     looked_at = 0
@@ -47,15 +48,15 @@ def key_order(view: View) -> Judgement:
         if moved is not None:
             judgement.add(
                 "key-moved",
-                f"key {key}: sent to {ops[0].k}, then to {moved.k}",
+                f"key {key}: the producer sent to {ops[0].k}, then to {moved.k}",
                 (ops[0].i, moved.i),
             )
             continue
         for earlier, later in _swapped(view, ops):
             judgement.add(
                 "key-order",
-                f"key {key} in {later.k}: {_shown(later)} is read before {_shown(earlier)}, which "
-                "was sent before it",
+                f"key {key} in {later.k}: readers get {_shown(later)} before {_shown(earlier)}, "
+                "though it was sent after it",
                 (earlier.i, earlier.done or earlier.i, later.i, later.done or later.i),
             )
     judgement.facts["looked_at"] = looked_at
@@ -63,7 +64,7 @@ def key_order(view: View) -> Judgement:
 
 
 def _swapped(view: View, ops: list[Op]) -> Iterator[tuple[Op, Op]]:
-    """Yield (earlier, later) of sends whose first copies stand the wrong way round."""
+    """Yield (earlier, later) for sends whose first copies stand in the wrong order."""
     highest, earlier = -1, ops[0]
     for op in sorted(ops, key=lambda op: op.i):
         read = [sent.first for sent in view.log.batch(op) if sent.first >= 0]
@@ -80,7 +81,7 @@ def _shown(op: Op) -> str:
 
 
 def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]:
-    """Group sends that have a name; of several attempts the first not refused stands for all."""
+    """Group sends by name. Of several attempts the first that was not refused stands for all."""
     groups: defaultdict[str, list[Op]] = defaultdict(list)
     known = view.log.sent
     for op in view.sends:
@@ -92,7 +93,7 @@ def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]
 
 
 def _out_of_order(view: View, ops: list[Op]) -> Iterator[tuple[Op, Op, int]]:
-    """Yield (later, earlier, offset of earlier) of sends that stand the wrong way round."""
+    """Yield (later, earlier, offset of earlier) for sends that stand in the wrong order."""
     completed: list[tuple[int, int, Op]] = []
     invoked: list[tuple[int, tuple[Op, int]]] = []
     known = view.log.sent

@@ -1,4 +1,4 @@
-"""C10, C11: readers are given every value once and in order, and what they saw stays."""
+"""C10, C11: readers get each value once and in order, and a value that was read stays."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -25,13 +25,13 @@ def polls(view: View) -> Judgement:
         if jump.offset < jump.expected:
             what, kind = "went back", "nonmonotonic-poll"
         elif (skipped := _skipped(place, jump)) is not None:
-            what, kind = f"skipped offset {skipped} and what follows it", "poll-skip"
+            what, kind = f"skipped the known value at offset {skipped}", "poll-skip"
         else:
             continue
         judgement.add(
             f"int-{kind}" if jump.internal else kind,
-            f"{jump.place}: process {jump.op.p} stood at {jump.expected}, was given "
-            f"{jump.offset}: {what}",
+            f"{jump.place}: process {jump.op.p} stood at offset {jump.expected} and got offset "
+            f"{jump.offset}: it {what}",
             (jump.before, jump.op.i, jump.op.done) if jump.before else (jump.op.i, jump.op.done),
         )
     judgement.facts["looked_at"] = len(view.ops("poll"))
@@ -39,19 +39,19 @@ def polls(view: View) -> Judgement:
 
 
 def _skipped(place: PlaceLog, jump: Jump) -> int | None:
-    """Return the first offset jumped over that is known to hold something."""
+    """Return the first skipped offset that is known to hold a value."""
     known = place.known()
     at = bisect_left(known, max(jump.expected, place.floor_at(jump.op.done)))
     return known[at] if at < len(known) and known[at] < jump.offset else None
 
 
 def committed_visibility(view: View) -> Judgement:
-    """C11. What was read once stays readable, bounds never go back, no trim is exceeded.
+    """C11. A value that was read stays readable, bounds never go back, no trim takes too much.
 
-    A poll must show committed values only, so a later leader cannot lose them. A maximum that a
-    quorum confirmed lies above all that was acknowledged or read before it was asked for. A minimum
-    lies at most where a trim was asked for: what stands above is promised to stay. And a maximum is
-    no higher than the number of values whose sends had begun, nor than what final reads reach.
+    A poll shows committed values only, so a later leader cannot lose them. A maximum that a quorum
+    confirmed lies above all values that were acknowledged or read before the call. A minimum lies
+    at most where somebody asked for a trim: values above it stay. A maximum is not above the number
+    of values whose sends had begun, and not above what final reads reach.
     """
     judgement = Judgement("C11")
     looked_at = 0
@@ -80,8 +80,8 @@ def _unread(place: PlaceLog, judgement: Judgement) -> None:
             continue
         judgement.add(
             "un-read",
-            f"{place.name}: {spot.value} was read at offset {offset}, and is not there in the "
-            f"final reads, which reach {place.final_end}",
+            f"{place.name}: {spot.value} was read at offset {offset}, but the final reads, which "
+            f"reach {place.final_end}, do not show it",
             (spot.row, spot.read_row),
         )
 
@@ -93,7 +93,7 @@ def _going_back(name: str, ops: list[Op], judgement: Judgement) -> None:
             if later.result[index] < highest:
                 judgement.add(
                     "bounds-back",
-                    f"{name}: the {what} was {highest}, and later {later.result[index]}",
+                    f"{name}: the {what} was {highest} and later {later.result[index]}",
                     (earlier.i, earlier.done, later.i, later.done),
                 )
 
@@ -109,7 +109,7 @@ def _stale(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> Non
             if asked.result[1] <= offset:
                 judgement.add(
                     "stale-bounds",
-                    f"{place}: the maximum was said to be {asked.result[1]} after offset {offset} "
+                    f"{place}: a member told the maximum {asked.result[1]} after offset {offset} "
                     f"had been {'read' if op.f in ('poll', 'drain') else 'acknowledged'}",
                     (op.i, op.done, asked.i, asked.done),
                 )
@@ -120,7 +120,7 @@ def _over_trimmed(view: View, judgement: Judgement) -> None:
     for op in view.ops("trim"):
         if not op.is_failed:
             most = max(op.asked, asked[op.k][-1][1]) if asked[op.k] else op.asked
-            asked[op.k].append((op.i, most))  # as they began, with the most that was asked so far
+            asked[op.k].append((op.i, most))  # by row, with the highest offset asked so far
     for op in view.ops("trim", "bounds"):
         if not op.is_ok:
             continue
@@ -130,8 +130,8 @@ def _over_trimmed(view: View, judgement: Judgement) -> None:
         if minimum > most:
             judgement.add(
                 "over-trimmed",
-                f"{op.k}: the minimum is {minimum}, no trim that had begun asked for more than "
-                f"{most}",
+                f"{op.k}: the minimum is {minimum}, though no trim that had begun asked for more "
+                f"than {most}",
                 (op.i, op.done),
             )
 
@@ -149,8 +149,8 @@ def _too_high(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> 
             if op.result[1] > most and op.result[1] > most + _strangers(place):
                 judgement.add(
                     "high-bounds",
-                    f"{name}: the maximum was said to be {op.result[1]} when no more than {most} "
-                    "values had been sent",
+                    f"{name}: a member told the maximum {op.result[1]} when sends of only {most} "
+                    "values had begun",
                     (op.i, op.done),
                 )
         if not view.cut_short:
@@ -158,7 +158,7 @@ def _too_high(view: View, bounds: dict[str, list[Op]], judgement: Judgement) -> 
 
 
 def _strangers(place: PlaceLog) -> int:
-    """Count what was read that is a second copy or was never sent: that is named already."""
+    """Count values read that are second copies or were never sent: other checkers name these."""
     return sum(
         spot.read_row > 0 and (spot.sent is None or offset != spot.sent.first)
         for offset, spot in place.spots.items()
@@ -166,7 +166,7 @@ def _strangers(place: PlaceLog) -> int:
 
 
 def _unreached(place: PlaceLog, ops: list[Op], judgement: Judgement) -> None:
-    """Name a maximum, known before the final reads, above all that they or anything else shows."""
+    """Name a maximum told before the final reads that lies above every value they can show."""
     before = [op for op in ops if op.done < place.finally_asked]
     highest = max(before, key=lambda op: op.result[1], default=None)
     if highest is None or not place.final_end:
@@ -174,23 +174,23 @@ def _unreached(place: PlaceLog, ops: list[Op], judgement: Judgement) -> None:
     end = max(place.final_end, place.floor)
     known = place.known()
     at = bisect_left(known, end)
-    is_loss = at < len(known) and known[at] < highest.result[1]  # C3's
+    is_loss = at < len(known) and known[at] < highest.result[1]  # for C3 to name
     if highest.result[1] > end and not is_loss:
         judgement.add(
             "high-bounds",
-            f"{place.name}: the maximum was said to be {highest.result[1]}, and final reads end at "
+            f"{place.name}: a member told the maximum {highest.result[1]}, but final reads end at "
             f"{end}",
             (highest.i, highest.done),
         )
 
 
 def _says_less(row: int, offset: int, point: tuple[int, int, Op]) -> bool:
-    """Say whether a point shown already is earlier and higher; saves most of the memory."""
+    """Say whether a known point is earlier and higher. Dropping such points saves most memory."""
     return point[0] <= row and point[1] >= offset
 
 
 def _highest_shown(view: View) -> Iterator[tuple[str, int, Op]]:
-    """Yield place, highest offset and operation of all that shows an offset."""
+    """Yield place, highest offset and operation for each operation that shows an offset."""
     for op in view.sends:
         if op.is_ok and op.result[0] is not None:
             yield op.k, op.result[0] + len(op.asked) - 1, op

@@ -1,4 +1,4 @@
-"""C14: offset commits and registers behave as if there were one copy of each."""
+"""C14: offset commits and registers behave like one copy of each."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from jepsen_tests.checkers.shared.view import View
 from jepsen_tests.history.events import Kind, Op
 
 BEHIND = "OFFSET_BEHIND"
-"""How a commit is refused that would go back: it has seen a higher offset."""
+"""The error of a commit that would go back. It shows that a higher offset is stored."""
 CONCURRENT_MAX = 8
-"""Concurrent operations that a message shows."""
+"""A message shows at most so many concurrent operations."""
 
 _WRITES = {"commit": Effect.RAISE, "reset": Effect.WRITE, "set": Effect.WRITE}
 _READS = {"committed", "get"}
@@ -20,9 +20,9 @@ _READS = {"committed", "get"}
 def linearizable_registers(view: View) -> Judgement:
     """C14. Each group's offset in a place, and each register, is linearizable.
 
-    A commit takes effect if it does not go back, else it is refused; only a reset goes back. What
-    has no outcome may have happened at any later time, or never. Knossos and porcupine check
-    the same by the same search.
+    A commit takes effect unless it would go back; then it is refused. Only a reset goes back. An
+    operation of unknown outcome may take effect at any later time, or never. Knossos and porcupine
+    check this with the same search.
     """
     judgement = Judgement("C14")
     keys: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
@@ -43,12 +43,12 @@ def linearizable_registers(view: View) -> Judgement:
             _explain(judgement, f"{what} {name}", ops, stuck)
     judgement.facts |= {"looked_at": looked_at, "registers": len(keys)}
     if given_up:
-        judgement.unknown(f"too many possible orders to try: {', '.join(given_up)}")
+        judgement.unknown(f"there are too many orders to try for {', '.join(given_up)}")
     return judgement
 
 
 def _steps(ops: Iterable[Op]) -> tuple[list[RegisterOp], list[RegisterOp]]:
-    """Return what certainly happened, and the writes that may have."""
+    """Return the operations that certainly happened, and the writes that may have happened."""
     certain: list[RegisterOp] = []
     pending: list[RegisterOp] = []
     for op in ops:
@@ -77,14 +77,14 @@ def _explain(judgement: Judgement, name: str, ops: list[Op], stuck: Stuck) -> No
     held = " or ".join("nothing" if state is None else str(state) for state in stuck.states)
     judgement.add(
         "not-linearizable",
-        f"{name}: no order explains {_shown(wrong)} of row {wrong.done}: in all that lead there it "
-        f"held {held}; concurrent: {shown}",
+        f"{name}: no order of the operations explains {_shown(wrong)} in row {wrong.done}; in "
+        f"every order up to it the value is {held}; concurrent operations: {shown}",
         (wrong.i, wrong.done, *(op.i for op in concurrent[-CONCURRENT_MAX:])),
     )
 
 
 def _is_open_at(op: Op, row: int) -> bool:
-    """Say whether an operation may still take effect after a row, or show something."""
+    """Say whether an operation may still take effect, or show something, after a row."""
     if op.outcome is Kind.INFO:
         return op.f in _WRITES
     return op.is_ok and op.done > row

@@ -1,7 +1,7 @@
-"""What a checker says: valid, invalid or not known, with the operations that show it.
+"""What a checker says: valid, invalid or unknown, with the rows that show it.
 
 Owns the words of a verdict and how they merge. A checker is a pure function from the view of a
-history to one Judgement; one that raises is a failure of the harness, never a pass.
+history to one Judgement. A checker that raises is a failure of the harness, never a pass.
 """
 
 import enum
@@ -12,9 +12,9 @@ from typing import Final
 from jepsen_tests.checkers.shared.view import View
 
 FINDINGS_MAX: Final = 1000
-"""Of one checker that are kept with their text; the rest is counted."""
+"""So many findings of a checker are kept with their text. The rest is counted."""
 ROWS_MAX: Final = 12
-"""Rows that one finding points to."""
+"""One finding points to at most so many rows."""
 
 
 class Valid(enum.StrEnum):
@@ -43,12 +43,12 @@ class Judgement:
     valid: Valid = Valid.YES
     findings: list[Finding] = field(default_factory=list[Finding])
     count: int = 0
-    """Of all anomalies, also of those beyond FINDINGS_MAX."""
+    """The number of all anomalies, with those beyond FINDINGS_MAX."""
     facts: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
     why: str = ""
-    """Why nothing can be told."""
+    """Why the verdict is unknown."""
     is_asked: bool = True
-    """The run was to show it; else that nothing can be told is no flaw of the run."""
+    """Whether the run should have shown this rule. If not, "unknown" is no flaw of the run."""
 
     def add(self, kind: str, text: str, rows: Iterable[int] = ()) -> None:
         """Note an anomaly; the judgement is invalid from now on."""
@@ -64,18 +64,18 @@ class Judgement:
             self.why = f"{self.why}; {why}" if self.why else why
 
     def kinds(self) -> set[str]:
-        """Return the classes of the anomalies that are kept."""
+        """Return the names of the anomalies that are kept."""
         return {finding.kind for finding in self.findings}
 
 
 Check = Callable[[View], Judgement]
 ALWAYS: Final = ""
-"""Of each run: stands for the functions that it is to do."""
+"""Stands for all functions: each run should have something to look at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """A named rule: `number` is its heading in docs/chaos.md, `kinds` what it may find."""
+    """A named rule. `number` is its heading in docs/chaos.md, `kinds` the anomalies it may find."""
 
     number: str
     name: str
@@ -83,11 +83,11 @@ class Checker:
     kinds: tuple[str, ...]
     check: Check
     asked_by: tuple[str, ...] = (ALWAYS,)
-    """Functions, of which a run that is to do one has something to look at here."""
+    """A run that does one of these functions should have something to look at."""
 
 
 def merged(judgements: Sequence[Judgement]) -> Valid:
-    """Return the worst: invalid, else unknown where the run was to show something, else valid."""
+    """Return the worst verdict: invalid; unknown if the run should have told; else valid."""
     verdicts = {
         judgement.valid
         for judgement in judgements

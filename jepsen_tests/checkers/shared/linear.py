@@ -1,18 +1,19 @@
-"""Whether operations on one number can be put in an order that explains what they returned.
+"""The search for an order of operations on one number that explains what they returned.
 
-The search of Wing and Gong, with Lowe's memory of the configurations that were tried: take any
-operation that began before every other one was over, if the number allows it, and go on. A
-configuration is which operations are taken, the number they leave, and which unknown ones were
-used. Depth first: a history that has an order is mostly found in one pass.
+This is the search of Wing and Gong with Lowe's memory of tried configurations. It takes any
+operation that began before every other one was over, if the number allows the operation, and goes
+on. A configuration says which operations are taken, which number they leave, and which unknown
+writes were used. The search goes depth first: it mostly finds an existing order in one pass.
 
-Three facts keep it small, and change no answer:
-- an observation that is true now may be taken at once, for it changes nothing;
-- a write of unknown outcome is needed only right before an operation that it makes possible, and
-  then at most two of them: one that lowers the number, one that raises it. Anywhere else it can
-  be left out, or moved to the next such operation;
-- when there is no order even if unknown writes may happen more than once, there is none. That is
-  tried first: what was used need not be part of a configuration then, and mostly its answer is
-  the true one.
+Three facts keep the search small and change no answer:
+
+- An observation that is true now may be taken at once, because it changes nothing.
+- A write of unknown outcome is needed only right before an operation that it makes possible. Then
+  at most two are needed: one that lowers the number, one that raises it. Anywhere else the write
+  can be left out, or moved to the next such operation.
+- If there is no order even when unknown writes may happen more than once, there is no order. The
+  search tries this first. A configuration then need not say which writes were used, and the answer
+  is mostly the true one.
 """
 
 import enum
@@ -22,24 +23,24 @@ from typing import Final
 import msgspec
 
 STATES_MAX: Final = 500_000
-"""Configurations that are tried before giving up; each costs a few microseconds."""
+"""The search gives up after so many configurations. Each takes a few microseconds."""
 SHOWN_MAX: Final = 10
-"""Numbers that are shown of what the register could have held."""
+"""A finding shows at most so many numbers that the register could have held."""
 
 Number = int | None
 
 
 class Effect(enum.IntEnum):
-    """What an operation does with the number, and what it needs."""
+    """What an operation does with the register, and what it needs."""
 
     WRITE = 0
-    """Set it."""
+    """Set the number."""
     RAISE = 1
-    """Set it; never to less than it is."""
+    """Set the number, never to a lower one."""
     SEE = 2
-    """It is just this."""
+    """See that the register holds just this number."""
     SEE_ABOVE = 3
-    """It is more than this."""
+    """See that the register holds a higher number."""
 
 
 class RegisterOp(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ class RegisterOp(msgspec.Struct, frozen=True):
     number: Number
 
     def allows(self, state: Number) -> bool:
-        """Say whether it can happen while the register holds `state`."""
+        """Say whether the operation can happen while the register holds `state`."""
         if self.does is Effect.WRITE:
             return True
         if self.does is Effect.SEE:
@@ -62,25 +63,26 @@ class RegisterOp(msgspec.Struct, frozen=True):
         return state is not None and state > self.number
 
     def after(self, state: Number) -> Number:
-        """Return what the register holds then."""
+        """Return what the register holds after the operation."""
         return self.number if self.writes else state
 
     @property
     def writes(self) -> bool:
-        """It changes the number."""
+        """Whether the operation sets the number."""
         return self.does <= Effect.RAISE
 
 
 class Stuck(msgspec.Struct):
-    """No order was found: the first operation that fits nowhere, and what it could have met."""
+    """There is no order: the first operation that fits nowhere, and the numbers it could meet."""
 
     step: RegisterOp | None
-    """None: the search was given up."""
+    """None: the search gave up."""
     states: tuple[Number, ...] = ()
 
 
 Config = tuple[int, int, Number, int]
-"""How many steps are taken from the start; bits of those taken after; number; unknown ones used."""
+"""How many steps are taken from the start; bits of steps taken after these; the number; bits of
+unknown writes used."""
 
 
 class _Search:
@@ -93,7 +95,7 @@ class _Search:
         self.pending = sorted(pending, key=lambda step: step.called)
         self.again = again
         self.cheated = False
-        """The order that was found has an unknown write twice."""
+        """The order that was found uses an unknown write twice."""
         self._called = [step.called for step in self.certain]
         self._returned = [step.returned for step in self.certain]
         self._fitting: dict[RegisterOp, list[int]] = {}
@@ -120,7 +122,7 @@ class _Search:
         return Stuck(self._blocking, tuple(shown[:SHOWN_MAX]))
 
     def _next(self, config: Config) -> list[Config]:
-        """Return what can follow, the most promising last: the stack gives that back first."""
+        """Return what can follow, the most promising last: the stack returns that one first."""
         base, mask, state, used = config
         candidates = self._candidates(base, mask)
         for at in candidates:
@@ -145,7 +147,7 @@ class _Search:
         return found + promising
 
     def _candidates(self, base: int, mask: int) -> list[int]:
-        """Return the steps not taken that began before any other of these was over."""
+        """Return the steps not yet taken that began before any other such step was over."""
         called, returned = self._called, self._returned
         found: list[int] = []
         first_end = returned[base]
@@ -161,13 +163,13 @@ class _Search:
     def _enabled(
         self, step: RegisterOp, state: Number, used: int, before: int
     ) -> Iterator[tuple[Number, int]]:
-        """Yield numbers that unknown writes can leave so that the step fits, and what is used."""
+        """Yield numbers after which the step fits, made by unknown writes, and the bits used."""
         given: set[tuple[Effect, Number]] = set()
         for at in self._that_fit(step):
             write, spent = self.pending[at], self._spend(used, at)
             if write.called > before or spent is None or (write.does, write.number) in given:
                 continue
-            given.add((write.does, write.number))  # others that do the same are as good
+            given.add((write.does, write.number))  # an equal write would give the same
             if write.allows(state):
                 yield write.number, spent
                 continue
@@ -192,13 +194,13 @@ class _Search:
         return found
 
     def _spend(self, used: int, at: int) -> int | None:
-        """Mark an unknown write as used; None when it was, and may not be again."""
+        """Mark an unknown write as used; None if it was used and may not be used again."""
         if not used >> at & 1:
             return used | 1 << at
         return used | 1 << len(self.pending) if self.again else None
 
     def _note(self, blocking: RegisterOp, state: Number) -> None:
-        """Remember where the search could not go on, if it never got further."""
+        """Remember where the search stopped, if this is the furthest point."""
         if blocking.returned > self._furthest:
             self._furthest, self._blocking = blocking.returned, blocking
             self._states.clear()
@@ -208,14 +210,14 @@ class _Search:
 
 def _taken(base: int, mask: int, at: int) -> tuple[int, int]:
     mask |= 1 << (at - base)
-    run = (~mask & (mask + 1)).bit_length() - 1  # how many are taken from the start
+    run = (~mask & (mask + 1)).bit_length() - 1  # the number of steps taken from the start
     return base + run, mask >> run
 
 
 def linearize(
     certain: Sequence[RegisterOp], pending: Sequence[RegisterOp], states_max: int = STATES_MAX
 ) -> Stuck | None:
-    """Return None when there is an order; `pending` may have happened at any time or never."""
+    """Return None if there is an order. `pending` may have happened at any time, or never."""
     loose = _Search(certain, pending, again=True)
     stuck = loose.run(states_max)
     if stuck is not None and stuck.step is not None:

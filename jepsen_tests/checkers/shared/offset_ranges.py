@@ -1,6 +1,6 @@
 """Ranges of offsets that readers went through, whether or not they got a value at each.
 
-Half-open intervals, gathered in any order and merged when they are first asked for.
+The ranges are half-open. They come in any order, and the first question merges them.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ class OffsetRanges:
         self._merged = True
 
     def add(self, start: int, end: int) -> None:
-        """Add [start, end); one that goes on where the last one added ended costs nothing."""
+        """Add [start, end). A range that continues the last one takes no more memory."""
         if start >= end:
             return
         if self._ranges:

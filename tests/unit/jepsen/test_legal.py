@@ -394,8 +394,8 @@ def test_what_cannot_be_linearized_is_shown_with_what_was_concurrent() -> None:
     story = Story().op(1, "set", "r", 1).invoke(5, "set", "r", 9).end(5, kind=Kind.INFO)
     story.invoke(2, "set", "r", 2).op(3, "get", "r", None, 7).end(2).op(1, "get", "r", None, 2)
     finding = judged(story.history())["C14"].findings[0]
-    assert "get -> 7 of row 7" in finding.text
-    assert "held 2" in finding.text
+    assert "get -> 7 in row 7" in finding.text
+    assert "the value is 2" in finding.text
     assert "set 9 (info), set 2 (ok)" in finding.text
     assert finding.rows == (3, 5, 6, 7)
 

@@ -34,8 +34,8 @@ def test_verdicts_are_those_of_the_histories(tmp_path: Path) -> None:
     assert unjudged == 0
     verdicts = [line.split("|")[-2].strip() for line in page.splitlines() if "| story |" in line]
     assert verdicts == [
-        "valid", "valid (when it was made: invalid)", "valid",
-        "invalid (when it was made: valid)",
+        "valid", "valid (at the time of the run: invalid)", "valid",
+        "invalid (at the time of the run: valid)",
     ]  # fmt: skip
     assert "4 runs, " in page
     assert "- acknowledged messages lost (C1, C2, C3): 2" in page
@@ -45,7 +45,7 @@ def test_what_was_said_at_first_outlives_every_check(tmp_path: Path) -> None:
     run = run_in(tmp_path / "one", wrong(), "valid")
     for _ in range(2):
         assert cli.main(["check", str(run / "history.jsonl")]) == 1
-    assert "| invalid (when it was made: valid) |" in summary([tmp_path])[0]
+    assert "| invalid (at the time of the run: valid) |" in summary([tmp_path])[0]
 
 
 def test_histories_are_no_markup() -> None:
@@ -66,8 +66,8 @@ def test_a_run_without_a_verdict_is_named(
     assert "1 runs, " in page
     assert f"| {tmp_path}/cut | line " in page
     assert "cut off, the end is missing |" in page
-    assert f"| {tmp_path}/none | it left no history |" in page
-    assert f"| {tmp_path}/20300101-120000-log-7 | it left no history |" in page
+    assert f"| {tmp_path}/none | the run left no history |" in page
+    assert f"| {tmp_path}/20300101-120000-log-7 | the run left no history |" in page
     assert cli.main(["results", str(tmp_path / "good")]) == 0
 
 

@@ -58,10 +58,12 @@ def test_trials_that_were_broken_off_prove_nothing() -> None:
 
 def test_each_outcome_is_described() -> None:
     assert described(outcome(OPEN, CAUGHT)) == "caught after 7.2 s by C1 lost"
-    assert described(outcome(OPEN, CAUGHT, CAUGHT)) == "nothing is proven: the sound run is invalid"
+    assert (
+        described(outcome(OPEN, CAUGHT, CAUGHT)) == "this proves nothing: the sound run is invalid"
+    )
     assert described(outcome(OPEN, VALID)) == "not caught (valid)"
     said = described(outcome(OPEN, OTHER))
-    assert said == "not caught: C18 not-converged is not what it does"
+    assert said == "not caught: the bug does not cause C18 not-converged"
     assert described(outcome(OPEN, FAILED)) == "the harness failed"
 
 
@@ -73,9 +75,9 @@ def test_the_table_says_who_catches_the_rest_and_why() -> None:
     assert "3 known bugs, 1 caught in the black box, the median after 7.2 s." in text
     assert "| dedup-off | retry | kill-leader | 1 | C1 lost | 7.2 |" in text
     assert "| no-commit-clamp | log | flap | 1 | valid | valid | seed 5 | too rare |" in text
-    assert "| invalid | unknown | - | the sound run was not valid: nothing is proven |" in text
+    assert "| invalid | unknown | - | the sound run was not valid: this proves nothing |" in text
     other = strength_table([outcome(OPEN, OTHER)], {})
-    assert "| invalid | valid | - | C18 not-converged is not what it does |" in other
+    assert "| invalid | valid | - | the bug does not cause C18 not-converged |" in other
     assert "0 caught in the black box. " in strength_table([outcome(OPEN, VALID)], {})
 
 
