@@ -59,7 +59,7 @@ def _printable_values(
 
 
 def set_up_logs(*, json: bool) -> None:
-    """Log to standard error. Not the broker's `logs`: a name server does not import the broker."""
+    """Log to standard error. A name server does not import the broker and its `process/logs.py`."""
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if json

@@ -2,7 +2,7 @@
 
 counted_time  How long the group has had leaders, by their own clocks (D11)
 events        What apply tells others: one event for each entry
-format_level  Which commands and rows a group may write, and the command that raises it (D6)
+format_level  The format level of the state, and the command that raises it (D6)
 machine       The replicated state machine: applies entries, keeps applied index and digest (D6, D8)
 offsets       The next offset of each consumer group in each queue, and their commits (S99, I14)
 queries       Questions to the state, answered at any time on the thread that applies

@@ -2,8 +2,9 @@
 
     01 "level"                      -> format_level u32; absent: 1
 
-A leader proposes no command above the level. A member that knows less stops, at the command that
-raises the level, or when it opens such a state.
+The level only rises. A member that knows less stops at the command that raises the level, or when
+it opens such a state. All commands of today belong to level 1, so nothing compares a command with
+the level yet.
 """
 
 import struct
@@ -58,7 +59,7 @@ class FormatLevel:
 
 @dataclass(frozen=True, slots=True)
 class SetFormatLevel(Command[FormatLevelSet]):
-    """Allow commands up to this level."""
+    """Raise the format level of the group."""
 
     NUMBER: ClassVar = 11
 

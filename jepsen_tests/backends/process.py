@@ -4,7 +4,7 @@ Owns folders, ports, configuration files and processes of a run:
 
     folder/<node>/config.toml     what the member is told: its peers are proxies, and to its
                                   clients it is one
-    folder/<node>/control.json    what its surroundings do to it (`launch`)
+    folder/<node>/control.json    what its surroundings do to it (`processes/launch.py`)
     folder/<node>/data/           its log and state
     folder/<process>.log          what it printed
 
