@@ -1,15 +1,16 @@
 """The replicated state machine: committed entries in, rows and results out (D6, D8).
 
-Owns: dispatch of entries to the tables, the applied index and the digest, saving, and the queries.
-Not: any rule of a table. `apply` sees no clock, no randomness, no I/O but the store, and refuses by
-results; only `UnknownCommand` and the store's `StoreFailed` leave it, and both stop the member.
+Owns: dispatch of entries to commands and queues, the applied index and the digest, saving. Not:
+tables and how they are wired (`state.py`), the commands, questions (`queries.py`). `apply` sees no
+clock, no randomness, no I/O but the store. It refuses by results. Only `UnknownCommand` and the
+store's `StoreFailed` leave it, and both stop the member.
 
     00 "applied"   -> index u64, term u64, time_ms i64, end position u64, digest 32   (this member)
-    01 "level"     -> format_level u32
 
-Everything runs on one thread but `Flush.execute`. Saving: `freeze` between entries, `execute` in
-the dedicated thread, `flush_finished` back here. `saved_index` and `head_needed` are those of the
-last flush that ended: the log's head is trimmed only below what a power cut leaves.
+Everything runs on one thread but `Flush.execute`. To save, that thread calls `freeze` between
+entries, a dedicated thread calls `execute`, and the first thread calls `flush_finished`.
+`saved_index` and `head_needed` are those of the last flush that ended: a member trims its log only
+below the entries that it would replay after a power cut.
 """
 
 import struct
@@ -48,7 +49,7 @@ APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
 
 @dataclass(frozen=True, slots=True)
 class StateSettings:
-    """What the state is told by configuration; equal on all members of a group."""
+    """Settings of the state, from the configuration; equal on all members of a group."""
 
     group: str
 
@@ -182,18 +183,18 @@ class StateMachine:
         return None if flush is None else StateFlush(flush, self.applied_index, self._head())
 
     def flush_finished(self, flush: StateFlush) -> None:
-        """`flush.execute` returned: what it covers survives a power cut."""
+        """Note that `flush.execute` returned: the rows that it covers survive a power cut."""
         self._store.flush_finished(flush.flush)
         self._saved_index = flush.applied_index
         self._saved_head = flush.head
 
     def close(self) -> None:
-        """Close the store; what is unsaved comes back from the log."""
+        """Close the store; a restart replays what is unsaved from the log."""
         self._store.close()
 
     def _head(self) -> int:
-        # Until a command frees something the whole log stays, also entries that no row refers to:
-        # no member trims by itself, and a member that was wiped is refilled from the first entry.
+        # Until a command frees something, the whole log stays, entries without rows included: no
+        # member trims by itself, and a wiped member is refilled from the first entry.
         if not self._state.queues.was_trimmed:
             return 0
         head = self._state.queues.head

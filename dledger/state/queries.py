@@ -1,8 +1,8 @@
 """Questions to the state, answered at any time on the thread that applies.
 
-Owns: what may be asked and how it is refused. Not: rows. Every answer is as of `applied_index`, and
-costs a few seeks; ranges are bounded by limits named here or in `queues/table.py`. Whether this
-member's state is new enough is the caller's question: it takes a read barrier first (D9, D10).
+Owns: what may be asked and how it is refused. Not: rows. Every answer is as of `applied_index` and
+costs a few seeks; limits named here or in `queues/table.py` bound the ranges. A caller that needs
+the newest state takes a read barrier first (D9, D10).
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ from dledger_proto.limits import TIME_MS_MAX
 KEY_HITS_MAX: Final = 1_024
 """Batches that one lookup by key returns."""
 KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
-"""Places that one lookup looks at: those outside the time window count too."""
+"""Places that one lookup looks at; places outside the time window count too."""
 
 
 class Queries:
@@ -48,12 +48,12 @@ class Queries:
 
     @property
     def forgotten_index(self) -> int:
-        """The highest control index of a deletion that is forgotten here; 0: of none."""
+        """The highest control index of a deletion that this group has forgotten; 0: none."""
         return self._state.topics.floor
 
     @property
     def control_id(self) -> bytes:
-        """Of the control group whose decisions were taken over; empty: of none yet."""
+        """Id of the control group whose decisions were taken over; empty: none yet."""
         return self._state.topics.control_id
 
     def is_forgetting_due(self, command: ForgetTopics) -> bool:

@@ -1,4 +1,4 @@
-"""What apply answers: one value for each payload. No logic, no formats.
+"""The results of apply: one for each payload of an entry. No logic, no formats.
 
 A refusal is a result, never an exception: every member computes it alike (D6, D8).
 """
@@ -16,11 +16,11 @@ class Appended(NamedTuple):
     base_offset: int
     record_count: int
     duplicate: bool = False
-    """True: a repeat; the offset is that of the first time."""
+    """True: the batch is a repeat; the offset is that of its first copy."""
 
 
 class Refused(NamedTuple):
-    """A batch is void, or a command changed nothing."""
+    """A batch is void (stored in no queue), or a command changed nothing."""
 
     code: Code
     detail: str
@@ -35,7 +35,7 @@ class TopicChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicsForgotten:
-    """The rows of these deleted topics are freed; `more` are due, propose the command again."""
+    """These deleted topics have no row now. `more`: others are due; propose the command again."""
 
     topic_ids: tuple[bytes, ...]
     more: bool
@@ -62,14 +62,14 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Another life of the producer holds `epoch`. Who takes over from it asks for the next."""
+    """Another life of the producer holds `epoch`. A life that takes over asks for the next one."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProducersExpired:
-    """`count` producers are forgotten; `more` are due, propose the command again."""
+    """`count` producers are forgotten. `more`: others are due; propose the command again."""
 
     count: int
     more: bool
@@ -77,7 +77,7 @@ class ProducersExpired:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """For each offset of the command: OK or why not, and what is stored now (-1: nothing)."""
+    """For each offset of the command: OK or the refusal, and the stored offset (-1: none)."""
 
     codes: tuple[Code, ...]
     stored_offsets: tuple[int, ...]
@@ -85,7 +85,7 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The queue's minimum now; `held_by` names the hold that stopped it short, or is empty."""
+    """The queue's minimum now. `held_by`: the owner of the hold that stopped the trim, or empty."""
 
     minimum: int
     held_by: str = ""
@@ -95,14 +95,14 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The hold lasts until this leader time, milliseconds; 0: there is none."""
+    """The hold lasts until this leader time, in milliseconds; 0: there is no hold."""
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class FormatLevelSet:
-    """Commands up to this level may be proposed from here on."""
+    """From now on a leader may propose commands up to this level."""
 
     level: int
 

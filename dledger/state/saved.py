@@ -4,10 +4,11 @@ Owns: the base of a store that nothing writes to, and what is checked when it is
 and tables, which are those of a running member (`topics/table.py`, `queues/table.py`,
 `offsets.py`).
 
-The rows are those of the newest whole commit, read without LMDB, which a damaged file could take
-the process down with, and without a lock or any other trace. Opening costs a few pages, whatever is
-stored; rows are checked as they are read, by their pages and seals. Only committed entries were
-ever applied, so what these tables name is committed, and nothing behind `Applied` is known to be.
+The rows are those of the newest whole commit. They are read without LMDB, because LMDB can end the
+process when a file is damaged, and without a lock or any other trace. Opening costs a few pages,
+however large the state is. Rows are checked as they are read, by their pages and seals. A member
+applies committed entries only, so every batch that these tables name is committed; of entries
+behind `Applied` nobody knows whether they are.
 """
 
 import os
@@ -30,7 +31,7 @@ from dledger.store.store import NewerStore, Row, TailedStore, Value
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Up to where the log is in a state; of an empty one everything is 0."""
+    """How far a saved state has applied the log; everything is 0 in an empty state."""
 
     index: int = 0
     term: int = 0
@@ -46,7 +47,7 @@ class _SavedBase:
         self._file = PageFile(os.path.join(folder, DATA_FILE))
 
     def check(self) -> int:
-        """Check what tells whose commit this is; return its number."""
+        """Check format, totals and mark; return the number of the commit."""
         check_format(self._folder, self._walk().get(FORMAT_KEY))
         totals = totals_of(self._folder, self._file)
         check_mark(self._folder, read_mark(self._folder), totals)
@@ -101,7 +102,7 @@ class SavedState:
             raise NewerStore(f"state store {folder}: {error}") from error
         try:
             self.commit = self._checked(folder, base)
-            """Which save this is: a member that ran meanwhile has made others."""
+            """The number of the save. A member that ran meanwhile has made newer ones."""
             self._store = store = TailedStore(base)
             self.applied = _applied(folder, store)
             writer = Writer(store)

@@ -1,7 +1,8 @@
 """All tables of one group's state, opened over one store.
 
-Owns: how the tables are wired to each other, what every entry ends with, what a deleted topic takes
-along. Not: rows and rules, which are the tables' own; nor the applied index (`machine.py`).
+Owns: how the tables are wired to each other, what happens at the end of every entry, which rows go
+with a deleted topic. Not: rows and rules, which are the tables' own; nor the applied index
+(`machine.py`).
 """
 
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ class LayoutPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptFrom:
-    """A hold on a queue: what lies at or above `offset` stays until `until_ms`, leader time."""
+    """A hold on a queue: records from `offset` on stay until `until_ms`, leader time."""
 
     topic_id: bytes
     queue: int
@@ -52,12 +52,12 @@ class Topic:
     layout_version: UInt32
     """1 at first, one more with each change of the layout."""
     layout: tuple[LayoutPart, ...]
-    """All queues that ever were, numbered from 0 through the parts in order: a number stays with
-    its group for good. It only grows."""
+    """All queues that the topic ever had, numbered from 0 through the parts in order. A queue stays
+    with its group for good, and the layout only grows."""
     write_queues: UInt32
-    """So many of the first queues take messages."""
+    """How many of the first queues take messages."""
     read_queues: UInt32
-    """So many of the first are read; those that take messages are in any case (S22)."""
+    """How many of the first queues are read; queues that take messages always are (S22)."""
     permission: UInt8
     """Bits: PERMISSION_READ, PERMISSION_WRITE."""
     control_index: UInt64
@@ -93,12 +93,12 @@ class KeyHits(NamedTuple):
 
     hits: "list[KeyHit]"
     next_position: int | None
-    """Of the newest batch that was not looked at, when the limit, or the patience, was reached
-    before; None: there are no others."""
+    """Position of the newest batch that the lookup has not reached, because it found enough or
+    looked long enough; None: there are no others."""
 
 
 class KeyHit(NamedTuple):
-    """A batch that holds a record whose key has the hash. Its keys decide (collisions)."""
+    """A batch that holds a record whose key has the hash. Hashes collide: compare the keys."""
 
     queue: int
     span: QueueSpan

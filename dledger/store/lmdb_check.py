@@ -1,17 +1,18 @@
-"""Whether a state store may be opened: looked at by another process before this one maps it.
+"""Whether a state store may be opened: another process checks it before this one maps it.
 
-Owns: what is checked at a start and what by `dledger repair`, and what the end of the process that
-does it means. The checks themselves read the file without liblmdb (`lmdb_rows`) and would not need
-a process of their own; liblmdb, which opens what passed them once for trial, may crash or loop.
+Owns: what is checked at a start and what by `dledger repair`, and what the end of the checking
+process means. The checks read the file without liblmdb (`lmdb_rows`) and need no process of their
+own. A store that passes them is then opened once with liblmdb for trial, which may crash or loop.
 
-Checked at every start: both meta pages; that the trees of both commits hold totals of theirs; the
-format; the mark; the file's length. Then, in a store of up to PAGES_AT_START pages in use, all of
-it: every page, every row's seal, the totals. In a larger one the free list and the branch pages,
-if these are no more than that; leaves and values are then checked row by row as they are read, and
-all together by `dledger repair` alone. So a start takes no longer for a larger store.
+Every start checks both meta pages, the totals of both commits, the format, the mark and the file's
+length. In a store of up to PAGES_AT_START pages in use a start then checks everything: every page,
+every row's seal, the totals. In a larger store it checks the free list and the branch pages, if
+these are no more than PAGES_AT_START. There each row is checked when it is read, and only `dledger
+repair` checks all rows together. So a start takes no longer for a larger store.
 
-The process may use CPU_SECONDS and some for each page, and ends by SIGXCPU beyond: a slow disk does
-not count. SIGKILL and the like come from outside and say nothing of the file.
+The process may use CPU_SECONDS of processor time and some more for each page. Beyond that SIGXCPU
+ends it; a slow disk does not count. SIGKILL and similar signals come from outside and say nothing
+about the file.
 """
 
 import errno
@@ -70,7 +71,7 @@ _CRASHES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A store that may be opened. `totals` is None for one that nothing was ever saved in."""
+    """A store that may be opened. `totals` is None when nothing was ever saved in it."""
 
     totals: Totals | None
     whole: bool
@@ -105,7 +106,7 @@ def check_store(folder: str, *, whole: bool = False) -> Checked:
 
 
 def is_new(folder: str) -> bool:
-    """A data file that is missing, or was never written to, is a new store's.
+    """Tell whether the data file is missing or was never written to: the store is new then.
 
     DamagedStore when there was one before.
     """

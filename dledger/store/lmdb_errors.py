@@ -1,8 +1,8 @@
 """What an error of the state store means: damage, or a refusal that leaves the store sound.
 
-Damage is what `dledger repair` mends by setting the folder aside. A file that may not be read, a
-lock that another process holds, a full disk or memory that is not to be had are none: setting the
-data aside would lose a copy for nothing.
+`dledger repair` mends damage by setting the folder aside. A file without read permission, a lock of
+another process, a full disk and a lack of memory are no damage: setting the data aside would lose a
+copy for nothing.
 """
 
 import errno
@@ -23,10 +23,10 @@ _DAMAGE: Final = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""What liblmdb says when pages make no sense to it. Not PanicError and BadTxnError: they follow a
-write that failed, and the file holds the commit before."""
+"""What liblmdb raises when it cannot make sense of pages. Not PanicError and BadTxnError: they
+follow a failed write, and the file holds the commit before it."""
 _UNREADABLE: Final = (errno.EIO, errno.EISDIR, errno.ENOTDIR)
-"""Of the system's refusals those that the same file will give for ever: it is lost."""
+"""Errors of the system that the same file gives for ever: the file is lost."""
 
 
 def failure(place: str, what: str, error: lmdb.Error | OSError | MemoryError) -> StoreFailed:

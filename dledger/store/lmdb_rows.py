@@ -1,8 +1,9 @@
-"""LMDB's data file read without LMDB: every sentence of its pages is checked before it is used.
+"""LMDB's data file read without LMDB: every field of its pages is checked before it is used.
 
 Owns: the page format of LMDB 0.9 (data version 1) on a 64-bit little-endian machine, as far as the
 state store uses it: one unnamed database, and the list of free pages. Not: what rows mean. liblmdb
-believes what it reads, so a flipped bit can send it outside of its map; here it is `DamagedPages`.
+does not check what it reads, so a flipped bit can send it outside of its map. This module raises
+`DamagedPages` instead.
 
     page      number u64, pad u16, flags u16, then lower u16, upper u16, or the count u32 of an
               overflow page; 16 bytes in all

@@ -9,13 +9,13 @@ disk would be SIGBUS. The map is address space only and large from the start, be
 under an open transaction. No readahead: rows are read at random. Read transactions live for one
 call: a long one would keep every page freed meanwhile.
 
-A full disk is asked about before a flush begins: too little space is `StoreFull`, a refusal, and
-the flush can be executed again. Any error inside the transaction is `StoreFailed` and final: it
-cannot be told from a sync that failed, and a failed sync is never repeated.
+A save asks for the free space before it begins: too little space is `StoreFull`, a refusal, and the
+flush can be executed again. Any error inside the transaction is `StoreFailed` and final: it cannot
+be told from a failed sync, and a failed sync is never repeated.
 
-LMDB has no checksums: each row carries a seal, checked whenever it is read, and each commit carries
-totals of all rows. To keep these a save must know the seals of the rows that it replaces: it knows
-those that it saved lately, and reads the others.
+LMDB has no checksums. Each row carries a seal that is checked whenever the row is read, and each
+commit carries totals of all rows. To keep the totals, a save must know the seals of the rows that
+it replaces: it remembers the seals of the rows saved lately and reads the others.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ _SEAL: Final = struct.Struct("<I")
 
 
 class _Seals:
-    """Seals of the rows that were saved last, by key; bounded. Of the thread that saves."""
+    """Seals of the rows that were saved last, by key; bounded. Only the saving thread uses them."""
 
     def __init__(self) -> None:
         self._newer: dict[bytes, int] = {}
@@ -123,7 +123,7 @@ class LmdbBase:
             raise failure(self._path, f"{DATA_FILE} cannot be given its length", error) from error
 
     def _begin(self, checked: Checked) -> None:
-        """Take over what was checked, and note how far this store has come."""
+        """Take over the checked totals, and note in the mark how far this store has come."""
         try:
             if checked.totals is None:
                 self.save([(FORMAT_KEY, format_row())], len(format_row()))
@@ -135,7 +135,7 @@ class LmdbBase:
             raise
 
     def _note_mark(self) -> None:
-        """Write the mark. On a full disk the one before stays, and stays true."""
+        """Write the mark. On a full disk the older mark stays, and stays true."""
         try:
             write_mark(self._file_system, self._path, self._totals)
         except OSError as error:
@@ -153,7 +153,7 @@ class LmdbBase:
             raise failure(path, "it cannot be opened", error) from error
 
     def _check_usable(self) -> None:
-        """After a failed save LMDB refuses reads, too; what it says then is no news of the file."""
+        """Raise after a failed save: LMDB then refuses reads too, whatever the file holds."""
         if self._failed:
             raise StoreFailed(f"state store {self._path} failed before: {self._failed}")
 

@@ -1,14 +1,14 @@
 """Seals: how a saved row, and the whole of them, show that they are what was written.
 
-Owns: the form of a sealed value, of the totals, of the format row, and the sentences of a row that
-does not pass. Not: where they lie (`lmdb_store.py`). Little-endian:
+Owns: the form of a sealed value, of the totals and of the format row, and the message about a row
+that fails its check. Not: where these lie (`lmdb_store.py`). Little-endian:
 
     sealed value   value, seal u32 = crc32c(key and value), begun with the key's length
     TOTALS_KEY     rows u64, seals u64 (their sum modulo 2^64), commit u64; sealed
     FORMAT_KEY     magic "DLST" (4), version u16 (2), reserved u16; sealed
 
-The seal is behind the value, because then the CRC of value and seal together is one constant: a
-check is one pass and no comparison of parts.
+The seal stands behind the value, because then the CRC of value and seal together is one constant:
+a check is one pass over the bytes.
 
 The seal shows a wrong row whenever the row is read. A check of single rows does not find a missing
 or an old row; the totals find it, where all rows are read. The totals are written in the
@@ -67,12 +67,12 @@ def seal_of(key: bytes, value: bytes | bytearray) -> int:
 
 
 def seal(key: bytes, value: bytes | bytearray) -> bytes:
-    """Return the value as it is saved."""
+    """Return the sealed value, as it is saved."""
     return bytes(value) + _SEAL.pack(seal_of(key, value))
 
 
 def is_sound(key: bytes, sealed: bytes) -> bool:
-    """Tell whether a saved value is what was written under its key."""
+    """Tell whether a saved value fits its seal and its key."""
     return len(sealed) >= SEAL_SIZE and crc32c(sealed, crc32c(key, len(key))) == RESIDUE
 
 
@@ -82,14 +82,14 @@ def seal_in(sealed: bytes) -> int:
 
 
 def unseal(place: str, key: bytes, sealed: bytes) -> bytes:
-    """Return the value of a row; DamagedStore when it is not what was written."""
+    """Return the value of a row; DamagedStore when the row does not fit its seal."""
     if not is_sound(key, sealed):
         raise damaged_row(place, key)
     return sealed[:-SEAL_SIZE]
 
 
 def damaged(place: str, reason: str) -> DamagedStore:
-    """Return the error for a store that cannot be trusted, with what to do."""
+    """Return the error for a damaged store, with the remedy."""
     return DamagedStore(f"state store {place}: {reason}. {REMEDY}.")
 
 
@@ -110,7 +110,7 @@ def name_row(key: bytes) -> str:
 
 
 def parse_totals(place: str, sealed: bytes) -> Totals:
-    """Return the totals of a saved value; DamagedStore when they are none."""
+    """Return the totals of a saved value; DamagedStore when it holds no totals."""
     value = unseal(place, TOTALS_KEY, sealed)
     if len(value) != _TOTALS.size:
         raise damaged(place, f"totals of {len(value)} bytes")

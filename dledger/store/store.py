@@ -5,10 +5,11 @@ Owns: what a store promises (`StateStore`), the in-memory tail that both impleme
 simulation's twin is `tests/sim/member/memory_store.py`), row formats (each table's module), the
 digest.
 
-Writes go to an overlay. `freeze` closes it and opens a new one; the `Flush` it returns writes the
-frozen overlay into the base in one durable transaction, in a worker thread, while the loop's thread
-goes on. Reads look at the overlay, the frozen overlay, the base, in this order; as the frozen one
-holds exactly what the flush writes, it does not matter whether the base shows it already.
+Writes go to an overlay. `freeze` closes the overlay and opens a new one. The `Flush` that it
+returns writes the frozen overlay into the base in one durable transaction, in a worker thread,
+while the loop's thread goes on. Reads look at the overlay, the frozen overlay and the base, in this
+order. The frozen overlay holds exactly the rows that the flush writes, so it does not matter
+whether the base shows them already.
 
 A crash leaves the state of the last flush that ended, or of the one in flight: the applied index is
 a row like any other, so rows and index move together (I10). Replay of the log does the rest (D16).
@@ -46,19 +47,19 @@ Row = tuple[bytes, bytes]
 
 
 class StoreFailed(OSError):
-    """The store cannot go on: the member stops (I16). Nothing of the failed flush is assumed."""
+    """The store cannot go on: the member stops (I16). What a failed flush saved is unknown."""
 
 
 class StoreFull(StoreFailed):
-    """The disk is too full to begin a flush. Nothing was begun; `execute` may be called again."""
+    """The disk is too full to begin a flush. Nothing is written; `execute` may be called again."""
 
 
 class DamagedStore(StoreFailed):
-    """The store's file is damaged, or no state store."""
+    """The store's file is damaged, or is not a state store."""
 
 
 class NewerStore(StoreFailed):
-    """The store was written by a later dledger; it is not damaged."""
+    """A later dledger wrote the store; the store is not damaged."""
 
 
 class Flush(Protocol):
@@ -93,7 +94,7 @@ class StateStore(Protocol):
         ...
 
     def delete(self, key: bytes) -> None:
-        """Remove a key; of no effect when it is missing."""
+        """Remove a key; no effect when it is missing."""
         ...
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> list[Row]:
@@ -105,11 +106,11 @@ class StateStore(Protocol):
         ...
 
     def flush_finished(self, flush: Flush) -> None:
-        """Let go of the frozen overlay: `flush.execute` returned."""
+        """Drop the frozen overlay: `flush.execute` returned."""
         ...
 
     def close(self) -> None:
-        """Give up what is unsaved and close the base. No flush may be in flight."""
+        """Drop unsaved rows and close the base. No flush may be in flight."""
         ...
 
 

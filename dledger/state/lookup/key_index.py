@@ -12,17 +12,18 @@ itself, hashes collide), nor the hash (`dledger_proto.keyhash`).
                                                  merges under way
 
 A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes without looking at
-them (per-hash work in every apply would cost more than all the rest of it), then becomes a sorted
+them (work for each hash would cost more than the rest of apply), then becomes a sorted
 run of level 1, where a batch has an entry for each distinct hash; RUNS_PER_MERGE runs of a level
 become one of the next. With n hashes there are about log16(n / 8192) levels of fewer than 32 runs,
 and a lookup is one seek in each: it never walks through batches. Entries of a hash are in log
 order, so newest first is a walk backwards.
 
 Merging is part of apply, not of a background thread, and paced: each time MERGE_PACE hashes came
-in, every merge moves on by about as many entries. So its rows are in the digest and equal on all
-members, a crash in the middle of a merge needs no care of its own, and no apply does more than a
-bounded amount of it. A merge under way has a cursor: entries below it are in the run it writes,
-entries at or above it still in the runs it reads, whose blocks go as the cursor passes them.
+in, every merge moves on by about as many entries. So the merged rows are in the digest and equal on
+all members, a crash in the middle of a merge needs no recovery of its own, and no apply merges more
+than a bounded number of entries. A merge under way has a cursor: entries below it are in the run
+that the merge writes, entries at or above it are still in the runs that it reads. Their blocks are
+deleted as the cursor passes them.
 
 A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly
 below the topic's oldest needed position is dropped whole.
@@ -56,7 +57,7 @@ from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U64, PREFIX, Table, Writ
 from dledger_proto.batch.codec import BatchHeader
 
 __all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]
-"""The rows' forms are for those who look into a stopped member's state, too."""
+"""`ENTRY_SIZE` and `decode_directory` are also for readers of a stopped member's state."""
 
 LEVEL_0_ENTRIES: Final = 8_192
 MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
@@ -177,7 +178,7 @@ class KeyIndex:
         self._writer.put(key, encode_directory(topic.directory))
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """A topic is deleted: its rows are garbage."""
+        """Make the rows of a deleted topic garbage."""
         assert not self._added, "commands and batches share no entry"
         self._topics.pop(topic_id, None)
         self._writer.delete(PREFIX[Table.KEY_DIRECTORY] + topic_id)

@@ -1,6 +1,6 @@
 """The message id index: from producer id and running number to a place in a queue.
 
-Owns: its table, lookup, and sweeping out what points below the queues' minimums. Not: who may
+Owns: its table, lookup, and deleting rows that point below the queues' minimums. Not: who may
 write. A record's id is its producer's id and a number; a batch holds consecutive numbers.
 
     38 producer_id                 -> records_max u32: the largest batch of this producer so far
@@ -13,8 +13,8 @@ row of a number is in its own bucket or, in a large batch, in one that starts up
 before: a seek and a bounded walk back. Numbers of one producer reach a queue in order, but not the
 log, which is why rows are not simply appended in order.
 
-Rows whose records are all trimmed are swept out in the order of apply: each new bucket pays for
-looking at SWEEP_ROWS old rows, so the table stays near its live size.
+A sweep deletes rows whose records are all trimmed: each new bucket looks at SWEEP_ROWS old rows, so
+the table stays near its live size, and all members delete the same rows.
 
     01 "sweep"                     -> the key at which the sweep goes on; absent: nothing to sweep
 """
@@ -142,7 +142,7 @@ class MessageIdIndex:
     # Sweeping.
 
     def start_sweeping(self) -> None:
-        """Something was trimmed: from here on new buckets pay for a look at old ones."""
+        """Begin to sweep: records were trimmed."""
         if self._sweep is None:
             self._move_sweep(_START)
 
@@ -160,7 +160,7 @@ class MessageIdIndex:
                 self._writer.delete(key)
                 producer_key = key[:_PRODUCER_KEY_SIZE]
                 self._open.pop(producer_key[1:], None)
-                # From the end: from the start it would go over all that was deleted since the save.
+                # From the end: a scan from the start would pass all rows deleted since the save.
                 first, stop = producer_key + b"\0", after(producer_key)
                 if not self._store.scan(first, stop, 1, reverse=True):
                     self._writer.delete(producer_key)

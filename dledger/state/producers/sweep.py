@@ -1,14 +1,14 @@
-"""Sweeping out what producers still hold of deleted topics, some rows with every entry (D11, I17).
+"""Deleting what producers still hold of deleted topics, some rows with every entry (D11, I17).
 
 Owns: where the sweep stands. Not: the rows themselves (`table.py`).
 
     01 "producers"                  -> again u8, the key of table 52 at which the sweep goes on;
                                        absent: nothing to sweep
 
-Rows 52 are ordered by producer, so those of a topic lie all over the table. A deletion begins a
-round over all of it; one that comes during a round has another round follow (`again`). Every entry,
-whatever it holds, looks at SWEEP_ROWS_PER_ENTRY rows and one more for each of its payloads: no
-apply takes long, whatever was deleted, and all members delete the same.
+Rows 52 are ordered by producer, so the rows of a topic lie all over the table. The deletion of a
+topic begins a round over the whole table; a deletion during a round makes another round follow
+(`again`). Every entry, whatever it holds, looks at SWEEP_ROWS_PER_ENTRY rows and one more for each
+of its payloads. So no apply takes long, and all members delete the same rows.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class ProducerSweep:
         self._delete_queue = delete_queue
         value = self._store.get(_SWEEP_KEY)
         self._key = b"" if value is None else value[1:]
-        """Where it goes on; empty: it does not."""
+        """Where the round goes on; empty: there is no round."""
         self._again = value is not None and value[0] == 1
 
     @property
@@ -46,7 +46,7 @@ class ProducerSweep:
         return not self._key
 
     def start(self) -> None:
-        """A topic was deleted."""
+        """Begin a round: a topic was deleted."""
         if not self._key:
             self._move(_START, again=False)
         elif self._key != _START:

@@ -2,8 +2,9 @@
 
 Owns: the order of the checks. Not: the checks' own rules (`write_rule.py`, `producers/table.py`).
 
-A repeat is recognised before anything is asked about the queue: it was stored, whatever the topic
-permits by now, and an answer "not stored" would make its sender store it a second time elsewhere.
+A repeat is recognised before the queue is asked whether it takes batches. The first copy was
+stored, whatever the topic permits by now; the answer "not stored" would make the sender store it a
+second time elsewhere.
 """
 
 from typing import Final

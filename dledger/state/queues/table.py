@@ -1,7 +1,8 @@
 """Consume queues: which offsets a queue has, and where its batches lie in the log (S51, D6).
 
 Owns: the queue tables, appending, finding by offset and by time, the lowest position that any
-queue still needs. Not: who may append (`append.py`), when the minimum moves (`trim.py`).
+queue still needs. Not: which batches are appended (`append.py`), when the minimum moves
+(`trim.py`).
 
     20 topic_id, queue u32                  -> minimum i64, maximum i64, first_position u64,
                                                block_base u64, block_rows u32
@@ -16,7 +17,7 @@ queue still needs. Not: who may append (`append.py`), when the minimum moves (`t
 that of the row which holds the minimum, NO_POSITION in an empty queue. A block is named after the
 base offset of its first row, so a seek finds the block of an offset, and a search in it the row.
 Positions and store times grow with offsets, so the row of a time is found by bisecting offsets.
-Rows below the minimum are invisible; `trim.py` removes their blocks later.
+Rows below the minimum are invisible; `garbage.py` removes their blocks later.
 """
 
 import struct
@@ -86,7 +87,7 @@ class QueueTable:
         self._heads: SortedList[tuple[int, QueueId]] = SortedList()
         """First position of every queue that is not empty."""
         self.was_trimmed = False
-        """A command has freed something: a trim, or the deletion of a topic."""
+        """True: a command has freed something, by a trim or by deleting a topic."""
         self._load_heads(live_topics)
 
     def _load_heads(self, live_topics: frozenset[bytes]) -> None:
@@ -155,7 +156,7 @@ class QueueTable:
         return start, stop
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """A topic is deleted: none of its queues needs the log any more."""
+        """Forget the queues of a deleted topic: they need the log no more."""
         self.was_trimmed = True
         for queue in self.of_topic(topic_id):
             self._set_first(queue, NO_POSITION)
