@@ -91,10 +91,6 @@ class SendBuffer:
             )
         return lane
 
-    def lanes(self) -> list[Lane]:
-        """Return all lanes."""
-        return list(self._lanes.values())
-
     def forget_topic(self, topic_id: bytes) -> None:
         """Drop the lanes of a topic that was deleted; their batches still get their outcomes."""
         for key in [key for key in self._lanes if key[0] == topic_id]:

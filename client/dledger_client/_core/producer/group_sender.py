@@ -309,11 +309,6 @@ class GroupSender:
                 end = final_error(batch, error.detail or "given up") if unknown else error.again()
                 self._fate.fail(batch, end)
 
-    @property
-    def fatal(self) -> ClientError | None:
-        """Why this group takes nothing from this producer any more."""
-        return self._fatal
-
     def registered(
         self, ask: int, epoch: int, last: Mapping[tuple[bytes, int], int], now: float
     ) -> None:
