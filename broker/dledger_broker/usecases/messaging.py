@@ -1,15 +1,15 @@
 """What clients can do with messages, as plain calls: the one core under every API (D12).
 
-Owns: producers, offsets, commits, lookups, the right to write to a queue. Not owned: the wire
-(`rpc/`), batches on their way (`append/`, `read/`), topics (`cluster/topic_authority.py`). A member
-gives a refusal that old state could cause only after it has read confirmed state (D10).
+Owns: producers, offsets, commits, lookups. Not owned: the wire (`rpc/`), batches on their way
+(`append/`, `read/`), topics (`cluster/topic_authority.py`). A member gives a refusal that old state
+could cause only after it has read confirmed state (D10).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import METADATA_SIZE_MAX, CommitOffset, CommitOffsets
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
@@ -24,7 +24,6 @@ from dledger_proto.names import check_client_id, check_group_name
 
 ID_SIZE: Final = 16
 """The size of the ids of topics, producers and their lives."""
-METADATA_SIZE_MAX: Final = 4_096
 HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
 """A hundred years: a hold for good is renewed, or it turns out to be forgotten."""
 
