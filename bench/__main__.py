@@ -47,17 +47,21 @@ ROOT = Path(__file__).parents[1]
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help=f"Of: {', '.join(BENCHMARKS)}. Default: all.")
+        list[str] | None, typer.Argument(help=f"Some of {', '.join(BENCHMARKS)}. Default: all.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Of everything compared, in turn.")] = 7,
-    minutes: Annotated[float, typer.Option(min=0.05, help="Of full load in `steady`.")] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes in all, figures rough.")] = False,
-    out: Annotated[Path | None, typer.Option(help="JSON lines go here too.")] = None,
+    runs: Annotated[int, typer.Option(min=1, help="How often each comparison runs.")] = 7,
+    minutes: Annotated[
+        float, typer.Option(min=0.05, help="Minutes of full load in `steady`.")
+    ] = 10.0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Takes minutes; gives rough figures.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write JSON lines into this file, too.")] = None,
     folder: Annotated[
-        Path, typer.Option(help="On the disk to measure; what is made there is removed.")
+        Path, typer.Option(help="A folder on the disk to measure. Its new files are removed.")
     ] = ROOT / "out",
 ) -> None:
-    """Measure."""
+    """Run benchmarks; print JSON lines and a table."""
     screen = Console(stderr=True)
     chosen = names or list(BENCHMARKS)
     unknown = [name for name in chosen if name not in BENCHMARKS]

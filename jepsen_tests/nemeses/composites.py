@@ -102,6 +102,6 @@ FAULTS: Final = (
           power_cut_but_one, (1.0, 3.0), is_borne=False),
     Fault("split-vote", "two candidates, as many votes each", ["network"], split_vote, (1.0, 3.0),
           is_borne=False),
-    Fault("late-first", "who was behind is up first, with one other", ["processes"], late_first,
+    Fault("late-first", "the member that was behind starts first", ["processes"], late_first,
           is_borne=False),
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""What a fault is: something done to the cluster, with its own undoing.
+"""What a fault is: it hurts the cluster, and pushes its own undoing.
 
-Owns the interface and the targets by role. A fault's `begin` does it and leaves on the scene how it
-is undone; healing is running these in reverse. What cannot be done now raises Skipped.
+Owns the interface, and the choice of targets by role. `begin` of a fault does it and pushes on the
+scene how to undo it. Healing runs what was pushed in reverse. A fault that cannot be done now
+raises Skipped.
 """
 
 import asyncio
@@ -18,21 +19,21 @@ from jepsen_tests.run import members
 from jepsen_tests.run.schedule import FaultKind
 
 LEADER_SHARE: Final = 0.5
-"""How often one member of a choice is the leader."""
+"""How often the leader is the one member that a fault takes."""
 WHOLE_SECONDS_MAX: Final = 20.0
-"""For who lost its data to be filled and trusted again."""
+"""The time in which a member that lost its data is filled and trusted again."""
 BORNE_SECONDS: Final = 10.0
 LEADER_SECONDS_MAX: Final = 5.0
 HEALED_SECONDS: Final = 25.0
 """What the longest fault takes to begin, its healing, and an election after it."""
 CANNOT: Final = "backend "
-"""How the reason begins for which a fault cannot be done here at all."""
+"""The reason begins so when this machine cannot do a fault at all."""
 H = TypeVar("H")
 P = ParamSpec("P")
 
 
 class Undoing(AsyncExitStack):
-    """What healing a phase has to undo, the last first."""
+    """What the heal of a phase has to undo, the last act first."""
 
     pushed = 0
     """How many acts were noted, before they were done."""
@@ -46,9 +47,9 @@ class Undoing(AsyncExitStack):
 
 
 class Skipped(Exception):
-    """The fault cannot be done here, or not now; the text says why.
+    """The fault cannot be done here, or not now. The text says why.
 
-    `targets`: whom it touched all the same; empty: not known, if it touched anybody.
+    `targets`: the members that it touched all the same. Empty: nobody knows.
     """
 
     def __init__(self, why: str, targets: str = "") -> None:
@@ -57,7 +58,7 @@ class Skipped(Exception):
 
 
 class NoEffect(Skipped):
-    """It was tried, and all is as before: not in force, also where something is to be undone."""
+    """The fault was tried and changed nothing: it is not in force."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"without effect: {why}")
@@ -84,7 +85,7 @@ class Scene:
         return await members.statuses(self.backend, self.admin)
 
     async def leader(self) -> str:
-        """Return who leads; Skipped when nobody says so for a while."""
+        """Return the member that leads; Skipped if no member says so for a while."""
         until = asyncio.get_running_loop().time() + LEADER_SECONDS_MAX
         while True:
             statuses = await self.statuses()
@@ -152,7 +153,7 @@ class Scene:
     async def wait_until(
         self, enough: Callable[[dict[str, MemberStatus]], bool], what: str
     ) -> None:
-        """Wait until what members say is enough; Skipped naming what was waited for in vain."""
+        """Wait until what members say is enough; Skipped names what did not come in time."""
         until = asyncio.get_running_loop().time() + WHOLE_SECONDS_MAX
         while True:
             found = await self.statuses()
@@ -171,12 +172,12 @@ class Fault:
     name: str
     what: str
     handles: Sequence[str]
-    """The handles of the backend it needs; the first is the one it keeps to itself."""
+    """The handles of the backend that it needs. No other fault uses the first meanwhile."""
     begin: Callable[[Scene], Awaitable[str]]
-    """Does it, pushes its undoing, returns whom it hit."""
+    """Does the fault, pushes its undoing, returns its targets."""
     seconds: tuple[float, float] = (3.0, 6.0)
     is_borne: bool = True
-    """A majority goes on while it is in force."""
+    """A majority goes on while the fault is in force."""
 
     @property
     def kind(self) -> FaultKind:
@@ -185,9 +186,9 @@ class Fault:
 
     @property
     def budget_seconds(self) -> float:
-        """How long sends may go unacknowledged, from any moment of the fault's beginning on.
+        """How long sends may go unacknowledged, from any moment while the fault begins.
 
-        Not a measurement: several times what is seen on a machine that does nothing else, so that
-        going beyond it is a fault of the product. What it takes is in the report.
+        This is several times what an idle machine shows, so that only a fault of the product goes
+        beyond it. The report shows what it really took.
         """
         return BORNE_SECONDS if self.is_borne else self.seconds[1] + HEALED_SECONDS

@@ -1,8 +1,8 @@
-"""Who may lose its data now: what a majority stored must stay with somebody who has it whole.
+"""Which member may lose its data now: what a majority stored must stay whole on some member.
 
-Damage may lie in a member's files for long without being noticed. While it does, what is there
-cannot be counted on, and taking another member's data away would lose what was acknowledged without
-any fault of the product. So who was damaged is remembered, and examined first.
+Damage may lie in a member's files for long before the member notices it. If another member lost its
+data meanwhile, acknowledged messages would be lost without any fault of the product. So the harness
+remembers damaged members, and examines them first.
 """
 
 from dledger_proto.exit_codes import Exit

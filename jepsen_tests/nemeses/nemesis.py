@@ -1,6 +1,6 @@
-"""Carries a schedule out: begins the faults of a phase, waits, undoes them all.
+"""Carries a schedule out: begins the faults of each phase, waits, and undoes them.
 
-Owns the history's rows of the nemesis. A fault that cannot be done is written down as skipped; an
+Owns the rows of the nemesis in the history. A fault that cannot be done becomes a row "skipped". An
 error of a tool is a failure of the harness, after everything was undone.
 """
 

@@ -217,7 +217,7 @@ FAULTS: Final = (
     Fault("flap", "a member comes and goes", ["network"], flap, (0.5, 1.0), is_borne=False),
     Fault("reset", "connections reset again and again", ["network"], resets, (0.5, 1.0),
           is_borne=False),
-    Fault("delay", "late, unevenly", ["network"], delay, is_borne=False),
+    Fault("delay", "all messages late, unevenly", ["network"], delay, is_borne=False),
     Fault("loss", "packets lost", ["network"], loss, is_borne=False),
     Fault("bandwidth", "narrow links", ["network"], narrow, is_borne=False),
     Fault("slices", "bytes in small pieces", ["network"], slices, is_borne=False),

@@ -1,8 +1,9 @@
-"""Where each reading process stood, and how it went on: the order in which it was given values.
+"""Where each reading process stood, and how it went on.
 
-A process's position in a place is where its last ok poll there ended, or what its last `assign`
-says. A crash forgets all positions, an assign those of the places that it does not name. A poll
-that failed moves nothing. Feeds every run into the log view, with the offsets that it covers.
+The position of a process in a place is where its last ok poll there ended, or what its last
+`assign` says. A crash forgets all positions. An assign forgets the positions in places that it does
+not name. A failed poll moves nothing. This module passes each run of values to the log view, with
+the offsets that the run covers.
 """
 
 from collections.abc import Iterable

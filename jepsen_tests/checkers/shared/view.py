@@ -1,7 +1,7 @@
-"""What checkers look at: a history, and what several of them need to know of it, made once.
+"""A history, and what several checkers need to know of it.
 
-Everything is made when it is first asked for and kept as long as the view. A view never changes
-its history.
+The first checker that asks for a part makes the view build it; the view then keeps it. A view never
+changes its history.
 """
 
 from collections import defaultdict
