@@ -1,6 +1,6 @@
 """Structured events of a group: what an operator greps for and what the simulation checks.
 
-Owns: the `Trace` protocol, a silent one and one that keeps a list. Does not own where events go:
+Owns: the `Trace` protocol, and one that keeps a list. Does not own where events go:
 the member server writes them as log lines bound to group, member and term. An event's fields are
 plain numbers and strings. The raft package emits, with the fields in brackets:
 
@@ -25,13 +25,6 @@ class Trace(Protocol):
     def event(self, name: str, **fields: object) -> None:
         """Record that `name` happened, with its fields."""
         ...
-
-
-class NoTrace:
-    """Keeps nothing."""
-
-    def event(self, name: str, **fields: object) -> None:
-        """See `Trace.event`."""
 
 
 class ListTrace:

@@ -30,7 +30,7 @@ from dledger.state.state import State
 from dledger.state.tables import NO_DIGEST, PREFIX, Table
 from dledger.state.values import QueueSpan
 from dledger.store.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
-from dledger.types import Entry, EntryKind, LogIndex, Term
+from dledger.types import Entry, EntryKind, LogIndex
 from dledger_proto.errors import DledgerError
 
 __all__ = [
@@ -95,11 +95,6 @@ class StateMachine:
     def applied_index(self) -> LogIndex:
         """The newest entry whose effects are visible; 0 before the first."""
         return LogIndex(self._index)
-
-    @property
-    def applied_term(self) -> Term:
-        """The term of that entry."""
-        return Term(self._term)
 
     @property
     def applied_time_ms(self) -> int:

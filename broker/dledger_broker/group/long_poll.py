@@ -74,9 +74,3 @@ class LongPoll:
             for ticket in list(tickets):
                 self.cancel(ticket)
                 ticket.wake()
-
-    def wake_all(self) -> None:
-        """Wake every ticket."""
-        for ticket in {ticket for tickets in self._waiting.values() for ticket in tickets}:
-            self.cancel(ticket)
-            ticket.wake()

@@ -54,16 +54,6 @@ def test_cancel_forgets_and_may_come_late() -> None:
     assert len(poll) == 0
 
 
-def test_wake_all() -> None:
-    poll = LongPoll()
-    woken: list[int] = []
-    poll.wait([(A, 0), (B, 0)], lambda: woken.append(1))
-    poll.wait([(B, 0)], lambda: woken.append(2))
-    poll.wake_all()
-    assert sorted(woken) == [1, 2]
-    assert len(poll) == 0
-
-
 def test_waiters_are_bounded() -> None:
     poll = LongPoll(tickets_max=2)
     poll.wait([(A, 0)], lambda: None)
