@@ -13,4 +13,7 @@ def test_another_master_than_the_running_one_is_told(
     assert session(master="local[2,3]").sparkContext is spark.sparkContext
     assert not caplog.records
     assert session(master="local[9]").sparkContext is spark.sparkContext
-    assert "master local[9]: a session of local[2,3] runs already" in caplog.text
+    assert (
+        "master local[9] is not used: a Spark session with master local[2,3] runs already"
+        in caplog.text
+    )
