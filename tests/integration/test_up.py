@@ -418,8 +418,8 @@ def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--members", "5"], "has 3 members, not 5; start it without this option"),
-        (["--port", "1234"], ", not 1234; start it without this option"),
+        (["--members", "5"], "has 3 members, not 5; leave this option out"),
+        (["--port", "1234"], ", not 1234; leave this option out"),
         (["--flush", "maybe"], "--flush: maybe, must be sync or async"),
         (["--members", "9"], "Invalid value for '--members'"),
     ],

@@ -102,9 +102,10 @@ class AsyncSendFuture(MessageFuture):
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
-    """Wake one coroutine, unless it was cancelled meanwhile."""
+    """Wake one coroutine, unless it was cancelled meanwhile or its loop is closed."""
     if not waiter.done():
-        waiter.set_result(None)
+        with suppress(RuntimeError):
+            waiter.set_result(None)
 
 
 class SendFuture(MessageFuture):

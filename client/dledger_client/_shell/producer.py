@@ -297,9 +297,9 @@ class ProducerEngine:
                 self.core.answered(link, parse_answers(frame), self.loop.time())
                 self._advance()
         finally:
+            del self._writable[link]
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
-            del self._writable[link]
 
     async def _write(self, link: int, stream: RawStreamCall) -> None:
         writable = self._writable[link]

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import pytest
 
@@ -59,6 +60,34 @@ def test_a_callback_that_fails_takes_nothing_from_the_others(
     settle(batch)
     assert heard == [1]
     assert "a send callback failed" in caplog.text
+
+
+def test_a_waiter_whose_loop_is_closed_takes_nothing_from_the_others() -> None:
+    batch, future, heard = Batch("t", b"t" * 16, 0, "g"), AsyncSendFuture(), list[int]()
+    attach(future, batch, 0)
+
+    async def begin_to_wait() -> None:
+        waiter = cast("asyncio.Future[None]", next(iter(future.__await__())))
+        waiter.add_done_callback(lambda _done: None)
+
+    asyncio.run(begin_to_wait())
+    when_done(future, lambda: heard.append(1))
+    settle(batch)
+    assert heard == [1]
+
+
+def test_an_observer_that_raises_takes_nothing_from_the_others() -> None:
+    batch, future, heard = Batch("t", b"t" * 16, 0, "g"), SendFuture(), list[int]()
+    attach(future, batch, 0)
+
+    def break_down() -> None:
+        raise ValueError("a bug of ours")
+
+    when_done(future, break_down)
+    when_done(future, lambda: heard.append(1))
+    with pytest.raises(ValueError, match="a bug of ours"):
+        settle(batch)
+    assert heard == [1]
 
 
 def test_a_callback_may_add_another() -> None:

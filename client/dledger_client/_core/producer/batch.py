@@ -156,12 +156,16 @@ class Batch:
 
     def _call_observers(self) -> None:
         observers = self._observers
-        while observers:
-            try:
-                observer = observers.popleft()
-            except IndexError:  # another thread took the last
-                return
-            observer()
+        try:
+            while observers:
+                try:
+                    observer = observers.popleft()
+                except IndexError:  # another thread took the last
+                    return
+                observer()
+        finally:
+            if observers:  # one raised: the others still wait for the outcome
+                self._call_observers()
 
     def settle_stored(
         self, base_offset: int, index: int, term: int, *, duplicate: bool, before_sync: bool
