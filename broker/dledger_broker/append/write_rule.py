@@ -15,6 +15,8 @@ class WriteRule:
 
     def __init__(self, view: GroupView) -> None:
         self._view = view
+        self._topic_by_id = view.machine.queries.topic_by_id
+        self._group = view.names.group
 
     def admits(self, header: BatchHeader) -> bool:
         """True when the queue takes the batch, as of the topics applied here."""
@@ -28,9 +30,8 @@ class WriteRule:
             raise refusal
 
     def _refusal(self, header: BatchHeader) -> DledgerError | None:
-        topic = self._view.machine.queries.topic_by_id(header.topic_id)
-        group = self._view.names.group
-        refused = refusal_to_write(topic, header.topic_id, header.queue, group)
+        topic = self._topic_by_id(header.topic_id)
+        refused = refusal_to_write(topic, header.topic_id, header.queue, self._group)
         if refused is not None:
             return DledgerError(refused.code, refused.detail)
         assert topic is not None
