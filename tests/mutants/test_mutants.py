@@ -4,10 +4,14 @@ Goal: the ordinary test run notices when the simulation has lost its teeth. Meth
 of `caught.json`, what caught it last time must catch it now. Slow ones are left to `make mutants`.
 """
 
+import gc
+import importlib
+from types import SimpleNamespace
+
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.hunt import HuntBounds, catch, known_rows, merged
+from tests.mutants.hunt import HuntBounds, catch, known_rows, load_script, merged
 
 FAST = {
     row["mutant"]: row["by"] for row in known_rows() if row["by"].startswith(("test_", "unit."))
@@ -19,6 +23,24 @@ def test_a_mutant_with_a_script_is_caught(name: str) -> None:
     """Its script fails, or says something is broken."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     assert catch(mutant, HuntBounds(0), FAST[name]).by == FAST[name]
+
+
+def test_a_script_is_read_while_the_collector_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A finalizer that parses would break the parse of the script."""
+    seen: list[tuple[str, bool]] = []
+
+    def script() -> None: ...
+
+    def importing(name: str) -> object:
+        seen.append((name, gc.isenabled()))
+        return SimpleNamespace(script=script)
+
+    monkeypatch.setattr(importlib, "import_module", importing)
+    assert load_script("unit.raft.test_gate.script") is script
+    assert seen == [("tests.unit.raft.test_gate", False)]
+    assert gc.isenabled()
 
 
 def test_every_mutant_was_caught() -> None:
