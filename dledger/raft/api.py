@@ -181,6 +181,17 @@ class GroupStatus:
     """The clock was off by more than a stamp may be, and has not come within half of that."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads, as this member knows it."""
+
+    role: Role
+    term: Term
+    leader: MemberId | None
+
+
+OnLeadership = Callable[[Leadership], None]
+
 OnBarrier = Callable[[LogIndex | None, str], None]
 """Called with the confirmed read index, or None and the reason. Reads wait until it is applied."""
 

@@ -80,10 +80,9 @@ class RaftGroup:
         self._refusals = wiring.refusals
         self._cutting = wiring.cutting
         self._applying = wiring.applying
+        self.last_seen = wiring.last_seen
         self._guard = FailStop(self._fail_by)
         self._stopped = ""
-        self._told: object = None
-        """What `_signature` was at the last `outputs`."""
         self._strangers: set[MemberId] = set()
 
     # Inputs: life.
@@ -315,7 +314,7 @@ class RaftGroup:
     def outputs(self) -> Outputs:
         """Return what the driver has to do now; see `raft/api.py`."""
         context = self._context
-        self._told = self._signature
+        self.last_seen.is_new = False
         write: WriteRound | None = None
         with self._guard:
             if not self._stopped:
@@ -338,7 +337,7 @@ class RaftGroup:
         context = self._context
         if len(context.outbox) or len(context.gate) or context.durability.is_dirty:
             return True
-        if self._signature != self._told:
+        if self.last_seen.is_new:
             return True
         if self._stopped or not context.formed:
             return False
@@ -378,11 +377,6 @@ class RaftGroup:
         if not context.formed:
             return Role.UNFORMED
         return Role.QUARANTINED if context.quarantined else context.engine.role
-
-    @property
-    def _signature(self) -> object:
-        """A value that differs whenever the core's role, term or leader do; cheap."""
-        return self._context.engine.signature if self._context.formed else None
 
     @property
     def time_ms(self) -> int | None:

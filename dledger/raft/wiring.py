@@ -9,7 +9,7 @@ from typing import Final
 
 from dledger.log.errors import DamagedFile
 from dledger.log.identity import Identity
-from dledger.raft.api import Role
+from dledger.raft.api import Leadership, Role
 from dledger.raft.commit.applying import Applying, check_state
 from dledger.raft.commit.cutting import Cutting
 from dledger.raft.commit.proposals import Proposals
@@ -20,6 +20,7 @@ from dledger.raft.engine.journal import CommittedConflict, Journal
 from dledger.raft.leadership.barrier import Barriers
 from dledger.raft.leadership.clocks import GroupClock
 from dledger.raft.leadership.election import Elections
+from dledger.raft.leadership.last_seen import LastSeen
 from dledger.raft.leadership.transfer import Transfer
 from dledger.raft.membership.hellos import Hooks, Membership
 from dledger.raft.membership.quarantine import Quarantine
@@ -74,8 +75,7 @@ class Wiring:
             context, self.proposals, self.replication, self.transfer, self.clocks
         )
         self.applying = Applying(context, self.proposals)
-        self._seen: tuple[Role, int, MemberId | None] = (Role.UNFORMED, 0, None)
-        self._signature: tuple[int, int, object] | None = None
+        self.last_seen = LastSeen()
         self._commit_seen = 0
 
     def begin_core(self) -> None:
@@ -242,11 +242,9 @@ class Wiring:
     def _observe(self) -> None:
         context = self._context
         engine = context.engine
-        signature = engine.signature
-        if signature != self._signature:
-            self._signature = signature
-            before, self._seen = self._seen, (engine.role, engine.term, engine.leader)
-            self._role_changed(before)
+        before = self.last_seen.notice(engine)
+        if before is not None:
+            self._leadership_changed(before, self.last_seen.core)
         commit = engine.commit_index
         if commit != self._commit_seen:
             self._commit_seen = commit
@@ -257,13 +255,12 @@ class Wiring:
                 self.replication.commit_moved(self.proposals.expected_until)
                 self.barriers.advance()
 
-    def _role_changed(self, before: tuple[Role, int, MemberId | None]) -> None:
+    def _leadership_changed(self, before: Leadership, now: Leadership) -> None:
         context = self._context
-        role, term, leader = self._seen
-        context.trace.event("role", role=role.value, term=term, leader=leader)
-        if term != before[1]:
+        context.trace.event("role", role=now.role.value, term=now.term, leader=now.leader)
+        if now.term != before.term:
             self.elections.term_changed()
-        led, leads = before[0] is Role.LEADER, role is Role.LEADER
+        led, leads = before.role is Role.LEADER, now.role is Role.LEADER
         if leads:
             self.replication.begin_reign()
             self.replication.tick()
@@ -271,8 +268,8 @@ class Wiring:
         elif led:
             self.replication.end_reign()
             self.elections.leadership_lost()
-            self.proposals.leadership_lost(context.now, leader or self.transfer.hint)
-        if not leads and (led or leader is not None):
+            self.proposals.leadership_lost(context.now, now.leader or self.transfer.hint)
+        if not leads and (led or now.leader is not None):
             self.transfer.leadership_changed()
         self.barriers.leadership_changed()
         context.engine.tick(context.now)

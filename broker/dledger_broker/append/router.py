@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger.raft.api import Role
+from dledger.raft.api import Leadership, Role
 from dledger.raft.commit.proposals import portions
-from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.raft.driver.host import GroupHost
 from dledger.state.machine import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.group.group_view import GroupNames

@@ -16,7 +16,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from dledger.raft.driver.host import Leadership
+from dledger.raft.api import Leadership
 from dledger.raft.driver.tasks import end_task
 from dledger.state.topics.commands import ImportTopic
 from dledger.state.values import Topic

@@ -16,8 +16,8 @@ from typing import Final
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
-from dledger.raft.api import Role
-from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.raft.api import Leadership, Role
+from dledger.raft.driver.host import GroupHost
 from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
 from dledger.types import MemberId

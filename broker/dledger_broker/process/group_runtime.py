@@ -122,7 +122,6 @@ class GroupRuntime:
             self._clock,
             on_failure,
             name=group.name,
-            trace=self._trace,
         )
         self._serve(host, machine, watch)
 

@@ -9,9 +9,7 @@ from typing import Final
 
 import structlog
 
-_FREQUENT: Final = frozenset(
-    {"append_request_dropped", "appended", "commit", "dropped", "leadership"}
-)
+_FREQUENT: Final = frozenset({"append_request_dropped", "commit", "dropped"})
 _WARNINGS: Final = frozenset(
     {
         "clock_followed",

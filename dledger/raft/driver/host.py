@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger.raft.api import OnBarrier, PeerMessage, Role, WriteRound
+from dledger.raft.api import Leadership, OnBarrier, OnLeadership, PeerMessage, WriteRound
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
@@ -30,8 +30,7 @@ from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
 from dledger.raft.log_port import RaftLog
-from dledger.trace import Trace
-from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled, Term
+from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
 
 APPLY_SLICE_SECONDS: Final = 0.003
@@ -48,15 +47,6 @@ class HostSettings:
     """What a flush raises when the disk had no room and nothing was begun; it is tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """Who leads, as this member knows it."""
-
-    role: Role
-    term: Term
-    leader: MemberId | None
-
-
 class Sender(Protocol):
     """The links of the group, as the host needs them."""
 
@@ -66,7 +56,6 @@ class Sender(Protocol):
 
 
 OnFailure = Callable[[BaseException], None]
-OnLeadership = Callable[[Leadership], None]
 
 
 class GroupHost:
@@ -82,7 +71,6 @@ class GroupHost:
         on_failure: OnFailure,
         *,
         name: str,
-        trace: Trace,
     ) -> None:
         self.group = group
         self._machine = machine
@@ -109,12 +97,10 @@ class GroupHost:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._stopped = False
         self._failure: BaseException | None = None
-        self._leadership = Leadership(group.role, group.term, group.leader)
-        self._leadership_watchers: list[OnLeadership] = []
+        self._last_seen = group.last_seen
         self._applied_waiters = AppliedWaiters()
         self._barriers = SharedBarriers(self._ask_barrier)
         self._or_fail = FailStop(self._ends_here)
-        self._trace = trace
         self.silences = Silences(clock.monotonic())
 
     # What the member calls.
@@ -127,8 +113,8 @@ class GroupHost:
 
     @property
     def leadership(self) -> Leadership:
-        """Who leads, as of the last pump."""
-        return self._leadership
+        """Who leads, as the watchers heard last: see `leadership/last_seen.py`."""
+        return self._last_seen.told
 
     @property
     def counts_unsynced(self) -> bool:
@@ -152,7 +138,7 @@ class GroupHost:
 
     def watch_leadership(self, watcher: OnLeadership) -> None:
         """Call `watcher` on every change of role, term or leader."""
-        self._leadership_watchers.append(watcher)
+        self._last_seen.watch(watcher)
 
     def propose_nowait(
         self,
@@ -338,29 +324,13 @@ class GroupHost:
         self._follow_up_due = False
         if self._stopped:
             return
+        group = self.group
         with self._or_fail:
-            self._note_leadership()
+            self._last_seen.tell(group.role, group.term, group.leader)
             self._applied_waiters.wake(self._machine.applied_index)
             now = self._clock.monotonic()
             self._saving.consider(now)
             self._arm(now)
-
-    def _note_leadership(self) -> None:
-        group = self.group
-        if (group.role, group.term, group.leader) != (
-            self._leadership.role,
-            self._leadership.term,
-            self._leadership.leader,
-        ):
-            self._leadership = Leadership(group.role, group.term, group.leader)
-            self._trace.event(
-                "leadership",
-                role=group.role.value,
-                term=int(group.term),
-                leader=group.leader or "",
-            )
-            for watcher in list(self._leadership_watchers):
-                watcher(self._leadership)
 
     def _arm(self, now: float) -> None:
         if self._timer.fires_by(now + DEADLINE_SLACK_SECONDS):

@@ -1,10 +1,11 @@
 """Stand-ins at the seams of the append and fetch paths: simple, and honest about order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dledger.raft.api import Role
-from dledger.raft.driver.host import GroupHost, Leadership
+from dledger.raft.driver.host import GroupHost
+from dledger.raft.leadership.last_seen import LastSeen
 from dledger.state.machine import StateMachine
 from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
@@ -55,8 +56,8 @@ class FakeHost(GroupHost):
         kind: EntryKind = EntryKind.BATCHES,
     ) -> None:
         self._kind = kind
-        self._leadership = Leadership(role, Term(3), leader)
-        self._leadership_watchers: list[Callable[[Leadership], None]] = []
+        self._last_seen = LastSeen()
+        self._last_seen.tell(role, Term(3), leader)
         self.proposals: list[tuple[list[bytes], OnSettled]] = []
         self.frees_space: list[bool] = []
         """Of every proposal so far."""
@@ -92,9 +93,7 @@ class FakeHost(GroupHost):
 
     def become(self, role: Role, leader: MemberId | None) -> None:
         """Change leadership and tell."""
-        self._leadership = Leadership(role, Term(self._leadership.term + 1), leader)
-        for watcher in list(self._leadership_watchers):
-            watcher(self._leadership)
+        self._last_seen.tell(role, Term(self.leadership.term + 1), leader)
 
     def proposed(self) -> list[bytes]:
         """Every payload proposed so far, in order."""

@@ -77,7 +77,6 @@ class Node:
             SystemClock(),
             self.failures.append,
             name="g",
-            trace=self.trace,
         )
         await self._connect(random)
 
