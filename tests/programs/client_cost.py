@@ -109,7 +109,7 @@ def fake_engine(engine: ProducerEngine) -> FakeStream:
         await engine._use_link(link, cast("object", stream))  # type: ignore[arg-type]
 
     async def register(name: str, _address: str, _epoch: int, ask: int) -> None:
-        engine.core.registered(name, ask, 1, {}, engine.loop.time())
+        engine.core.registered(name, ask, 1, {}, engine.driver.now())
         engine._advance()
 
     def start() -> None:

@@ -12,8 +12,6 @@ messages, uses the functions below the class.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Self
 
 from dledger_client._core.producer.batch import Batch
 from dledger_client.errors import ClientError
@@ -25,19 +23,11 @@ class Delivery:
 
     __slots__ = ("_batch", "_callbacks", "_position")
 
-    def __init__(self, on_done: Callable[[Self], object] | None = None) -> None:
-        """Begin unplaced. `on_done` is there before the batch can settle: the loop calls it."""
-        self._batch: Batch | None = None
-        """Where the message lies. None: its topic is still being looked up."""
-        self._position = 0
-        self._callbacks: list[Callable[[], object]] | None = (
-            None if on_done is None else [self._bound(on_done)]
-        )
-        """Callbacks that were added before the message was placed."""
-
-    def _bound(self, callback: Callable[[Self], object]) -> Callable[[], object]:
-        """Return what the batch calls for a callback that takes this object."""
-        return partial(callback, self)
+    _batch: Batch | None
+    """Where the message lies. None: its topic is still being looked up."""
+    _position: int
+    _callbacks: list[Callable[[], object]] | None
+    """Callbacks that were added before the message was placed."""
 
     def __repr__(self) -> str:
         batch = self._batch

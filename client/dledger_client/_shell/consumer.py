@@ -54,21 +54,16 @@ class ConsumerEngine:
             buffer_bytes=config.buffer_bytes,
             fail_on_unreadable=config.fail_on_unreadable,
         )
-        self._driver = Driver("consumer", self.cluster, self.core, self._carry_out, self._settle)
+        self.driver = Driver("consumer", self.cluster, self.core, self._carry_out, self._settle)
         self.passed_over: Counter[Place] = Counter()
         """Records that could not be decoded, of queues that are assigned."""
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self.is_closed = False
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the consumer was started on."""
-        return self._driver.loop
-
     async def start(self) -> None:
         """Begin to watch routes."""
-        self._driver.start()
+        self.driver.start()
 
     async def close(self) -> None:
         """End all streams; what is buffered is dropped."""
@@ -76,7 +71,7 @@ class ConsumerEngine:
             return
         self.is_closed = True
         self._news.set()
-        await self._driver.end()
+        await self.driver.end()
 
     def check_open(self) -> None:
         """Refuse calls after `close`."""
@@ -196,7 +191,7 @@ class ConsumerEngine:
 
     def _take(self, max_records: int) -> list[RecordBatch]:
         taken = self.core.buffer.take(max_records)
-        self._driver.carry_out()
+        self.driver.carry_out()
         if self.core.buffer.wants_more:
             self._room.set()
         return taken
@@ -204,8 +199,8 @@ class ConsumerEngine:
     # After every input of the core.
 
     def _advance(self) -> None:
-        self.core.pump(self.loop.time())
-        self._driver.advance()
+        self.core.pump(self.driver.now())
+        self.driver.advance()
 
     def _settle(self) -> None:
         """Wake who waits for records, and who waits to read on."""
@@ -218,11 +213,11 @@ class ConsumerEngine:
         match action:
             case fetch.OpenFetch():
                 name = f"dledger fetch {action.group}@{action.address}"
-                self._driver.open_stream(action.stream, self._run(action), name)
+                self.driver.open_stream(action.stream, self._run(action), name)
             case fetch.CloseFetch(stream):
-                self._driver.close_stream(stream)
+                self.driver.close_stream(stream)
             case fetch.FindOffset(place, offset, detail):
-                self._driver.spawn(self._find(place, offset, detail))
+                self.driver.spawn(self._find(place, offset, detail))
             case fetch.RefreshRoutes():
                 self.cluster.refresh()
             case fetch.TellUnreadable(what):
@@ -258,7 +253,7 @@ class ConsumerEngine:
         except (grpc.aio.AioRpcError, DledgerError) as broken:
             error = failure(broken, write=False)
         _LOG.debug("fetch %s@%s: %s", action.group, action.address, error)
-        self.core.stream_down(action.stream, error, self.loop.time())
+        self.core.stream_down(action.stream, error, self.driver.now())
         self._advance()
 
     async def _read(
@@ -274,7 +269,7 @@ class ConsumerEngine:
             if message is None:
                 return
             for frame in parse_fetches(message):
-                self.core.frame(stream, frame, self.loop.time())
+                self.core.frame(stream, frame, self.driver.now())
                 del frame
             del message  # or it stays in memory until the next one comes
             self._advance()

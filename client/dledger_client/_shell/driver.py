@@ -10,7 +10,7 @@ All methods run on the event loop's thread.
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from dledger_client._core.routes import RouteChange
 from dledger_client._shell.cluster import Cluster
@@ -62,6 +62,8 @@ class Driver(Generic[Action]):
         self._core = core
         self._carry_out = carry_out
         self._settle = settle
+        self.now: Callable[[], float] = self._not_started
+        """The loop's clock: seconds. ClientClosed before `start`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,15 +77,19 @@ class Driver(Generic[Action]):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the client object was started on."""
+        """The loop that the client object was started on. ClientClosed before `start`."""
         if self._loop is None:
-            raise ClientClosed(Code.CLOSED, f"the {self._what} is not started")
+            self._not_started()
         return self._loop
+
+    def _not_started(self) -> NoReturn:
+        raise ClientClosed(Code.CLOSED, f"the {self._what} is not started")
 
     def start(self) -> None:
         """Begin to watch the routes, on the running loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self.now = self._loop.time
             self._cluster.listen(self._routes_changed)
             self._cluster.listen_ready(self._member_ready)
             self._cluster.start()
@@ -101,7 +107,7 @@ class Driver(Generic[Action]):
 
     def arm(self) -> None:
         """Set the timer to the core's next deadline."""
-        deadline = self._core.next_deadline(self.loop.time())
+        deadline = self._core.next_deadline(self.now())
         if deadline is None or self.is_stopped:
             return
         if self._timer is not None:
@@ -113,15 +119,15 @@ class Driver(Generic[Action]):
 
     def _tick(self) -> None:
         self._timer = None
-        self._core.tick(self.loop.time())
+        self._core.tick(self.now())
         self.advance()
 
     def _routes_changed(self, change: RouteChange) -> None:
-        self._core.routes_changed(change, self.loop.time())
+        self._core.routes_changed(change, self.now())
         self.advance()
 
     def _member_ready(self, address: str, is_ready: bool) -> None:
-        self._core.member_ready(address, self.loop.time(), is_ready=is_ready)
+        self._core.member_ready(address, self.now(), is_ready=is_ready)
         self.advance()
 
     def open_stream(self, stream: int, work: Work, name: str) -> None:

@@ -37,15 +37,18 @@ class MessageFuture(Delivery):
 
     __slots__ = ()
 
-    def _bound(self, callback: Callable[[Self], object]) -> Callable[[], object]:
-        return partial(_call, callback, self)
+    def __init__(self, on_done: Callable[[Self], object] | None = None) -> None:
+        """Begin unplaced. `on_done` is there before the batch can settle: the loop calls it."""
+        self._batch = None
+        self._position = 0
+        self._callbacks = None if on_done is None else [partial(_call, on_done, self)]
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(future)` once the outcome is known; at once if it is.
 
         Callbacks run on the thread of the client's event loop and must not block it.
         """
-        when_done(self, self._bound(callback))
+        when_done(self, partial(_call, callback, self))
 
 
 def _call(callback: Callable[[Future], object], future: Future) -> None:
@@ -104,8 +107,10 @@ class AsyncSendFuture(MessageFuture):
 def _wake(waiter: "asyncio.Future[None]") -> None:
     """Wake one coroutine, unless it was cancelled meanwhile or its loop is closed."""
     if not waiter.done():
-        with suppress(RuntimeError):
+        try:
             waiter.set_result(None)
+        except RuntimeError:  # its loop is closed
+            return
 
 
 class SendFuture(MessageFuture):

@@ -81,8 +81,9 @@ class ProducerEngine:
             first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
         )
         self.core.members = self.cluster.members
-        self._driver = Driver("producer", self.cluster, self.core, self._carry_out, self._settle)
-        self._advance = self._driver.advance
+        self.driver = Driver("producer", self.cluster, self.core, self._carry_out, self._settle)
+        self._advance = self.driver.advance
+        self._now = self.driver.now
         self._life_id = os.urandom(ID_SIZE)
         """Id of this life: by it the groups know the registrations of this producer (D11)."""
         self._writable: dict[int, asyncio.Event] = {}
@@ -92,14 +93,10 @@ class ProducerEngine:
         self._arrival_bytes = 0
         self.is_closed = False
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the producer was started on."""
-        return self._driver.loop
-
     async def start(self) -> None:
         """Begin to watch routes. Sends may be handed over at once; they wait for the routes."""
-        self._driver.start()
+        self.driver.start()
+        self._now = self.driver.now
 
     # Handing messages over.
 
@@ -129,11 +126,11 @@ class ProducerEngine:
         self.check_open()
         if self.is_full(size):
             raise self.full(size)
-        now = self.loop.time()
+        now = self._now()
         self.core.place(future, topic, record, size, pin, now + timeout, now, one_way=one_way)
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
-            self.loop.call_soon(self._flush)
+            self.driver.loop.call_soon(self._flush)
         return future
 
     def full(self, size: int) -> BufferFull:
@@ -179,19 +176,19 @@ class ProducerEngine:
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             try:
-                self.loop.call_soon_threadsafe(self._flush)
+                self.driver.loop.call_soon_threadsafe(self._flush)
             except RuntimeError:  # closed meanwhile, and its loop has ended
                 raise ClientClosed(Code.CLOSED, "this producer is closed") from None
 
     def _flush(self) -> None:
         """End a turn: take messages from other threads, send everything that may go."""
         self._is_flush_scheduled = False
-        now = self.loop.time()
+        now = self._now()
         arrivals = self._arrivals
         while arrivals:
             future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
             self._arrival_bytes -= size
-            if self._driver.is_stopped:
+            if self.driver.is_stopped:
                 fail(future, topic, self._closed_error())
             elif is_batch:
                 self.core.place_batch(future, topic, records, size, pin, now + timeout, now)
@@ -212,7 +209,7 @@ class ProducerEngine:
             async with asyncio.timeout(timeout):
                 while self.is_full(size):
                     self.check_open()
-                    waiter: asyncio.Future[None] = self.loop.create_future()
+                    waiter: asyncio.Future[None] = self.driver.loop.create_future()
                     self._room_waiters.append((size, waiter))
                     await waiter
         except TimeoutError:
@@ -231,9 +228,9 @@ class ProducerEngine:
     def _wake_room(self) -> None:
         """Wake as many waiters as there is room for, once it is worth the wake-up."""
         room = self.config.buffer_bytes - self.core.buffered_bytes - self._arrival_bytes
-        if room < self.config.buffer_bytes // ROOM_SHARE and not self._driver.is_stopped:
+        if room < self.config.buffer_bytes // ROOM_SHARE and not self.driver.is_stopped:
             return
-        while self._room_waiters and (room > 0 or self._driver.is_stopped):
+        while self._room_waiters and (room > 0 or self.driver.is_stopped):
             size, waiter = self._room_waiters.popleft()
             room -= size
             if not waiter.done():
@@ -252,14 +249,14 @@ class ProducerEngine:
         match action:
             case actions.OpenLink(link, group, address):
                 name = f"dledger append {group}@{address}"
-                self._driver.open_stream(link, self._run_link(link, group, address), name)
+                self.driver.open_stream(link, self._run_link(link, group, address), name)
             case actions.CloseLink(link, reason):
                 _LOG.debug("link %d closed: %s", link, reason)
-                self._driver.close_stream(link)
+                self.driver.close_stream(link)
             case actions.Register(group, address, epoch, ask):
-                self._driver.spawn(self._register(group, address, epoch, ask))
+                self.driver.spawn(self._register(group, address, epoch, ask))
             case actions.ResolveTopic(topic, create):
-                self._driver.spawn(self._resolve(topic, create=create))
+                self.driver.spawn(self._resolve(topic, create=create))
             case actions.RefreshRoutes():
                 self.cluster.refresh()
 
@@ -283,18 +280,18 @@ class ProducerEngine:
             if task is None or task.cancelling():
                 raise
             error = error_of(Code.UNKNOWN_OUTCOME, f"{address}: the stream was cancelled")
-        self.core.link_down(link, error, self.loop.time())
+        self.core.link_down(link, error, self._now())
         self._advance()
 
     async def _use_link(self, link: int, stream: RawStreamCall) -> None:
         self._writable[link] = asyncio.Event()
-        self.core.link_up(link, self.loop.time())
+        self.core.link_up(link, self._now())
         self._advance()
-        writer = self.loop.create_task(self._write(link, stream))
+        writer = self.driver.loop.create_task(self._write(link, stream))
         writer.add_done_callback(partial(_report_bug, stream))
         try:
             while (frame := await read_frame(stream)) is not None:
-                self.core.answered(link, parse_answers(frame), self.loop.time())
+                self.core.answered(link, parse_answers(frame), self._now())
                 self._advance()
         finally:
             del self._writable[link]
@@ -305,9 +302,9 @@ class ProducerEngine:
         writable = self._writable[link]
         while True:
             writable.clear()
-            frame = self.core.next_frame(link, self.loop.time(), time.time_ns() // 1_000_000)
+            frame = self.core.next_frame(link, self._now(), time.time_ns() // 1_000_000)
             if frame is None:
-                self._driver.arm()
+                self.driver.arm()
                 await writable.wait()
             else:
                 await stream.write(frame)
@@ -324,13 +321,13 @@ class ProducerEngine:
                 timeout=self.config.connection.try_timeout_ms / 1_000,
             )  # fmt: skip
         except ClientError as error:
-            self.core.register_failed(group, ask, error, self.loop.time())
+            self.core.register_failed(group, ask, error, self._now())
         else:
             if reply.taken:
-                self.core.register_taken(group, ask, reply.epoch, self.loop.time())
+                self.core.register_taken(group, ask, reply.epoch, self._now())
             else:
                 last = {(row.topic_id, row.queue): row.last_sequence for row in reply.last}
-                self.core.registered(group, ask, reply.epoch, last, self.loop.time())
+                self.core.registered(group, ask, reply.epoch, last, self._now())
         self._advance()
 
     async def _resolve(self, topic: str, *, create: bool) -> None:
@@ -354,7 +351,7 @@ class ProducerEngine:
             problem = error_of(
                 Code.UNAVAILABLE, f"topic {topic}: the answer is older than its known route"
             )
-        self.core.topic_failed(topic, problem, self.loop.time())
+        self.core.topic_failed(topic, problem, self._now())
         self._advance()
 
     def unsettled(self) -> int:
@@ -408,7 +405,7 @@ class ProducerEngine:
         if self.is_closed:
             return
         self.is_closed = True
-        if not self._driver.is_started:
+        if not self.driver.is_started:
             return
         self._flush()
         batches, parked = self.core.waiting()
@@ -416,10 +413,10 @@ class ProducerEngine:
             with suppress(TimeoutError):
                 await self.flush(timeout)
         finally:
-            self._driver.stop()
+            self.driver.stop()
             self.core.fail_all(self._closed_error())
             self._wake_room()
-            await self._driver.end()
+            await self.driver.end()
             tell_lost(batches, parked)
 
 

@@ -58,7 +58,7 @@ def _let_go(engine: "ProducerEngine", process: int) -> None:
     if left:
         _LOG.warning("%s", text)
     warnings.warn(f"{text}; use `with`, or call close()", ResourceWarning, stacklevel=2)
-    loop = engine.loop
+    loop = engine.driver.loop
     if loop.is_running():
         loop.call_soon_threadsafe(_close, engine, loop)
 

@@ -96,7 +96,7 @@ def test_garbage_on_a_running_loop_is_closed_after_it_was_sent() -> None:
             with pytest.warns(ResourceWarning):
                 del producer
             assert (await future).offset == 1
-            await until(lambda: engine._driver.is_stopped, "it ended")
+            await until(lambda: engine.driver.is_stopped, "it ended")
 
     run(body())
 

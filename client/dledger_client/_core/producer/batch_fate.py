@@ -21,6 +21,7 @@ from dledger_client._core.retry import (
     plan_for,
 )
 from dledger_client.errors import ClientError, error_of
+from dledger_client.latency import FaultTable
 from dledger_proto.errors import Code
 from dledger_proto.rpc.frames import AnswerRow
 
@@ -38,7 +39,8 @@ class BatchFate:
     def answered(self, each: Try, row: AnswerRow, address: str, now: float) -> AnswerPlan:
         """Take in the answer to a try of the member at `address`; return how it is handled."""
         plan = plan_for(row.code)
-        self._note_latency(each, plan, now)
+        if self._context.faults is not None:
+            self._note_latency(self._context.faults, each, plan, now)
         if plan.step is NextStep.STORED:
             self._stored(each.batch, row, address)
         else:
@@ -51,13 +53,11 @@ class BatchFate:
         """Take in that a try got no answer: it is repeated at once, over another link."""
         self._end_try(batch, plan_for(Code.UNKNOWN_OUTCOME), error, now, wait=False)
 
-    def _note_latency(self, each: Try, plan: AnswerPlan, now: float) -> None:
-        faults = self._context.faults
-        if faults is not None:
-            if plan.step is NextStep.STORED:
-                faults.answered(self._group, (now - each.sent_at) * 1_000, now * 1_000)
-            elif plan.may_move or plan.is_unknown:
-                faults.failed(self._group, now * 1_000)
+    def _note_latency(self, faults: FaultTable, each: Try, plan: AnswerPlan, now: float) -> None:
+        if plan.step is NextStep.STORED:
+            faults.answered(self._group, (now - each.sent_at) * 1_000, now * 1_000)
+        elif plan.may_move or plan.is_unknown:
+            faults.failed(self._group, now * 1_000)
 
     def _stored(self, batch: Batch, row: AnswerRow, address: str) -> None:
         self._context.members.worked(address)

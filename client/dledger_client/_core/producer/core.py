@@ -207,7 +207,8 @@ class ProducerCore:
         for name, lanes in list(self.buffer.groups()):
             if lanes.active:
                 self._sender(name).pump(now)
-        self._parking.ask(now)
+        if self._parking.topics:
+            self._parking.ask(now)
 
     def routes_changed(self, change: RouteChange, now: float) -> None:
         """Take in what an answer changed in `routes`."""
@@ -311,7 +312,9 @@ class ProducerCore:
 
     def next_deadline(self, now: float) -> float | None:
         """Return when `tick` has to be called at the latest; None: only another input matters."""
-        times = [self.buffer.next_expiry(), *self._parking.deadlines()]
+        times = [self.buffer.next_expiry()]
+        if self._parking.topics:
+            times += self._parking.deadlines()
         for sender in self.senders.values():
             if sender.has_work:
                 due = sender.due_at()
