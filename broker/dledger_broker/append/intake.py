@@ -99,7 +99,7 @@ class AppendIntake:
         """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
-            if not self._rule.admits(header):
+            if self._rule.refusal(header) is not None:
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
                 await self._check(header, item.deadline)

@@ -162,6 +162,9 @@ class AppendRouter:
             item.refuse(Code.NOT_LEADER, detail, hint=hint, term=leadership.term)
 
     def _propose(self, items: list[PendingBatch], *, forwarded: bool) -> None:
+        if len(items) == 1:
+            self._propose_portion(items, forwarded=forwarded)
+            return
         for portion in portions([item.size for item in items]):
             self._propose_portion(items[portion], forwarded=forwarded)
 

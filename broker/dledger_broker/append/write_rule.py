@@ -18,18 +18,15 @@ class WriteRule:
         self._topic_by_id = view.machine.queries.topic_by_id
         self._group = view.names.group
 
-    def admits(self, header: BatchHeader) -> bool:
-        """True when the queue takes the batch, as of the topics applied here."""
-        return self._refusal(header) is None
-
     async def check(self, header: BatchHeader) -> None:
         """DledgerError when the batch may not be written, judged on confirmed state."""
         await self._view.confirm()
-        refusal = self._refusal(header)
+        refusal = self.refusal(header)
         if refusal is not None:
             raise refusal
 
-    def _refusal(self, header: BatchHeader) -> DledgerError | None:
+    def refusal(self, header: BatchHeader) -> DledgerError | None:
+        """Return why the queue does not take the batch, as of the topics applied here, or None."""
         topic = self._topic_by_id(header.topic_id)
         refused = refusal_to_write(topic, header.topic_id, header.queue, self._group)
         if refused is not None:

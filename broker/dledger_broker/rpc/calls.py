@@ -10,6 +10,7 @@ import enum
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
 import grpc
@@ -211,11 +212,7 @@ class Calls:
 
     def method(self, row: Row[Any, Any]) -> raw.UnaryMethod:
         """Return what a gRPC server registers for a row."""
-
-        async def behaviour(data: bytes, context: raw.RawContext) -> bytes:
-            return await self.answer(row, data, context)
-
-        return raw.UnaryMethod(behaviour)
+        return raw.UnaryMethod(partial(self.answer, row))
 
     async def answer(self, row: Row[Any, Any], data: bytes, context: raw.RawContext) -> bytes:
         """Run one unary call under its bound; errors leave as statuses (S140)."""

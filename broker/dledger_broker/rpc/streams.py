@@ -14,12 +14,13 @@ from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import AppendSession
 from dledger_broker.append.unary import append_unary
-from dledger_broker.cluster.channels import FORWARDED_KEY
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.process.logs import Quiet
 from dledger_broker.read.assignments import FetchOptions, assignments_of
 from dledger_broker.read.fetch import FetchSession
 from dledger_broker.read.log_entries import log_entries
-from dledger_broker.rpc.calls import BUGS, Call, Calls, parsed
+from dledger_broker.rpc.calls import BUGS, Calls, group_named, metadata_of, parsed
+from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
@@ -33,23 +34,22 @@ class Streams:
         self._calls = calls
         self._routers = routers
         self._intakes: dict[tuple[str, bool], AppendIntake] = {}
-        """By group, and whether members forward to it."""
+        """By the group that the call names (empty: the only one), and whether a member forwards."""
         self._log = structlog.get_logger()
         self._quiet = Quiet(calls.clock)
 
-    def _call(self, context: raw.RawContext) -> Call:
-        return Call(context, self._calls.clock, self._calls.groups)
+    def _messaging(self, metadata: Mapping[str, str]) -> Messaging:
+        return group_named(self._calls.groups, metadata.get(GROUP_KEY, "")).messaging
 
     def _intake(self, context: raw.RawContext) -> AppendIntake:
-        call = self._call(context)
-        messaging = call.messaging
-        where = messaging.view.names.group, FORWARDED_KEY in call.metadata
-        intake = self._intakes.get(where)
+        metadata = metadata_of(context)
+        named = metadata.get(GROUP_KEY, ""), FORWARDED_KEY in metadata
+        intake = self._intakes.get(named)
         if intake is None:
-            group, forwarded = where
-            intake = self._intakes[where] = AppendIntake(
-                self._routers[group], messaging.write_rule, self._calls.admission,
-                self._calls.clock, forwarded=forwarded,
+            messaging = self._messaging(metadata)
+            intake = self._intakes[named] = AppendIntake(
+                self._routers[messaging.view.names.group], messaging.write_rule,
+                self._calls.admission, self._calls.clock, forwarded=named[1],
             )  # fmt: skip
         return intake
 
@@ -92,7 +92,7 @@ class Streams:
         calls = self._calls
         try:
             calls.admission.check_open()
-            messaging = self._call(context).messaging
+            messaging = self._messaging(metadata_of(context))
             request = parsed(pb.FetchRequest, request_bytes)
             with calls.admission.fetch_streams.held():
                 assignments = await assignments_of(messaging, request)
@@ -115,7 +115,8 @@ class Streams:
         try:
             request = parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held():
-                replies = log_entries(self._call(context).messaging.view, request.from_index)
+                view = self._messaging(metadata_of(context)).view
+                replies = log_entries(view, request.from_index)
                 async with aclosing(replies):
                     async for reply in replies:
                         await write(reply.SerializeToString())

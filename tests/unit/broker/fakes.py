@@ -134,9 +134,9 @@ class OpenRule(WriteRule):
         self.refused: dict[bytes, DledgerError] = {}
         self.asked = 0
 
-    def admits(self, header: BatchHeader) -> bool:
-        """False for topics that are to be refused."""
-        return header.topic_id not in self.refused
+    def refusal(self, header: BatchHeader) -> DledgerError | None:
+        """Return the refusal of a topic that is to be refused."""
+        return self.refused.get(header.topic_id)
 
     async def check(self, header: BatchHeader) -> None:
         """Refuse."""
