@@ -8,7 +8,7 @@ import pytest
 from dledger.files import OsFileSystem
 from dledger.log import CommitLog, HardState, LogSettings, SpanGone
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
-from dledger_proto import segments
+from dledger_offline.folder import EntryFound, walk_segments
 from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.entry import CorruptEntry
 from tests.unit.log.support import (
@@ -484,8 +484,8 @@ def test_the_offline_reader_reads_the_same(tmp_path: Path) -> None:
     member.sync()
     fill(member, model, 3, seed=6)
     member.sync()
-    with segments.open_folder(f"{tmp_path}/data/log") as reader:
-        found = list(reader.entries())
+    pieces = walk_segments(tmp_path / "data")
+    found = [piece.entry for piece in pieces if isinstance(piece, EntryFound)]
     assert [entry.header.header_crc for entry in found] == [e.ref.crc for e in model.entries]
     assert [list(map(bytes, entry.payloads)) for entry in found] == [
         list(written.payloads) for written in model.entries
