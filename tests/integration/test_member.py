@@ -7,7 +7,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from dledger_broker.local.cluster import free_port
 from dledger_client import AsyncAdmin
 from dledger_proto.batch.codec import BatchView, Compression, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
@@ -24,6 +23,7 @@ from tests.integration.cluster import (
     producer_id,
     running_cluster,
 )
+from tests.ports import free_port
 from tests.unreadable import compressed, with_bad_properties, without_declared_size
 
 TOPIC = "orders"

@@ -15,7 +15,6 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from dledger_broker.local.cluster import free_port
 from dledger_client import (
     AsyncAdmin,
     AsyncConsumer,
@@ -26,6 +25,7 @@ from dledger_client import (
     StartAt,
 )
 from tests.integration.cluster import Cluster, eventually, running_cluster
+from tests.ports import free_port
 
 MEMBERS = ("n1", "n2", "n3")
 CONNECT = grpc.aio.insecure_channel

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dledger_broker.local.cluster import free_port, free_ports
+from dledger_broker.local.cluster import free_ports
 from dledger_client import Admin
+from tests.ports import free_port
 
 DEADLINE_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "dledger_broker.cli"]

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import grpc
 
@@ -28,7 +28,7 @@ from dledger_client._shell.futures import AsyncSendFuture
 from dledger_client._shell.producer import ProducerEngine
 from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, encode_append, parse_append
-from dledger_proto.rpc.raw import APPEND, MESSAGE_SIZE_OPTIONS, sync_stream
+from dledger_proto.rpc.raw import APPEND, MESSAGE_SIZE_OPTIONS, SyncCall
 from dledger_proto.v1 import routes_pb2
 from tests.unit.client.model_cluster import ModelCluster, ModelGroup, topic_message
 
@@ -189,13 +189,19 @@ async def measure_lone_async(address: str, sends: int) -> list[float]:
     return sorted(taken)
 
 
+def append_stream(channel: grpc.Channel, frames: Iterator[bytes]) -> SyncCall:
+    """Open a blocking append stream; return its answers."""
+    untyped: Any = channel
+    return cast("SyncCall", untyped.stream_stream(APPEND)(frames))
+
+
 def measure_lone_blocking(address: str, sends: int) -> list[float]:
     """A blocking stream, as a twin without event loop would use it: no retries, no registration."""
     import queue
 
     frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     with grpc.insecure_channel(address, options=list(MESSAGE_SIZE_OPTIONS)) as channel:
-        answers = sync_stream(channel, APPEND)(iter(frames.get, None))
+        answers = append_stream(channel, iter(frames.get, None))
         taken: list[float] = []
         for number in range(sends + 1):
             start = time.perf_counter()
@@ -219,7 +225,7 @@ def measure_flight_blocking(address: str, messages: int) -> float:
     window = threading.Semaphore(256)
     start = time.process_time()
     with grpc.insecure_channel(address, options=list(MESSAGE_SIZE_OPTIONS)) as channel:
-        answers = sync_stream(channel, APPEND)(iter(frames.get, None))
+        answers = append_stream(channel, iter(frames.get, None))
 
         def read() -> None:
             for _ in range(messages):

@@ -96,11 +96,6 @@ class AppendRouter:
         self._stopping = False
         host.watch_leadership(self._leadership_changed)
 
-    @property
-    def parked_count(self) -> int:
-        """How many batches wait for a leader."""
-        return len(self._parked)
-
     def submit(self, items: Sequence[PendingBatch], *, forwarded: bool) -> None:
         """Take batches in order; each is answered exactly once.
 

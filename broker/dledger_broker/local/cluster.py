@@ -53,13 +53,8 @@ class OtherCluster(Exception):
     """The folder holds a cluster that was made with other settings; the message names them."""
 
 
-def free_port() -> int:
-    """Return a TCP port of the loopback interface on which no process listens now."""
-    return free_ports(1)[0]
-
-
 def free_ports(count: int) -> list[int]:
-    """Return this many different ports of that kind."""
+    """Return different TCP ports of the loopback interface on which no process listens now."""
     with ExitStack() as stack:
         # All sockets stay open until the last port is found: a closed one may be found again.
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]

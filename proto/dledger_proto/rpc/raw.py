@@ -8,7 +8,7 @@ handlers in turn.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -45,6 +45,7 @@ StreamBehaviour = Callable[[AsyncIterator[bytes], RawContext], AsyncIterator[byt
 StreamFunction = Callable[[AsyncIterator[bytes], RawContext], Awaitable[None]]
 """Reads and writes through the context instead of being a generator."""
 ReadFunction = Callable[[bytes, RawContext], Awaitable[None]]
+Call_co = TypeVar("Call_co", covariant=True)
 
 
 class RawStream(Protocol):
@@ -62,8 +63,8 @@ class RawStream(Protocol):
         ...
 
 
-class RawRead(Protocol):
-    """Sends one message and reads a stream of answers."""
+class OneRequest(Protocol[Call_co]):
+    """Sends one message; the result reads the answers, or is the answer itself."""
 
     def __call__(
         self,
@@ -72,24 +73,13 @@ class RawRead(Protocol):
         metadata: Metadata | None = None,
         *,
         wait_for_ready: bool | None = None,
-    ) -> RawReadCall:
+    ) -> Call_co:
         """Start the call; `timeout` in seconds."""
         ...
 
 
-class RawUnary(Protocol):
-    """Sends one message and awaits one answer."""
-
-    def __call__(
-        self,
-        request: bytes,
-        timeout: float | None = None,
-        metadata: Metadata | None = None,
-        *,
-        wait_for_ready: bool | None = None,
-    ) -> RawUnaryCall:
-        """Start the call; `timeout` in seconds."""
-        ...
+RawRead = OneRequest[RawReadCall]
+RawUnary = OneRequest[RawUnaryCall]
 
 
 class Readable(Protocol):
@@ -112,49 +102,8 @@ class SyncCall(Protocol):
         ...
 
 
-class SyncStream(Protocol):
-    """`RawStream` of a blocking channel: writes come from an iterator."""
-
-    def __call__(
-        self,
-        request_iterator: Iterator[bytes],
-        timeout: float | None = None,
-        metadata: Metadata | None = None,
-        *,
-        wait_for_ready: bool | None = None,
-    ) -> SyncCall:
-        """Open the stream; `timeout` in seconds."""
-        ...
-
-
-class SyncRead(Protocol):
-    """`RawRead` of a blocking channel."""
-
-    def __call__(
-        self,
-        request: bytes,
-        timeout: float | None = None,
-        metadata: Metadata | None = None,
-        *,
-        wait_for_ready: bool | None = None,
-    ) -> SyncCall:
-        """Start the call; `timeout` in seconds."""
-        ...
-
-
-class SyncUnary(Protocol):
-    """`RawUnary` of a blocking channel."""
-
-    def __call__(
-        self,
-        request: bytes,
-        timeout: float | None = None,
-        metadata: Metadata | None = None,
-        *,
-        wait_for_ready: bool | None = None,
-    ) -> bytes:
-        """Call and wait; `timeout` in seconds."""
-        ...
+SyncRead = OneRequest[SyncCall]
+SyncUnary = OneRequest[bytes]
 
 
 class _RawChannel(Protocol):
@@ -169,8 +118,6 @@ class _RawChannel(Protocol):
 
 class _SyncChannel(Protocol):
     """The untyped edge: what a channel's factories return when no serializer is given."""
-
-    def stream_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> SyncStream: ...
 
     def unary_stream(self, method: str, to_bytes: None, from_bytes: None, /) -> SyncRead: ...
 
@@ -215,11 +162,6 @@ async def read_frame(stream: Readable) -> bytes | None:
     # At the end gRPC returns an object of its own (grpc.aio.EOF).
     message = await stream.read()
     return message if isinstance(message, bytes) else None
-
-
-def sync_stream(channel: grpc.Channel, method: str) -> SyncStream:
-    """Return the stream-stream method `method` of a blocking channel."""
-    return cast("_SyncChannel", channel).stream_stream(method, None, None)
 
 
 def sync_read(channel: grpc.Channel, method: str) -> SyncRead:

@@ -179,7 +179,7 @@ def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
         stage = Stage(host=Deposed())
         large = bytes(PORTION_SIZE_TARGET)
         await stage.submit(b"a", large, b"b")
-        assert stage.router.parked_count == 3
+        assert len(stage.router._parked) == 3
         stage.host.become(Role.FOLLOWER, OTHER)
         await turn()
         [(address, items)] = stage.forwarder.sent
@@ -194,7 +194,7 @@ def test_an_election_is_waited_out_in_order() -> None:
         stage = Stage(Role.FOLLOWER)
         await stage.submit(b"a")
         await stage.submit(b"b")
-        assert stage.router.parked_count == 2
+        assert len(stage.router._parked) == 2
         stage.host.become(Role.LEADER, ME)
         await turn()
         assert stage.host.proposed() == [b"a", b"b"]
@@ -210,7 +210,7 @@ def test_the_deadline_ends_the_wait() -> None:
         stage.clock.now += 2.0
         await until(lambda: len(stage.owner.rows) == 1, "an answer")
         assert stage.owner.rows[0].code is Code.NO_LEADER
-        assert stage.router.parked_count == 1
+        assert len(stage.router._parked) == 1
 
     asyncio.run(run())
 

@@ -22,12 +22,12 @@ from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group.duty import EVERYTHING, Look
 from dledger_broker.group.forgetting import LOOK_SECONDS, TopicForgetting
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.local.cluster import free_port
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
+from tests.ports import free_port
 from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
 from tests.unit.broker.test_topic_follower import control_group
 from tests.unit.state.kit import Driven, create

@@ -19,12 +19,12 @@ from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.topic_pages import CURSOR
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.local.cluster import free_port
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext, UnaryMethod, raw_handlers
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
+from tests.ports import free_port
 from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
 from tests.unit.broker.test_topic_pages import decided, page
 from tests.waiting import until

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 
 from dledger_broker.cli import main
-from dledger_broker.local.cluster import free_port
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.status import STATUS, trailing_metadata
 from dledger_proto.v1.routes_pb2 import Registration
+from tests.ports import free_port
 
 SERVICES = {
     "dledger.v1.Admin": [

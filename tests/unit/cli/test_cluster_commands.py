@@ -8,11 +8,11 @@ import pytest
 
 from dledger.raft.group import RISK_SENTENCE
 from dledger_broker.cli import main
-from dledger_broker.local.cluster import free_port
 from dledger_namesrv import intake
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2 as pb
+from tests.ports import free_port
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 
 TOPIC = pb.Topic(

@@ -10,13 +10,13 @@ import grpc
 import pytest
 
 from dledger_broker.cli import main
-from dledger_broker.local.cluster import free_port
 from dledger_broker.process import health
 from dledger_client import Admin
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.rpc.raw import sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
+from tests.ports import free_port
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 
 

@@ -26,7 +26,6 @@ from dledger_proto.rpc.raw import (
     raw_unary,
     read_frame,
     sync_read,
-    sync_stream,
     sync_unary,
 )
 from dledger_proto.rpc.status import CODE_KEY, STATUS, abort, from_rpc_error, trailing_metadata
@@ -123,8 +122,6 @@ def test_raw_methods_of_a_blocking_client() -> None:
     def client(address: str) -> None:
         with grpc.insecure_channel(address, options=MESSAGE_SIZE_OPTIONS) as channel:
             assert sync_unary(channel, APPEND_ONE)(b"one", timeout=20) == b"answer to one"
-            stream = sync_stream(channel, APPEND)(iter([b"abc", b"xyz"]), timeout=20)
-            assert list(stream) == [b"cba", b"zyx"]
             reading = sync_read(channel, FETCH)(b"request", timeout=20)
             assert [next(reading), next(reading)] == [b"request", b""]
             with pytest.raises(grpc.RpcError) as caught:

@@ -19,9 +19,9 @@ from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
 from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term
-from dledger_broker.local.cluster import free_port
 from dledger_proto.entry import frame_entry
 from dledger_proto.rpc import raw
+from tests.ports import free_port
 from tests.waiting import until
 
 A, B = MemberId("a"), MemberId("b")
