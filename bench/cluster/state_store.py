@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import lmdb
 
@@ -36,7 +36,7 @@ from dledger.state.producers.registration import RegisterProducer
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
-from dledger.store.store import OverlayFlush, Row, StateStore
+from dledger.store.store import Row, StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 
@@ -80,7 +80,7 @@ class _LongTransaction:
         os.makedirs(folder)
         self._environment = lmdb.open(folder, map_size=MAP_SIZE, metasync=False, readahead=False)
         self._transaction = self._environment.begin(write=True)
-        self.store: StateStore = self
+        self.store = cast("StateStore", self)
         self.unsaved_bytes = 0
         self.row_count = 0
         self.save_seconds: list[float] = []
@@ -155,7 +155,6 @@ class _Tail:
         flush = machine.freeze()
         if flush is None:
             return
-        assert isinstance(flush.flush, OverlayFlush)
         self.row_count += len(flush.flush.overlay.values)
 
         def job() -> float:

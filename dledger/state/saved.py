@@ -26,7 +26,7 @@ from dledger.store.lmdb_check import is_new, totals_of
 from dledger.store.lmdb_mark import check_mark, read_mark
 from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.store.sealed import FORMAT_KEY, TOTALS_KEY, check_format, damaged, unseal
-from dledger.store.store import NewerStore, Row, TailedStore, Value
+from dledger.store.store import NewerStore, Row, StateStore, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class SavedState:
         try:
             self.commit = self._checked(folder, base)
             """The number of the save. A member that ran meanwhile has made newer ones."""
-            self._store = store = TailedStore(base)
+            self._store = store = StateStore(base)
             self.applied = _applied(folder, store)
             writer = Writer(store)
             self.topics = TopicTable(writer, CountedTime(writer))
@@ -134,7 +134,7 @@ class SavedState:
         self.close()
 
 
-def _applied(folder: str, store: TailedStore) -> Applied:
+def _applied(folder: str, store: StateStore) -> Applied:
     level = read_level(store)
     if level > FORMAT_LEVEL_MAX:
         raise NewerStore(

@@ -6,5 +6,5 @@ lmdb_mark    The mark beside the data file: a commit that the data file must at 
 lmdb_rows    LMDB's data file read without LMDB, every field of its pages checked
 lmdb_store   The state store on disk: saving sealed rows and totals, reading them
 sealed       Seals: how a saved row, and all rows together, show that nothing changed them
-store        What a state store promises, and the in-memory tail over a base
+store        The state store: its in-memory tail over a base
 """

@@ -46,7 +46,7 @@ from dledger.store.sealed import (
     seal_in,
     unseal,
 )
-from dledger.store.store import Row, StoreFailed, StoreFull, TailedStore, Value
+from dledger.store.store import Row, StateStore, StoreFailed, StoreFull, Value
 from dledger_proto.limits import GIB, MIB
 
 MAP_SIZE_DEFAULT: Final = 64 * GIB
@@ -279,7 +279,7 @@ class LmdbBase:
         del self._lock
 
 
-class LmdbStore(TailedStore):
+class LmdbStore(StateStore):
     """The state store of a member, in the folder `path`; one process at a time."""
 
     def __init__(

@@ -1,9 +1,8 @@
 """The state store: ordered keys and values, newest in memory, the rest in a base that syncs rarely.
 
-Owns: what a store promises (`StateStore`), the in-memory tail that both implementations share
-(`TailedStore`, `Overlay`), and the errors. Not: where saved rows lie (`lmdb_store.py`; the
-simulation's twin is `tests/sim/member/memory_store.py`), row formats (each table's module), the
-digest.
+Owns: the store (`StateStore`), its in-memory tail (`Overlay`), what it needs of a base (`Base`),
+and the errors. Not: where saved rows lie (`lmdb_store.py`; the simulation's twin is
+`tests/sim/member/memory_store.py`), row formats (each table's module), the digest.
 
 Writes go to an overlay. `freeze` closes the overlay and opens a new one. The `Flush` that it
 returns writes the frozen overlay into the base in one durable transaction, in a worker thread,
@@ -60,58 +59,6 @@ class DamagedStore(StoreFailed):
 
 class NewerStore(StoreFailed):
     """A later dledger wrote the store; the store is not damaged."""
-
-
-class Flush(Protocol):
-    """One frozen overlay on its way into the base."""
-
-    def execute(self) -> None:
-        """Write and sync, all or nothing; StoreFull or StoreFailed. In the dedicated thread."""
-        ...
-
-
-class StateStore(Protocol):
-    """Ordered rows. Everything but `Flush.execute` is called by one thread."""
-
-    @property
-    def unsaved_bytes(self) -> int:
-        """Memory held by rows that no ended flush covers."""
-        ...
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        ...
-
-    def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
-        """Extend the value of a key; a missing key counts as empty.
-
-        `is_new`: the caller knows that the key is missing, so nothing below has to be asked.
-        """
-        ...
-
-    def delete(self, key: bytes) -> None:
-        """Remove a key; no effect when it is missing."""
-        ...
-
-    def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> list[Row]:
-        """Return up to `limit` rows with start <= key < stop, ascending or, reversed, from stop."""
-        ...
-
-    def freeze(self) -> Flush | None:
-        """Close the overlay and return its flush; None when nothing was written since the last."""
-        ...
-
-    def flush_finished(self, flush: Flush) -> None:
-        """Drop the frozen overlay: `flush.execute` returned."""
-        ...
-
-    def close(self) -> None:
-        """Drop unsaved rows and close the base. No flush may be in flight."""
-        ...
 
 
 class Base(Protocol):
@@ -180,8 +127,8 @@ class Overlay:
             yield key, values[key]
 
 
-class OverlayFlush:
-    """The flush of a `TailedStore`."""
+class Flush:
+    """One frozen overlay on its way into the base."""
 
     def __init__(self, base: Base, overlay: Overlay) -> None:
         self._base = base
@@ -189,7 +136,7 @@ class OverlayFlush:
         self.is_done = False
 
     def execute(self) -> None:
-        """See `Flush.execute`."""
+        """Write and sync, all or nothing; StoreFull or StoreFailed. In the dedicated thread."""
         assert not self.is_done, "a flush is executed once"
         values = self.overlay.values
         rows = [(key, values[key]) for key in self.overlay.sort()]
@@ -197,23 +144,23 @@ class OverlayFlush:
         self.is_done = True
 
 
-class TailedStore:
-    """A `StateStore`: the in-memory tail over a base."""
+class StateStore:
+    """Ordered rows. One thread calls everything but `Flush.execute`."""
 
     def __init__(self, base: Base) -> None:
         self._base = base
         self._overlay = Overlay()
         self._frozen: Overlay | None = None
-        self._flush: OverlayFlush | None = None
+        self._flush: Flush | None = None
 
     @property
     def unsaved_bytes(self) -> int:
-        """See `StateStore.unsaved_bytes`."""
+        """Memory held by rows that no ended flush covers."""
         frozen = self._frozen
         return self._overlay.size_bytes + (frozen.size_bytes if frozen is not None else 0)
 
     def get(self, key: bytes) -> bytes | None:
-        """See `StateStore.get`."""
+        """Return the value of a key, or None."""
         values = self._overlay.values
         if key not in values:
             frozen = self._frozen
@@ -224,12 +171,15 @@ class TailedStore:
         return bytes(value) if isinstance(value, bytearray) else value
 
     def put(self, key: bytes, value: bytes) -> None:
-        """See `StateStore.put`."""
+        """Set the value of a key."""
         assert 0 < len(key) <= KEY_SIZE_MAX, f"key of {len(key)} bytes"
         self._overlay.set(key, value)
 
     def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
-        """See `StateStore.append`."""
+        """Extend the value of a key; a missing key counts as empty.
+
+        `is_new`: the caller knows that the key is missing, so nothing below has to be asked.
+        """
         overlay = self._overlay
         value = overlay.values.get(key)
         if type(value) is bytearray:
@@ -242,11 +192,11 @@ class TailedStore:
         overlay.set(key, extended)
 
     def delete(self, key: bytes) -> None:
-        """See `StateStore.delete`."""
+        """Remove a key; no effect when it is missing."""
         self._overlay.set(key, None)
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> list[Row]:
-        """See `StateStore.scan`."""
+        """Return up to `limit` rows with start <= key < stop, ascending or, reversed, from stop."""
         assert limit > 0, f"limit {limit}"
         layers = [
             layer
@@ -284,25 +234,24 @@ class TailedStore:
             else:
                 start = rows[-1][0] + b"\0"
 
-    def freeze(self) -> OverlayFlush | None:
-        """See `StateStore.freeze`."""
+    def freeze(self) -> Flush | None:
+        """Close the overlay and return its flush; None when nothing was written since the last."""
         assert self._flush is None, "one flush at a time"
         if not self._overlay.values:
             return None
         self._frozen = self._overlay
         self._frozen.sort()  # here, so that the worker and the loop share it read-only
         self._overlay = Overlay()
-        self._flush = OverlayFlush(self._base, self._frozen)
+        self._flush = Flush(self._base, self._frozen)
         return self._flush
 
     def flush_finished(self, flush: Flush) -> None:
-        """See `StateStore.flush_finished`."""
-        assert isinstance(flush, OverlayFlush), "not a flush of this store"
+        """Drop the frozen overlay: `flush.execute` returned."""
         assert flush is self._flush, "not the flush in flight"
         assert flush.is_done, "the flush has not been executed"
         self._flush = None
         self._frozen = None
 
     def close(self) -> None:
-        """See `StateStore.close`."""
+        """Drop unsaved rows and close the base. No flush may be in flight."""
         self._base.close()

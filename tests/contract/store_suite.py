@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dledger.store.store import Flush, TailedStore
+from dledger.store.store import Flush, StateStore
 
-MakeStore = Callable[[], AbstractContextManager[TailedStore]]
+MakeStore = Callable[[], AbstractContextManager[StateStore]]
 EXAMPLES_MAX = 40
 KEYS = [bytes((first, second)) for first in (1, 2, 0xFF) for second in range(6)]
 
@@ -37,7 +37,7 @@ any_steps = settings(
 class Driven:
     """A store and the plain dictionary it must equal."""
 
-    store: TailedStore
+    store: StateStore
     rows: dict[bytes, bytes]
     flush: Flush | None = None
     executed: bool = False
@@ -174,7 +174,7 @@ class StoreSuite:
             store.flush_finished(flush)
 
 
-def save(store: TailedStore) -> None:
+def save(store: StateStore) -> None:
     """Freeze, execute and finish a flush."""
     flush = store.freeze()
     if flush is not None:

@@ -16,7 +16,7 @@ import pytest
 from dledger.files import File, OsFileSystem
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.sealed import FORMAT_KEY, seal
-from dledger.store.store import DamagedStore, NewerStore, StoreFailed, StoreFull, TailedStore
+from dledger.store.store import DamagedStore, NewerStore, StateStore, StoreFailed, StoreFull
 from tests.contract.store_suite import MakeStore, StoreSuite, save
 from tests.programs.store_child import STEPS
 from tests.sim.member.memory_store import MemoryDisk, MemoryStore
@@ -30,7 +30,7 @@ class TestLmdb(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
         @contextmanager
-        def make() -> Iterator[TailedStore]:
+        def make() -> Iterator[StateStore]:
             with tempfile.TemporaryDirectory() as folder:
                 store = LmdbStore(os.path.join(folder, "state"), MAP_SIZE)
                 try:
@@ -47,13 +47,13 @@ class TestMemory(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
         @contextmanager
-        def make() -> Iterator[TailedStore]:
+        def make() -> Iterator[StateStore]:
             yield MemoryStore()
 
         return make
 
 
-def rows_of(store: TailedStore) -> dict[bytes, bytes]:
+def rows_of(store: StateStore) -> dict[bytes, bytes]:
     return dict(store.scan(b"a", b"z", 1000))
 
 

@@ -62,7 +62,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
         "a row that a flush under way holds is not found when it is extended",
         [
             Edit(
-                "dledger.store.store:TailedStore.append",
+                "dledger.store.store:StateStore.append",
                 'bytearray(self.get(key) or b"")',
                 'bytearray(self._base.get(key) or b"")',
             )

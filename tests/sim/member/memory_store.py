@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sortedcontainers import SortedDict
 
-from dledger.store.store import Flush, Row, StoreFailed, StoreFull, TailedStore, Value
+from dledger.store.store import Flush, Row, StateStore, StoreFailed, StoreFull, Value
 
 
 class MemoryDisk:
@@ -71,7 +71,7 @@ class MemoryDisk:
         """See `Base.close`; the rows stay for the next process."""
 
 
-class MemoryStore(TailedStore):
+class MemoryStore(StateStore):
     """A process's view of a disk."""
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
