@@ -242,7 +242,7 @@ class Wiring:
     def _observe(self) -> None:
         context = self._context
         engine = context.engine
-        before = self.last_seen.notice(engine)
+        before = self.last_seen.notice(context)
         if before is not None:
             self._leadership_changed(before, self.last_seen.core)
         commit = engine.commit_index

@@ -13,7 +13,7 @@ of the event loop. A `Leadership` never changes, so any thread may keep one.
 """
 
 from dledger.raft.api import Leadership, OnLeadership, Role
-from dledger.raft.engine._pysyncobj import Engine
+from dledger.raft.context import Context
 from dledger.types import MemberId, Term
 
 
@@ -30,8 +30,9 @@ class LastSeen:
         self._signature: object = None
         self._watchers: list[OnLeadership] = []
 
-    def notice(self, engine: Engine) -> Leadership | None:
+    def notice(self, context: Context) -> Leadership | None:
         """Note what the core says now. Return what it said before, or None if nothing changed."""
+        engine = context.engine
         signature = engine.signature
         if signature == self._signature:
             return None
