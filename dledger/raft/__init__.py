@@ -6,7 +6,6 @@ durability    Which of a member's promises are on disk, and when a write round i
 fail_stop     A guard for calls that may raise: an error ends the group first
 gate          Durable before visible: what waits for the disk, what is let in
 group         One Raft group of one member, without I/O: inputs, outputs, fail-stop
-log_port      What a group needs from the log
 status        What people, metrics and tests see of a group
 wiring        Makes the parts of a group, and tells them what happens
 commit/       From proposals to entries, and from committed entries to the state

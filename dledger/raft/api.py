@@ -6,7 +6,7 @@
 of that: `RaftGroup.is_due`, and `RaftGroup.cuts_now` after a proposal.
 
 - `messages` leave at once, in order per peer. What must wait for the disk is not in the list yet.
-- `write`, when not None, is executed with `WriteRound.execute()` where blocking is allowed. Then
+- `write`, when not None, is executed with `Round.execute()` where blocking is allowed. Then
   the driver calls `RaftGroup.write_finished` or, with the OSError, `RaftGroup.write_failed`. At
   most one write round is in flight.
 - `apply_ready`: the driver calls `RaftGroup.apply_slice(now)` until it returns False. The event
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dledger.log.writing.write_round import Round
 from dledger.types import Entry, FlushMode, LogIndex, MemberId, Term
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MEMBERS_MAX
@@ -124,20 +125,12 @@ class PeerMessage(Protocol):
         ...
 
 
-class WriteRound(Protocol):
-    """What is written at once: hard state, truncation, appended bytes; and the sync of it."""
-
-    def execute(self) -> None:
-        """Do it; OSError when the disk refuses. Called once, off the loop's thread."""
-        ...
-
-
 @dataclass(slots=True)
 class Outputs:
     """What the driver has to do now."""
 
     messages: list[tuple[MemberId, PeerMessage]] = field(default_factory=list)
-    write: WriteRound | None = None
+    write: Round | None = None
     apply_ready: bool = False
 
 

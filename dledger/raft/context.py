@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from random import Random
 
 from dledger.clock import Clock
+from dledger.log.commit_log import CommitLog
 from dledger.raft.api import GroupSettings, Machine
 from dledger.raft.durability import Durability
 from dledger.raft.engine._pysyncobj import Engine
 from dledger.raft.engine.journal import Journal
 from dledger.raft.gate import OutboundGate
-from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.messages import Message
 from dledger.trace import Trace
 from dledger.types import MemberId
@@ -61,7 +61,7 @@ class Context:
     def __init__(
         self,
         settings: GroupSettings,
-        log: RaftLog,
+        log: CommitLog,
         durability: Durability,
         machine: Machine,
         clock: Clock,

@@ -10,9 +10,9 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from dledger.log.commit_log import CommitLog
 from dledger.log.hard_state import HardState
-from dledger.raft.api import WriteRound
-from dledger.raft.log_port import RaftLog
+from dledger.log.writing.write_round import Round
 from dledger.types import FlushMode, MemberId, Term
 
 FLUSH_BYTES: Final = 4 << 20
@@ -28,7 +28,7 @@ class Durability:
 
     def __init__(
         self,
-        log: RaftLog,
+        log: CommitLog,
         state: HardState,
         flush: FlushMode,
         *,
@@ -47,7 +47,7 @@ class Durability:
         self.durable_state = state
         self.version = 0
         self.durable_version = 0
-        self._round: WriteRound | None = None
+        self._round: Round | None = None
         self._round_state: HardState | None = None
         self._round_version = 0
         self._round_since = 0.0
@@ -100,7 +100,7 @@ class Durability:
         """A round is being written."""
         return self._round is not None
 
-    def take_round(self, now: float) -> WriteRound | None:
+    def take_round(self, now: float) -> Round | None:
         """Return what the driver has to write; at most one at a time."""
         if self._round is not None:
             return None
@@ -161,7 +161,7 @@ class Durability:
             return math.inf
         return self._idle_since + CHECKPOINT_IDLE_SECONDS
 
-    def finish_round(self, finished: WriteRound, now: float) -> None:
+    def finish_round(self, finished: Round, now: float) -> None:
         """Move the watermarks to what the round covered."""
         assert finished is self._round, "the round that finished is not the one in flight"
         self._log.round_finished(finished)

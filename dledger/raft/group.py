@@ -11,9 +11,11 @@ from random import Random
 from typing import Final
 
 from dledger.clock import Clock
+from dledger.log.commit_log import CommitLog
 from dledger.log.errors import LogFailed
 from dledger.log.hard_state import HardState
 from dledger.log.identity import Identity
+from dledger.log.writing.write_round import Round
 from dledger.raft.api import (
     GroupSettings,
     GroupStatus,
@@ -23,13 +25,11 @@ from dledger.raft.api import (
     Outputs,
     PeerMessage,
     Role,
-    WriteRound,
 )
 from dledger.raft.commit.proposals import refuse
 from dledger.raft.context import Context
 from dledger.raft.durability import Durability
 from dledger.raft.fail_stop import FailStop
-from dledger.raft.log_port import RaftLog
 from dledger.raft.status import status_of
 from dledger.raft.wire.messages import Hello, Message
 from dledger.raft.wiring import Wiring
@@ -52,7 +52,7 @@ class RaftGroup:
         self,
         settings: GroupSettings,
         identity: Identity,
-        log: RaftLog,
+        log: CommitLog,
         hard_state: HardState,
         machine: Machine,
         clock: Clock,
@@ -202,7 +202,7 @@ class RaftGroup:
 
     # Inputs: the disk.
 
-    def write_finished(self, finished: WriteRound, now: float) -> None:
+    def write_finished(self, finished: Round, now: float) -> None:
         """The round that `outputs` gave was executed."""
         if self._stopped:
             return
@@ -217,7 +217,7 @@ class RaftGroup:
                     context.engine.tick(now)
             self._advance()
 
-    def write_failed(self, _failed: WriteRound, error: OSError, now: float) -> None:
+    def write_failed(self, _failed: Round, error: OSError, now: float) -> None:
         """The round could not be written: this member promises nothing any more (I16)."""
         self._context.now = now
         self.fail(f"a write to the log failed: {error}")
@@ -315,7 +315,7 @@ class RaftGroup:
         """Return what the driver has to do now; see `raft/api.py`."""
         context = self._context
         self.last_seen.is_new = False
-        write: WriteRound | None = None
+        write: Round | None = None
         with self._guard:
             if not self._stopped:
                 if context.formed:

@@ -294,7 +294,7 @@ class RemoveHead:
 
 @dataclass(slots=True)
 class Round:
-    """One write round of a log. `WriteRound` of `dledger.raft.api`."""
+    """One write round of a log."""
 
     disk: LogDisk
     steps: Sequence[RoundStep]

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger.raft.api import Leadership, OnBarrier, OnLeadership, PeerMessage, WriteRound
+from dledger.log.commit_log import CommitLog
+from dledger.log.writing.write_round import Round
+from dledger.raft.api import Leadership, OnBarrier, OnLeadership, PeerMessage
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
@@ -29,7 +31,6 @@ from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
-from dledger.raft.log_port import RaftLog
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
 
@@ -65,7 +66,7 @@ class GroupHost:
         self,
         group: RaftGroup,
         machine: SavedMachine,
-        log: RaftLog,
+        log: CommitLog,
         settings: HostSettings,
         clock: Clock,
         on_failure: OnFailure,
@@ -345,7 +346,7 @@ class GroupHost:
 
     # Write rounds.
 
-    def _start_write(self, write_round: WriteRound) -> None:
+    def _start_write(self, write_round: Round) -> None:
         assert not self._writing, "two write rounds in flight"
         self._writing = True
 

@@ -26,10 +26,10 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
+from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
 from dledger.raft.api import PeerMessage
 from dledger.raft.driver.tasks import end_task
-from dledger.raft.log_port import RaftLog
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
 from dledger.raft.wire.messages import AppendRequest, Message
@@ -124,7 +124,7 @@ class PeerLink:
         peer: MemberId,
         address: str,
         events: LinkEvents,
-        log: RaftLog,
+        log: CommitLog,
         pool: Executor,
         random: Random,
         trace: Trace,

@@ -7,9 +7,9 @@ moves `saved_index` are the store's (`dledger.state`), which this package never 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Machine
 from dledger.raft.driver.worker import Worker
-from dledger.raft.log_port import RaftLog
 from dledger.types import LogIndex
 
 FULL_RETRY_SECONDS: Final = 1.0
@@ -57,7 +57,7 @@ class Saving:
     def __init__(
         self,
         machine: SavedMachine,
-        log: RaftLog,
+        log: CommitLog,
         worker: Worker,
         on_finished: Callable[[BaseException | None], None],
         *,

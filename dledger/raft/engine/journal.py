@@ -11,8 +11,8 @@ were one such entry, so that a message with hundreds of entries costs the core a
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, overload
 
+from dledger.log.commit_log import CommitLog
 from dledger.raft.leadership.clocks import GroupClock
-from dledger.raft.log_port import RaftLog
 from dledger.types import Buffer, EntryKind, EntryRef, LogIndex, Term
 from dledger_proto.entry import EntryHeader
 
@@ -80,7 +80,7 @@ class View:
 
     __slots__ = ("_first", "_log", "_stop")
 
-    def __init__(self, log: RaftLog, first: int, stop: int) -> None:
+    def __init__(self, log: CommitLog, first: int, stop: int) -> None:
         self._log = log
         self._first = first
         self._stop = max(first, stop)
@@ -104,7 +104,7 @@ class Journal:
 
     def __init__(
         self,
-        log: RaftLog,
+        log: CommitLog,
         clocks: GroupClock,
         *,
         term: int,

@@ -160,7 +160,7 @@ class Replication:
             return False  # below the first entry: it was trimmed, only a bulk transfer could help
         sent = False
         window = context.settings.inflight_bytes_max
-        last = log.last_index
+        last: int = log.last_index
         if progress.disk_room is DiskRoom.LOW and self.room is DiskRoom.ENOUGH:
             last = min(last, self.freeing_index)
         while progress.next <= last and progress.may_send(window):

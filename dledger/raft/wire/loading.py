@@ -7,8 +7,8 @@ log. Between the making and the sending the log may have been cut or trimmed.
 
 from dataclasses import replace
 
+from dledger.log.commit_log import CommitLog
 from dledger.log.errors import SpanGone
-from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.types import AppendPayload, Buffer, LogIndex
 from dledger_proto.entry import CorruptEntry, decode_entry
@@ -27,7 +27,7 @@ def with_data(message: Message, data: bytes) -> Message:
     return replace(message, payload=replace(payload, buffers=(data,)))
 
 
-def load(message: Message, log: RaftLog) -> Message | None:
+def load(message: Message, log: CommitLog) -> Message | None:
     """Return an append request with its entries as bytes; other messages as they are. Any thread.
 
     Blocks when the entries lie on disk; each byte that is read passes its checksum (I15). None when
@@ -59,7 +59,7 @@ def _check_entries(data: Buffer, payload: AppendPayload) -> None:
         raise CorruptEntry(f"the entries end before {index}, not behind {payload.last}")
 
 
-def check_held(message: Message, log: RaftLog) -> None:
+def check_held(message: Message, log: CommitLog) -> None:
     """Find out, on the log's own thread, why `load` gave nothing: DamagedLog names the place.
 
     Returns when the log has changed meanwhile: a suffix was cut, the head was trimmed. Then the

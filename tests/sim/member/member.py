@@ -12,7 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.log.errors import DamagedFile
-from dledger.raft.api import PeerMessage, Role, WriteRound
+from dledger.log.writing.write_round import Round
+from dledger.raft.api import PeerMessage, Role
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS
 from dledger.raft.wire import loading, message_codec, messages
 from dledger.types import FlushMode, MemberId
@@ -443,7 +444,7 @@ class SimMember:
 
     # Write rounds.
 
-    def _begin_round(self, process: Process, write: WriteRound) -> None:
+    def _begin_round(self, process: Process, write: Round) -> None:
         assert process.writing is None, f"{self.name}: two write rounds in flight"
         process.writing = write
         length = self.disk.round_time()
@@ -453,7 +454,7 @@ class SimMember:
             self.world.scheduler.after(self.random.random() * reached, self.in_next_round)
             self.in_next_round = None
 
-    def _execute(self, process: Process, write: WriteRound, rest: float) -> None:
+    def _execute(self, process: Process, write: Round, rest: float) -> None:
         if process.ended:
             return
         if self.disk.hanging:
@@ -467,12 +468,12 @@ class SimMember:
         process.writing = None
         self.world.scheduler.after(rest, self._round_done, process, write, failure)
 
-    def _round_done(self, process: Process, write: WriteRound, failure: OSError | None) -> None:
+    def _round_done(self, process: Process, write: Round, failure: OSError | None) -> None:
         if process.ended:
             return
         self._input(self._finish_round, process, write, failure)
 
-    def _finish_round(self, process: Process, write: WriteRound, failure: OSError | None) -> None:
+    def _finish_round(self, process: Process, write: Round, failure: OSError | None) -> None:
         now = self.clock.monotonic()
         if failure is None:
             process.group.write_finished(write, now)

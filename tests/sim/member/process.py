@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dledger.log import CommitLog, DataFolder
 from dledger.log.errors import DamagedFile
-from dledger.raft.api import WriteRound
+from dledger.log.writing.write_round import Round
 from dledger.raft.group import RaftGroup
 from dledger.state.events import Applied
 from dledger.state.machine import StateMachine, StateSettings
@@ -51,7 +51,7 @@ class Process:
         self.service = Service(self)
         self.ended = False
         self.timer: Timer | None = None
-        self.writing: WriteRound | None = None
+        self.writing: Round | None = None
         self.saver = Saver(self)
         self.apply_due = False
 

@@ -13,7 +13,8 @@ from random import Random
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
-from dledger.raft.api import GroupSettings, Role, WriteRound
+from dledger.log.writing.write_round import Round
+from dledger.raft.api import GroupSettings, Role
 from dledger.raft.group import RaftGroup
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.messages import Message
@@ -113,7 +114,7 @@ class Member:
         self.alive = False
         self.paused = False
         self.disk_stalls = False
-        self.writing: WriteRound | None = None
+        self.writing: Round | None = None
         self.fail_next: OSError | None = None
         self.group: RaftGroup
         self.log: CommitLog

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from dledger.log.errors import DamagedFile
 from dledger.log.hard_state import HardState
-from dledger.raft.api import GroupSettings, WriteRound
+from dledger.raft.api import GroupSettings
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS, FLUSH_BYTES, Durability
 from dledger.raft.wire.messages import VoteAnswer
 from dledger.types import FlushMode, MemberId, Term
@@ -15,7 +16,7 @@ from dledger_proto.errors import Outcome
 from tests.unit.raft.harness import Call, ListMachine, World
 
 
-class Round:
+class FakeRound:
     def __init__(self, *, sync: bool, checkpoint: bool) -> None:
         self.sync = sync
         self.checkpoint = checkpoint
@@ -47,16 +48,16 @@ class FakeLog:
 
     def take_round(
         self, state: HardState | None, *, sync: bool, checkpoint: bool
-    ) -> WriteRound | None:
+    ) -> FakeRound | None:
         self.taken.append(state)
         is_changed = state not in (None, self.on_disk)
         is_dirty = self.last_index != (self.durable_index if sync else self.written_index)
         if not (is_changed or is_dirty or checkpoint):
             return None
         self.on_disk = state or self.on_disk
-        return Round(sync=sync, checkpoint=checkpoint)
+        return FakeRound(sync=sync, checkpoint=checkpoint)
 
-    def round_finished(self, finished: Round) -> None:
+    def round_finished(self, finished: FakeRound) -> None:
         self.written_index = self.last_index
         if finished.sync:
             self.durable_index = self.written_index
@@ -70,14 +71,13 @@ def durability_on(log: FakeLog, flush: FlushMode = FlushMode.SYNC) -> Durability
     )  # fmt: skip
 
 
-def run_round(durability: Durability, now: float) -> Round | None:
+def run_round(durability: Durability, now: float) -> FakeRound | None:
     """Take and finish the round that is due, if one is."""
     taken = durability.take_round(now)
     if taken is None:
         return None
-    assert isinstance(taken, Round)
     durability.finish_round(taken, now)
-    return taken
+    return cast("FakeRound", taken)
 
 
 def test_a_round_covers_what_was_known_when_it_was_taken() -> None:

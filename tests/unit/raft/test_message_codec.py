@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.raft.log_port import RaftLog
+from dledger.log.commit_log import CommitLog
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.messages import (
     AppendAnswer,
@@ -171,7 +171,7 @@ def loaded(data: bytes, *, last: int = 10, term: int = 3) -> bytes | None:
     span = Span(Position(POSITION), len(data))
     payload = AppendPayload(LogIndex(8), LogIndex(last), Term(term), len(data), None, span)
     request = AppendRequest(1, 3, 7, 3, 5, 6, 7, payload=payload)
-    message = loading.load(request, cast("RaftLog", SpanLog(data)))
+    message = loading.load(request, cast("CommitLog", SpanLog(data)))
     found = None if message is None else loading.payload_of(message)
     return None if found is None else b"".join(found.buffers or ())
 

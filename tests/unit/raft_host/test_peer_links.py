@@ -10,11 +10,11 @@ from typing import cast
 import grpc.aio
 import pytest
 
+from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedLog, SpanGone
 from dledger.raft.api import PeerMessage
 from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
-from dledger.raft.log_port import RaftLog
 from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
 from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
 from dledger.trace import ListTrace
@@ -88,7 +88,7 @@ class Side:
             self.peer,
             address,
             self.events,
-            cast("RaftLog", self.log),
+            cast("CommitLog", self.log),
             ThreadPoolExecutor(1),
             Random(1),
             self.trace,

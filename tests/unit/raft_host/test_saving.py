@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import cast
 
+from dledger.log.commit_log import CommitLog
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.worker import Worker
-from dledger.raft.log_port import RaftLog
 from dledger.types import LogIndex
 
 
@@ -51,7 +51,7 @@ def test_a_state_is_saved_only_up_to_what_the_log_has_synced() -> None:
     machine, log = Machine(), Log()
     saving = Saving(
         cast("SavedMachine", machine),
-        cast("RaftLog", log),
+        cast("CommitLog", log),
         cast("Worker", InlineWorker()),
         lambda _error: None,
         interval=0.1,
