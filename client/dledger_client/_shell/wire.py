@@ -33,8 +33,17 @@ class Method(Generic[Request, Reply]):
     """A unary method: its name, the type of its reply, and what a repeat may do."""
 
     def __init__(
-        self, service: str, name: str, reply: type[Reply], *, write: bool, repeatable: bool = True
+        self,
+        service: str,
+        request: type[Request],
+        reply: type[Reply],
+        *,
+        write: bool,
+        repeatable: bool = True,
+        name: str = "",
     ) -> None:
+        """`name`: of the method, where its request is not called so."""
+        name = name or request.DESCRIPTOR.name.removesuffix("Request")
         self.path = f"/dledger.v1.{service}/{name}"
         self.reply = reply
         self.is_write = write
