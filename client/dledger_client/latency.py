@@ -61,40 +61,24 @@ TABLE_5X: Final = LatencyTable(
 """RocketMQ 5.x, MQFaultStrategy: far shorter bans."""
 
 
-@dataclass(slots=True)
-class _Fault:
-    latency_ms: float
-    until_ms: float
-
-
 class FaultTable:
     """Which groups are avoided until when. At most one row per group of the cluster."""
 
     def __init__(self, table: LatencyTable = TABLE_5X) -> None:
         self._table = table
-        self._faults: dict[str, _Fault] = {}
+        self._until_ms: dict[str, float] = {}
 
     def answered(self, group: str, latency_ms: float, now_ms: float) -> None:
         """Note that a try at `group` was answered after `latency_ms`."""
-        self._faults[group] = _Fault(latency_ms, now_ms + self._table.ban_ms(latency_ms))
+        self._until_ms[group] = now_ms + self._table.ban_ms(latency_ms)
 
     def failed(self, group: str, now_ms: float) -> None:
         """Note that a try at `group` failed."""
         self.answered(group, self._table.failure_ms, now_ms)
 
-    def forget(self, group: str) -> None:
-        """Drop what is known about a group that left the cluster."""
-        self._faults.pop(group, None)
-
     def is_available(self, group: str, now_ms: float) -> bool:
         """Return False while the group is to be avoided."""
-        fault = self._faults.get(group)
-        return fault is None or now_ms >= fault.until_ms
-
-    def until_ms(self, group: str) -> float:
-        """Return the end of the group's ban; 0 when there never was one."""
-        fault = self._faults.get(group)
-        return 0.0 if fault is None else fault.until_ms
+        return now_ms >= self._until_ms.get(group, now_ms)
 
 
 def pick(

@@ -181,10 +181,6 @@ class RouteTable:
         """Return the route of the topic with this id."""
         return self._topics_by_id.get(topic_id)
 
-    def topics(self) -> list[TopicRoute]:
-        """Return all topics."""
-        return list(self._topics.values())
-
     def control_group(self) -> GroupRoute | None:
         """Return the group that decides about topics: the one marked so, or the only one."""
         for group in self._groups.values():

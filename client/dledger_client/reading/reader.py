@@ -88,9 +88,9 @@ class RangeReader:
         self, origin: Origin, columns: Sequence[str], left: LeftMembers = OF_PROCESS
     ) -> None:
         """`left` outlives this reader: a job has one reader for each partition."""
-        self._origin = origin
+        self.origin = origin
         self.left = left
-        self._columns = tuple(columns)
+        self.columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
@@ -118,16 +118,6 @@ class RangeReader:
 
     # For _Reading.
 
-    @property
-    def origin(self) -> Origin:
-        """Where ranges are read from."""
-        return self._origin
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What is decoded."""
-        return self._columns
-
     def pause(self, tries: int) -> None:
         """Wait before another round over all members."""
         Event().wait(backoff(tries, self._random))
@@ -136,7 +126,7 @@ class RangeReader:
         """Return the connection to a member."""
         channel = self._channels.get(address)
         if channel is None:
-            options = channel_options(self._origin.connection)
+            options = channel_options(self.origin.connection)
             channel = grpc.insecure_channel(address, options=options)
             self._channels[address] = channel
         return channel
@@ -148,19 +138,19 @@ class RangeReader:
             return []
         addresses = route.addresses()
         leader: list[str] = []
-        if self._origin.read_from != "any" and route.leader_address in addresses:
+        if self.origin.read_from != "any" and route.leader_address in addresses:
             # Out before the others are rotated, or one of them would have its turns as well.
             addresses.remove(route.leader_address)
             leader = [route.leader_address]
-        turn = self._origin.rotation % max(len(addresses), 1)
+        turn = self.origin.rotation % max(len(addresses), 1)
         addresses = addresses[turn:] + addresses[:turn]
-        in_turn = leader + addresses if self._origin.read_from == "leader" else addresses + leader
+        in_turn = leader + addresses if self.origin.read_from == "leader" else addresses + leader
         return self.left.in_order(in_turn, time.monotonic())
 
     def refresh(self) -> None:
         """Ask name servers, and the members known, for routes until one of them answers."""
         members = [address for route in self._routes.values() for address in route.addresses()]
-        for address in dict.fromkeys([*self._origin.bootstrap, *members]):
+        for address in dict.fromkeys([*self.origin.bootstrap, *members]):
             unary = sync_unary(self.channel(address), calls.GET_ROUTES.path)
             request = routes_pb2.RoutesRequest().SerializeToString()
             try:
@@ -168,7 +158,7 @@ class RangeReader:
             except grpc.RpcError as error:
                 _LOG.debug("routes from %s: %s", address, error)
                 continue
-            table = RouteTable(inside=self._origin.connection.inside)
+            table = RouteTable(inside=self.origin.connection.inside)
             table.apply(routes_pb2.RoutesReply.FromString(answer))
             self._routes.update({group.name: group for group in table.groups()})
             return
@@ -182,7 +172,7 @@ class RangeReader:
         try:
             answer = unary(
                 request.SerializeToString(),
-                timeout=self._origin.connection.try_timeout_ms / 1_000,
+                timeout=self.origin.connection.try_timeout_ms / 1_000,
                 metadata=group_metadata(wanted.group),
             )
         except grpc.RpcError as error:

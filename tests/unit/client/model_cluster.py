@@ -423,7 +423,7 @@ class ModelCluster:
         self.push_routes()
         for _ in range(20_000):
             moved = self.open_one() | self.register_one() | self.serve_one() | self.answer_one()
-            if self.core.is_idle:
+            if not self.core.unsettled():
                 return
             if not moved:
                 self.turn()

@@ -333,11 +333,6 @@ class ProducerCore:
         """Upper bound of the bytes of everything that is not settled."""
         return self.buffer.buffered_bytes + self._parking.bytes
 
-    @property
-    def is_idle(self) -> bool:
-        """True: everything that was taken is settled."""
-        return not self.buffer.unsettled and not self._parking.bytes
-
     def waiting(self) -> tuple[list[Batch], list[Parked]]:
         """Return what is not settled: batches, and messages whose topic is not known yet.
 
