@@ -2,7 +2,6 @@
 """Administration by blocking calls: each runs its twin of `admin_async.py`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from dledger_client._core.consumer.state import Place
@@ -48,12 +47,7 @@ class Admin:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ Owns: what users call, and which group or member each call goes to. A call is a 
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import grpc.aio
@@ -70,12 +69,7 @@ class AsyncAdmin:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

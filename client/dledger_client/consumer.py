@@ -5,7 +5,6 @@ Owns: what a user calls. Everything else is behind `ConsumerEngine`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Self, cast
 
 from dledger_client._core.arguments import check_integer, checked_timeout
@@ -61,12 +60,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ Owns: what a user calls. Everything else is behind `ConsumerEngine`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import TracebackType
 from typing import Self, cast
 
 from dledger_client._core.arguments import check_integer, checked_timeout
@@ -60,12 +59,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

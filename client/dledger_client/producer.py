@@ -6,7 +6,6 @@ Owns: what a user calls, and the checks before anything is sent. Everything else
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from dledger_client._core.arguments import checked_timeout
@@ -72,12 +71,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(

@@ -5,7 +5,6 @@ Owns: what a user calls, and the checks before anything is sent. Everything else
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from dledger_client._core.arguments import checked_timeout
@@ -71,12 +70,7 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def send(

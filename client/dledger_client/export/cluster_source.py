@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -86,12 +85,7 @@ class ClusterSource:
         self._holder = Holder(self._storage if self._is_exporter else None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         self._keeper.close()
         try:
             # A run that failed may leave a plan open, and what that names is still needed.
@@ -102,7 +96,7 @@ class ClusterSource:
         finally:
             if self._holder is not None:
                 self._holder.close()
-            self._planner.__exit__(kind, error, traceback)
+            self._planner.__exit__()
 
     def _is_plan_open(self) -> bool:
         try:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from dledger_client._core.retry import backoff
@@ -109,12 +108,7 @@ class Planner:
     async def _start(self) -> None:
         self._cluster.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._runner.run(self._cluster.close())
 
     def topics_like(self, pattern: str) -> list[str]:
