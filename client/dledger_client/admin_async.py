@@ -23,7 +23,7 @@ from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata, parse_addresses
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import (
     EntryMark,
     FoundRecord,
@@ -211,7 +211,7 @@ class AsyncAdmin:
     ) -> list[QueueHold]:
         """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
         if queue is not None and not topic:
-            raise error_of(Code.INVALID_ARGUMENT, f"queue: {queue} is given without a topic")
+            raise invalid(f"queue: {queue} is given without a topic")
         check_integer("limit", limit, UINT32_MAX)
         request = pb.ListHoldsRequest(topic=topic)
         if queue is not None:
@@ -271,10 +271,7 @@ class AsyncAdmin:
         """
         known = [each.name for each in await self.groups()]
         if group not in known:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
-                f"group {group!r} is not known; the groups are {', '.join(known)}",
-            )
+            raise invalid(f"group {group!r} is not known; the groups are {', '.join(known)}")
         request = pb.TransferLeadershipRequest(target=target)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._budget
@@ -318,9 +315,8 @@ class AsyncAdmin:
                 for place, (term, crc) in enumerate(zip(reply.terms, reply.crcs, strict=True)):
                     marks.append(EntryMark(reply.first_index + place, term, crc))
                 if len(marks) > ENTRIES_MAX:
-                    raise error_of(
-                        Code.INVALID_ARGUMENT,
-                        f"from_index {from_index}: more than {ENTRIES_MAX} entries follow",
+                    raise invalid(
+                        f"from_index {from_index}: more than {ENTRIES_MAX} entries follow"
                     )
         except (grpc.aio.AioRpcError, DledgerError) as error:
             raise failure(error, write=False) from None
@@ -361,9 +357,7 @@ class AsyncAdmin:
             try:
                 message_id = bytes.fromhex(message_id)
             except ValueError:
-                raise error_of(
-                    Code.INVALID_ARGUMENT, f"message_id: {message_id!r}, must be 48 hex digits"
-                ) from None
+                raise invalid(f"message_id: {message_id!r}, must be 48 hex digits") from None
         request = pb.LookupMessageRequest(message_id=message_id)
         replies = await asyncio.gather(
             *(

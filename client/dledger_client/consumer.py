@@ -13,10 +13,9 @@ from dledger_client._shell.consumer import ConsumerEngine, Start
 from dledger_client._shell.runner import SyncRunner
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConsumerConfig
-from dledger_client.errors import InvalidRequest
+from dledger_client.errors import invalid
 from dledger_client.model import QueueBounds
 from dledger_client.records import ConsumedRecord, RecordBatch
-from dledger_proto.errors import Code
 
 RECORDS_MAX = 1_000_000
 """Of one poll."""
@@ -216,7 +215,5 @@ class Consumer:
 
     def _group(self) -> str:
         if not self._config.group:
-            raise InvalidRequest(
-                Code.INVALID_ARGUMENT, "ConsumerConfig.group: empty, name a consumer group"
-            )
+            raise invalid("ConsumerConfig.group: empty, name a consumer group")
         return self._config.group

@@ -12,10 +12,9 @@ from dledger_client._shell.consumer import ConsumerEngine, Start
 from dledger_client._shell.runner import AsyncRunner
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConsumerConfig
-from dledger_client.errors import InvalidRequest
+from dledger_client.errors import invalid
 from dledger_client.model import QueueBounds
 from dledger_client.records import ConsumedRecord, RecordBatch
-from dledger_proto.errors import Code
 
 RECORDS_MAX = 1_000_000
 """Of one poll."""
@@ -217,7 +216,5 @@ class AsyncConsumer:
 
     def _group(self) -> str:
         if not self._config.group:
-            raise InvalidRequest(
-                Code.INVALID_ARGUMENT, "ConsumerConfig.group: empty, name a consumer group"
-            )
+            raise invalid("ConsumerConfig.group: empty, name a consumer group")
         return self._config.group

@@ -220,6 +220,16 @@ def error_of(
     return _CLASSES[code](code, detail, hint=hint, repeatable=repeatable)
 
 
+def invalid(detail: str) -> ClientError:
+    """Return INVALID_ARGUMENT, unraised; `detail` names argument, value and limit."""
+    return error_of(Code.INVALID_ARGUMENT, detail)
+
+
+def illegal(detail: str) -> ClientError:
+    """Return MESSAGE_ILLEGAL, unraised; `detail` names field, value and limit."""
+    return error_of(Code.MESSAGE_ILLEGAL, detail)
+
+
 def client_error(error: DledgerError) -> ClientError:
     """Return `error` as an exception of this package's tree, with the original as its cause."""
     if isinstance(error, ClientError):

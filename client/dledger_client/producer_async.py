@@ -16,7 +16,7 @@ from dledger_client._shell.producer import ProducerEngine
 from dledger_client._shell.runner import AsyncRunner
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ProducerConfig
-from dledger_client.errors import MessageIllegal, MessageTooLarge
+from dledger_client.errors import MessageTooLarge, illegal
 from dledger_client.model import Message, ProducerStatus, SendResult
 from dledger_client.selectors import QueueSelector
 from dledger_proto.errors import Code
@@ -249,16 +249,11 @@ def _pin(
     if given == 0:
         return None
     if given > 1:
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL,
-            f"queue, ordering_key, selector: {given} are given, at most one may be",
-        )
+        raise illegal(f"queue, ordering_key, selector: {given} are given, at most one may be")
     if queue is not None and (type(queue) is not int or queue < 0):
-        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"queue: {queue!r}, must be an integer from 0")
+        raise illegal(f"queue: {queue!r}, must be an integer from 0")
     if isinstance(ordering_key, str):
         ordering_key = ordering_key.encode()
     elif ordering_key is not None and not isinstance(ordering_key, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"ordering_key: {ordering_key!r}, must be str or bytes"
-        )
+        raise illegal(f"ordering_key: {ordering_key!r}, must be str or bytes")
     return Pin(queue, ordering_key, selector, argument)

@@ -7,7 +7,12 @@ is asked about everything else: it owns the rules, and refuses with field, value
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from dledger_client.errors import InvalidRequest, MessageIllegal, MessageTooLarge, client_error
+from dledger_client.errors import (
+    MessageTooLarge,
+    client_error,
+    illegal,
+    invalid,
+)
 from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
@@ -38,11 +43,11 @@ def check_group(group: str) -> None:
 
 def _check_name(field: str, name: str, limit: int) -> None:
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"{field}: {type(name).__name__}, must be str")
+        raise illegal(f"{field}: {type(name).__name__}, must be str")
     try:
         check_name(field, name, limit)
     except DledgerError as error:
-        raise MessageIllegal(Code.MESSAGE_ILLEGAL, error.detail) from None
+        raise illegal(error.detail) from None
 
 
 def make_record(
@@ -65,9 +70,7 @@ def make_record(
     if not tag and key is None and not keys and not properties:
         return Record(body), len(body) + COLUMN_BYTES
     if isinstance(keys, str) or not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"keys: {type(keys).__name__}, must be a sequence of str"
-        )
+        raise illegal(f"keys: {type(keys).__name__}, must be a sequence of str")
     all_keys = tuple(keys) if key is None else (key, *keys)
     return _sized(Record(body, tag, all_keys, _copied(properties) or _NO_PROPERTIES))
 
@@ -77,14 +80,10 @@ def taken_over(message: object) -> tuple[Record, int]:
     if not isinstance(message, Record):
         if isinstance(message, bytes | bytearray | memoryview):
             return make_record(_body_of(cast("object", message)))
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"message: {type(message).__name__}, must be bytes or Message"
-        )
+        raise illegal(f"message: {type(message).__name__}, must be bytes or Message")
     body, tag, keys, properties, time_ms = message
     if isinstance(time_ms, bool) or not isinstance(time_ms, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL, f"time_ms: {time_ms!r}, must be milliseconds since 1970, an int"
-        )
+        raise illegal(f"time_ms: {time_ms!r}, must be milliseconds since 1970, an int")
     record, size = make_record(body, tag, None, keys, properties)
     return record._replace(time_ms=time_ms), size
 
@@ -96,9 +95,8 @@ def _copied(properties: Mapping[str, str] | None) -> dict[str, str] | None:
     try:
         return dict(properties)
     except (TypeError, ValueError):
-        raise MessageIllegal(
-            Code.MESSAGE_ILLEGAL,
-            f"properties: {type(properties).__name__}, must be a mapping of str to str",
+        raise illegal(
+            f"properties: {type(properties).__name__}, must be a mapping of str to str"
         ) from None
 
 
@@ -117,7 +115,7 @@ def _body_of(body: object) -> bytes:
         return bytes(body)
     if isinstance(body, memoryview):
         return cast("memoryview[int]", body).tobytes()
-    raise MessageIllegal(Code.MESSAGE_ILLEGAL, f"body: {type(body).__name__}, must be bytes")
+    raise illegal(f"body: {type(body).__name__}, must be bytes")
 
 
 def _plain_size(record: Record) -> int:
@@ -154,9 +152,7 @@ def _exact_size(record: Record) -> int:
     except DledgerError as error:
         raise client_error(error) from None
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidRequest(
-            Code.INVALID_ARGUMENT, f"message: {_wrong_type(record) or error}"
-        ) from error
+        raise invalid(f"message: {_wrong_type(record) or error}") from error
     return len(encoded) - BATCH_HEADER_SIZE
 
 

@@ -22,7 +22,7 @@ from dledger_client._shell.driver import Driver
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
-from dledger_client.errors import ClientClosed, ClientError, error_of
+from dledger_client.errors import ClientClosed, ClientError, error_of, invalid
 from dledger_client.records import RecordBatch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
@@ -111,7 +111,7 @@ class ConsumerEngine:
             names |= self._member_names(groups)
         if prefer not in names:
             choices = ", ".join([*PREFERENCES, *sorted(names)])
-            raise error_of(Code.INVALID_ARGUMENT, f"prefer: {prefer!r}, must be one of {choices}")
+            raise invalid(f"prefer: {prefer!r}, must be one of {choices}")
 
     def _member_names(self, groups: Collection[str]) -> set[str]:
         routes = [self.cluster.routes.group(group) for group in groups]
@@ -174,7 +174,7 @@ class ConsumerEngine:
         """Return what has arrived, waiting up to `timeout` seconds for the first; may be empty."""
         self.check_open()
         if not self.core.places():
-            raise error_of(Code.INVALID_ARGUMENT, "poll: no queue is assigned, call assign first")
+            raise invalid("poll: no queue is assigned, call assign first")
         taken = self._take(max_records)
         if taken or timeout == 0:
             return taken
@@ -297,8 +297,7 @@ class ConsumerEngine:
 def _check_number(queues: Counter[str]) -> None:
     for group, count in queues.items():
         if count > FETCH_ASSIGNMENTS_MAX:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
+            raise invalid(
                 f"assign: {count} queues of group {group}, at most {FETCH_ASSIGNMENTS_MAX} for one"
-                " consumer; share them among several",
+                " consumer; share them among several"
             )

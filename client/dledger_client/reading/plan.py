@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dledger_client.errors import error_of
+from dledger_client.errors import error_of, invalid
 from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
 
@@ -134,7 +134,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     try:
         matches = re.compile(pattern).fullmatch
     except re.error as error:
-        raise error_of(Code.INVALID_ARGUMENT, f"topicsPattern {pattern!r}: {error}") from None
+        raise invalid(f"topicsPattern {pattern!r}: {error}") from None
     return [name for name in names if matches(name)]
 
 
@@ -159,10 +159,7 @@ class Question:
 def question_of(start: Edge, end: Edge) -> Question:
     """Return what two edges need to know; INVALID_ARGUMENT for two consumer groups."""
     if start.group and end.group and start.group != end.group:
-        raise error_of(
-            Code.INVALID_ARGUMENT,
-            "startingOffsets and endingOffsets name two consumer groups: name one",
-        )
+        raise invalid("startingOffsets and endingOffsets name two consumer groups: name one")
     by_queue: dict[Place, tuple[int, ...]] = {}
     for edge in (start, end):
         for topic, queues in (edge.times or {}).items():
@@ -186,10 +183,9 @@ def check_queues(edge: Edge, states: Sequence[QueueState], option: str) -> None:
         if places:
             topic, queue = min(places)
             marks = "" if edge.offsets is None else ", with -2 for earliest and -1 for latest"
-            raise error_of(
-                Code.INVALID_ARGUMENT,
+            raise invalid(
                 f"{option}: {problem} {topic}/{queue}, {len(places)} in all; name every queue "
-                f"exactly{marks}",
+                f"exactly{marks}"
             )
 
 
@@ -197,10 +193,9 @@ def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
     """Raise INVALID_ARGUMENT for a group that committed nothing here: it may be misspelt."""
     if edge.group and states and all(state.committed is None for state in states):
         topics = ", ".join(sorted({state.topic for state in states}))
-        raise error_of(
-            Code.INVALID_ARGUMENT,
+        raise invalid(
             f"{option}: consumer group {edge.group} has committed nothing in the queues of "
-            f"{topics} that are read; if that is its name, earliest reads all there is",
+            f"{topics} that are read; if that is its name, earliest reads all there is"
         )
 
 
@@ -260,10 +255,7 @@ def _offset(edge: Edge, state: QueueState, default: int) -> int:
     if offset == LATEST:
         return state.maximum
     if offset < 0:
-        raise error_of(
-            Code.INVALID_ARGUMENT,
-            f"{state.topic}/{state.queue}: offset {offset}, must be 0 or more, -2 or -1",
-        )
+        raise invalid(f"{state.topic}/{state.queue}: offset {offset}, must be 0 or more, -2 or -1")
     return offset
 
 
@@ -341,10 +333,9 @@ def partitions(
     records = sum(each.end - each.start for each in frozen)
     wanted = max(min(-(-total // limit), records), -(-records // records_max) if records_max else 0)
     if wanted > PARTITIONS_MAX:
-        raise error_of(
-            Code.INVALID_ARGUMENT,
+        raise invalid(
             f"{wanted} partitions, at most {PARTITIONS_MAX}: raise maxBytesPerPartition or "
-            "maxRecordsPerPartition, or lower minPartitions",
+            "maxRecordsPerPartition, or lower minPartitions"
         )
     ranges = [part for each in frozen for part in cut(each, limit, records_max)]
     ranges.sort(key=lambda each: (-each.size, each.topic, each.queue, each.start))

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from dledger_client.arrow.schema import COLUMNS, ddl_of, schema_of, unknown
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import error_of
+from dledger_client.errors import error_of, invalid
 from dledger_client.reading import (
     Gap,
     Hold,
@@ -80,10 +80,9 @@ def settings_for(options: Mapping[str, str], schema: StructType) -> Settings:
     """Return the settings of a read with a schema; INVALID_ARGUMENT where the two disagree."""
     settings, columns = parse(options), columns_of(schema)
     if any(name.lower() == "columns" for name in options) and columns != settings.columns:
-        raise error_of(
-            Code.INVALID_ARGUMENT,
+        raise invalid(
             f"columns, .schema(): {', '.join(settings.columns)} and {', '.join(columns)}; give one "
-            "of them",
+            "of them"
         )
     return replace(settings, columns=columns)
 
@@ -92,17 +91,16 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     """Return the names of a schema's columns; INVALID_ARGUMENT unless each is exactly ours."""
     names = schema.fieldNames()
     if not names:
-        raise error_of(Code.INVALID_ARGUMENT, f"schema: empty, known are {', '.join(COLUMNS)}")
+        raise invalid(f"schema: empty, known are {', '.join(COLUMNS)}")
     for name in names:
         if name not in COLUMNS:
-            raise error_of(Code.INVALID_ARGUMENT, f"schema: column {unknown(name, COLUMNS)}")
+            raise invalid(f"schema: column {unknown(name, COLUMNS)}")
     ours = schema_of(names)
     for field, wanted in zip(schema.fields, from_arrow_schema(ours).fields, strict=True):
         if field.dataType != wanted.dataType or not field.nullable:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
+            raise invalid(
                 f"schema: column {field.name} is {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' not null'}, it must be {COLUMNS[field.name].ddl}",
+                f"{'' if field.nullable else ' not null'}, it must be {COLUMNS[field.name].ddl}"
             )
     assert to_arrow_schema(schema, timezone="UTC").equals(ours), "Spark's form and ours differ"
     return tuple(names)

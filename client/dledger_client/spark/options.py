@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.arrow.schema import choose_columns, unknown
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import error_of, invalid
 from dledger_client.reading import EARLIEST, LATEST, Edge
 from dledger_client.reading.plan import PARTITIONS_MAX
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError
 from dledger_proto.limits import GIB, GROUP_NAME_LENGTH_MAX, KIB, MIB, TIME_MS_MAX
 
 OPTIONS: Final = (
@@ -106,14 +106,14 @@ def parse(options: Mapping[str, str]) -> Settings:
     """Return the settings; ClientError naming option, value and what it must be."""
     given = _known(options)
     if not given:
-        raise _bad(TABLE_WITHOUT_OPTIONS)
+        raise invalid(TABLE_WITHOUT_OPTIONS)
     path = _path(given)
     topics, pattern, only = _topics(given)
     read = _Values(given)
     if "maxOffsetsPerTrigger" in given and "maxBytesPerTrigger" in given:
-        raise _bad("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
+        raise invalid("maxOffsetsPerTrigger, maxBytesPerTrigger: give one of them")
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
-        raise _bad("maxTriggerDelay: nothing waits without minOffsetsPerTrigger; give both")
+        raise invalid("maxTriggerDelay: nothing waits without minOffsetsPerTrigger; give both")
     start, end = _edge(given, "starting", topics), _edge(given, "ending", topics)
     _check_order(start, end)
     hold_ms = 0 if path else read.number("holdMs", 600_000, 0, 7 * 24 * 3_600_000)
@@ -149,11 +149,7 @@ def refuse(options: Mapping[str, str], names: Sequence[str], what: str) -> None:
     given = _known(options)
     found = [name for name in names if name in given]
     if found:
-        raise _bad(f"{', '.join(found)}: {what}")
-
-
-def _bad(sentence: str) -> ClientError:
-    return error_of(Code.INVALID_ARGUMENT, sentence)
+        raise invalid(f"{', '.join(found)}: {what}")
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
@@ -163,29 +159,29 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
         if name is not None:
             given[name] = value
         elif key.lower() not in OF_TABLES and not key.lower().startswith("option."):
-            raise _bad(f"option {unknown(key, OPTIONS)}")
+            raise invalid(f"option {unknown(key, OPTIONS)}")
     return given
 
 
 def _endpoints(given: Mapping[str, str]) -> list[str]:
     found = [part.strip() for part in given.get("endpoints", "").split(",") if part.strip()]
     if not found:
-        raise _bad(
+        raise invalid(
             "endpoints: missing; name servers or members, host:port, several by comma (or path, "
             "the data folder of a stopped member)"
         )
     try:
         return parse_addresses(found)
     except ValueError as error:
-        raise _bad(f"endpoints: {error}") from None
+        raise invalid(f"endpoints: {error}") from None
 
 
 def _owner(given: Mapping[str, str], hold_ms: int) -> str:
     owner = given.get("holdOwner", "")
     if owner and not hold_ms:
-        raise _bad("holdOwner, holdMs: nothing is held for 0 ms; leave out one of them")
+        raise invalid("holdOwner, holdMs: nothing is held for 0 ms; leave out one of them")
     if len(owner.encode()) > GROUP_NAME_LENGTH_MAX:
-        raise _bad(f"holdOwner: {shown(owner)}, must be up to {GROUP_NAME_LENGTH_MAX} bytes")
+        raise invalid(f"holdOwner: {shown(owner)}, must be up to {GROUP_NAME_LENGTH_MAX} bytes")
     return owner
 
 
@@ -195,7 +191,7 @@ def _path(given: Mapping[str, str]) -> str:
         return ""
     refused = [name for name in OF_MEMBERS if name in given]
     if refused:
-        raise _bad(
+        raise invalid(
             f"path, {', '.join(refused)}: path is read without asking any member; give either path "
             "or endpoints, and what says how members are asked with endpoints alone"
         )
@@ -203,7 +199,7 @@ def _path(given: Mapping[str, str]) -> str:
     scheme = _SCHEME.match(text)
     path = unquote(urlsplit(text).path) if scheme and scheme[1].lower() == "file" else text
     if not path or (scheme and path == text):
-        raise _bad(f"path: {given['path']!r}, must be a folder that this machine can open")
+        raise invalid(f"path: {given['path']!r}, must be a folder that this machine can open")
     return path
 
 
@@ -212,8 +208,10 @@ def _topics(
 ) -> tuple[tuple[str, ...], str, frozenset[tuple[str, int]] | None]:
     names = [name for name in ("topic", "topics", "topicsPattern", "assign") if name in given]
     if len(names) != 1:
-        raise _bad(f"{', '.join(names) or 'topic'}: give exactly one of topic, topics, "
-                   "topicsPattern, assign")  # fmt: skip
+        raise invalid(
+            f"{', '.join(names) or 'topic'}: give exactly one of topic, topics, topicsPattern, "
+            "assign"
+        )
     (name,) = names
     value = given[name]
     if name == "topicsPattern":
@@ -224,7 +222,7 @@ def _topics(
     topics = [value] if name == "topic" else [part.strip() for part in value.split(",")]
     topics = list(dict.fromkeys(topic for topic in topics if topic))
     if not topics:
-        raise _bad(f"{name}: empty")
+        raise invalid(f"{name}: empty")
     return tuple(topics), "", None
 
 
@@ -232,9 +230,9 @@ def _json(option: str, text: str) -> dict[str, object]:
     try:
         found: object = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"{option}: {shown(text)} is not JSON: {error}") from None
+        raise invalid(f"{option}: {shown(text)} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _bad(f"{option}: {shown(text)} is not a JSON object")
+        raise invalid(f"{option}: {shown(text)} is not a JSON object")
     return cast("dict[str, object]", found)
 
 
@@ -258,10 +256,10 @@ def _assigned(text: str) -> frozenset[tuple[str, int]]:
     for topic, queues in _json("assign", text).items():
         numbers = cast("list[object]", queues) if isinstance(queues, list) else []
         if not numbers or not all(type(number) is int for number in numbers):
-            raise _bad(f'assign: {shown(text)}, must be {{"topic": [0, 1, ...]}}')
+            raise invalid(f'assign: {shown(text)}, must be {{"topic": [0, 1, ...]}}')
         found |= {(topic, cast("int", number)) for number in numbers}
     if not found:
-        raise _bad("assign: names no queue")
+        raise invalid("assign: names no queue")
     return frozenset(found)
 
 
@@ -271,7 +269,7 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
     timestamps = f"{offsets}ByTimestamp"
     names = [name for name in (offsets, timestamp, timestamps) if name in given]
     if len(names) > 1:
-        raise _bad(f"{', '.join(names)}: give one of them")
+        raise invalid(f"{', '.join(names)}: give one of them")
     if timestamp in given:
         return Edge(time_ms=_time(timestamp, given[timestamp]))
     if timestamps in given:
@@ -285,17 +283,17 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
     if text.startswith("group:"):
         group = text.removeprefix("group:").strip()
         if not group:
-            raise _bad(f"{offsets}: {shown(text)} names no consumer group")
+            raise invalid(f"{offsets}: {shown(text)} names no consumer group")
         return Edge(group=group)
     if not text.startswith("{"):
-        raise _bad(f"{offsets}: {shown(text)}, must be earliest, latest, group:NAME or JSON")
+        raise invalid(f"{offsets}: {shown(text)}, must be earliest, latest, group:NAME or JSON")
     return Edge(offsets=_offsets(offsets, text, topics))
 
 
 def _check_order(start: Edge, end: Edge) -> None:
     """Refuse an end before its start, as far as the options tell both."""
     if start.time_ms is not None and end.time_ms is not None and start.time_ms > end.time_ms:
-        raise _bad(
+        raise invalid(
             f"startingTimestamp, endingTimestamp: {start.time_ms} is after {end.time_ms}, "
             "milliseconds since 1970; the start comes first"
         )
@@ -307,7 +305,7 @@ def _check_order(start: Edge, end: Edge) -> None:
             for queue, first in queues.items():
                 last = (lasts or {}).get(topic, {}).get(queue, LATEST)
                 if 0 <= last < first:
-                    raise _bad(
+                    raise invalid(
                         f"starting{option}, ending{option}: {topic}/{queue} starts at {first} and "
                         f"ends before {last}; the start comes first"
                     )
@@ -318,8 +316,10 @@ def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[
     by_topic: dict[str, dict[int, int]] = {}
     for topic, queue, offset in _by_queue(option, text, topics, "120"):
         if type(offset) is not int or offset < EARLIEST:
-            raise _bad(f"{option}: {topic}: {queue}: {shown(offset)}, must be an offset, or -2 for "
-                       "earliest and -1 for latest")  # fmt: skip
+            raise invalid(
+                f"{option}: {topic}: {queue}: {shown(offset)}, must be an offset, or -2 for "
+                "earliest and -1 for latest"
+            )
         by_topic.setdefault(topic, {})[queue] = offset
     return by_topic
 
@@ -330,7 +330,7 @@ def _times(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[in
     for topic, queue, time in _by_queue(option, text, topics, "1700000000000"):
         given = str(time) if type(time) is int else time
         if not isinstance(given, str):
-            raise _bad(f"{option}: {topic}: {queue}: {shown(time)}, must be a number or text")
+            raise invalid(f"{option}: {topic}: {queue}: {shown(time)}, must be a number or text")
         by_topic.setdefault(topic, {})[queue] = _time(f"{option}: {topic}: {queue}", given)
     return by_topic
 
@@ -344,10 +344,10 @@ def _by_queue(
         found = {topics[0]: found}
     for topic, queues in found.items():
         if not isinstance(queues, dict):
-            raise _bad(f'{option}: {shown(text)}, must be {{"topic": {{"0": {example}, ...}}}}')
+            raise invalid(f'{option}: {shown(text)}, must be {{"topic": {{"0": {example}, ...}}}}')
         for queue, value in cast("dict[str, object]", queues).items():
             if not re.fullmatch(r"0|[1-9][0-9]{0,8}", queue):
-                raise _bad(f"{option}: {topic}: {shown(queue)}, must be the number of a queue")
+                raise invalid(f"{option}: {topic}: {shown(queue)}, must be the number of a queue")
             yield topic, int(queue), value
 
 
@@ -362,7 +362,7 @@ def _time(option: str, text: str) -> int:
             zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
             time_ms = round(zoned.timestamp() * 1_000)
     if not 0 <= time_ms <= TIME_MS_MAX:
-        raise _bad(
+        raise invalid(
             f"{option}: {shown(text)}, must be milliseconds since 1970 or like "
             "2026-01-31T12:00:00Z, from 1970 to 9999"
         )
@@ -391,7 +391,7 @@ class _Values:
             return None
         value = parse_text(text.strip())
         if value is None:
-            raise _bad(f"{name}: {shown(text)}, must be {must}")
+            raise invalid(f"{name}: {shown(text)}, must be {must}")
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
@@ -435,5 +435,5 @@ class _Values:
         """Return one of some words."""
         text = self._given.get(name, default).strip().lower()
         if text not in choices:
-            raise _bad(f"{name}: {shown(text)}, must be {', '.join(choices)}")
+            raise invalid(f"{name}: {shown(text)}, must be {', '.join(choices)}")
         return text

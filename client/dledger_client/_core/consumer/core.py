@@ -29,7 +29,7 @@ from dledger_client._core.consumer.state import FetchStream, Place, QueueRead, W
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import RouteChange, RouteTable
-from dledger_client.errors import ClientError, client_error, error_of
+from dledger_client.errors import ClientError, client_error, error_of, invalid
 from dledger_client.records import RecordBatch
 from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
@@ -79,10 +79,7 @@ class ConsumerCore:
         """Return the state of an assigned queue; InvalidRequest when it is not assigned."""
         read = self._reads.get(place)
         if read is None:
-            raise error_of(
-                Code.INVALID_ARGUMENT,
-                f"topic {place[0]} queue {place[1]} is not assigned to this consumer",
-            )
+            raise invalid(f"topic {place[0]} queue {place[1]} is not assigned to this consumer")
         return read
 
     def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:

@@ -13,7 +13,7 @@ from dledger_client._core.delivery import Delivery
 from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.producer.lane import Lane
 from dledger_client._core.routes import TopicRoute
-from dledger_client.errors import ClientError, error_of
+from dledger_client.errors import ClientError, error_of, illegal, invalid
 from dledger_client.latency import pick
 from dledger_client.selectors import QueueSelector, TopicQueue
 from dledger_proto.batch.codec import Record
@@ -144,10 +144,9 @@ class QueueChoice:
             )
         route = state.route
         if route is not None and route.is_fifo and (pin is None or pin.ordering_key is None):
-            raise error_of(
-                Code.MESSAGE_ILLEGAL,
+            raise illegal(
                 f"topic {state.name} is FIFO: each message needs an ordering_key "
-                "(dledger send: --key)",
+                "(dledger send: --key)"
             )
         if pin is None:
             start = state.turn
@@ -195,10 +194,8 @@ def _selected(
     except ClientError:
         raise
     except Exception as error:
-        raise error_of(Code.INVALID_ARGUMENT, f"selector: it raised {error!r}") from error
+        raise invalid(f"selector: it raised {error!r}") from error
     queue = chosen.queue if isinstance(chosen, TopicQueue) else chosen
     if not isinstance(queue, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise error_of(
-            Code.INVALID_ARGUMENT, f"selector: it returned {queue!r}, must be a queue or its number"
-        )
+        raise invalid(f"selector: it returned {queue!r}, must be a queue or its number")
     return queue
