@@ -121,6 +121,14 @@ class RouteChange:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RefreshRoutes:
+    """What a core asks its driver to do: fetch all routes; answer with `routes_changed`.
+
+    May be dropped if one is on its way.
+    """
+
+
 def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
     """Return a topic as it was told."""
     parts = tuple((part.group, part.queues) for part in topic.layout)

@@ -17,6 +17,7 @@ from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer import actions as fetch
 from dledger_client._core.consumer.core import ConsumerCore
 from dledger_client._core.consumer.state import Place
+from dledger_client._core.routes import RefreshRoutes
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
 from dledger_client._shell.queries import Queries
@@ -218,7 +219,7 @@ class ConsumerEngine:
                 self.driver.close_stream(stream)
             case fetch.FindOffset(place, offset, detail):
                 self.driver.spawn(self._find(place, offset, detail))
-            case fetch.RefreshRoutes():
+            case RefreshRoutes():
                 self.cluster.refresh()
             case fetch.TellUnreadable(what):
                 self.passed_over[what.topic, what.queue] += what.records

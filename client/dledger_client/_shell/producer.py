@@ -23,7 +23,7 @@ from dledger_client._core.ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
 from dledger_client._core.producer.topics import Pin
-from dledger_client._core.routes import RouteChange
+from dledger_client._core.routes import RefreshRoutes, RouteChange
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
@@ -257,7 +257,7 @@ class ProducerEngine:
                 self.driver.spawn(self._register(group, address, epoch, ask))
             case actions.ResolveTopic(topic, create):
                 self.driver.spawn(self._resolve(topic, create=create))
-            case actions.RefreshRoutes():
+            case RefreshRoutes():
                 self.cluster.refresh()
 
     # Streams.

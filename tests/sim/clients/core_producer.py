@@ -16,7 +16,7 @@ from dledger_client._core.delivery import placed
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
 from dledger_client._core.producer.topics import Pin
-from dledger_client._core.routes import RouteTable
+from dledger_client._core.routes import RefreshRoutes, RouteTable
 from dledger_client._shell.futures import AsyncSendFuture, when_done
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ProducerFenced, UnknownOutcome, error_of
@@ -251,7 +251,7 @@ class CoreProducer:
                     self._core.config.connection.try_timeout_ms / 1_000,
                     lambda answer: self._registered(life, group, ask, answer),
                 )
-            case actions.ResolveTopic() | actions.RefreshRoutes():
+            case actions.ResolveTopic() | RefreshRoutes():
                 self._scheduler.after(0.001, self._routes_again, self._life)
 
     def _registered(self, life: int, group: str, ask: int, answer: Answer) -> None:

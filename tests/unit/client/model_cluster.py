@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dledger_client._core.producer import actions
 from dledger_client._core.producer.core import ProducerCore
 from dledger_client._core.producer.topics import Pin
-from dledger_client._core.routes import RouteTable
+from dledger_client._core.routes import RefreshRoutes, RouteTable
 from dledger_client._shell.futures import AsyncSendFuture
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import error_of
@@ -220,7 +220,7 @@ class ModelCluster:
                 self.registrations.append((self.groups[group], epoch, ask))
             case actions.ResolveTopic(topic, _):
                 self._resolve(topic)
-            case actions.RefreshRoutes():
+            case RefreshRoutes():
                 self.wants_routes = True
 
     def _resolve(self, topic: str) -> None:

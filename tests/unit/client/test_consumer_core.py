@@ -7,7 +7,7 @@ import pytest
 from dledger_client._core.consumer import actions as fetch
 from dledger_client._core.consumer.core import BAD_FRAMES_MAX, ConsumerCore
 from dledger_client._core.members import MemberChoice
-from dledger_client._core.routes import RouteTable
+from dledger_client._core.routes import RefreshRoutes, RouteTable
 from dledger_client.errors import CorruptData, NoPermission, error_of
 from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.errors import Code
@@ -160,7 +160,7 @@ def test_all_members_failing_backs_off() -> None:
         core.stream_down(stream, error_of(Code.UNAVAILABLE), 0.0)
         stream = opened(core).stream
     core.stream_down(stream, error_of(Code.UNAVAILABLE), 0.0)
-    assert core.take_actions() == [fetch.RefreshRoutes()]
+    assert core.take_actions() == [RefreshRoutes()]
     wake = core.next_deadline(0.0)
     assert wake is not None
     core.tick(wake)
@@ -236,7 +236,7 @@ def test_an_error_of_one_queue_leaves_the_others() -> None:
     core.pump(0.0)
     retried = opened(core)
     core.frame(retried.stream, refusal(Code.WRONG_GROUP), 0.0)
-    assert core.take_actions() == [fetch.RefreshRoutes()]
+    assert core.take_actions() == [RefreshRoutes()]
     core.tick(5.0)
     assert opened(core).wanted[0].offset == 10
 

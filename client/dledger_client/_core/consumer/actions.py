@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dledger_client._core.consumer.state import Place, Wanted
+from dledger_client._core.routes import RefreshRoutes
 from dledger_client.unreadable import Unreadable
 
 
@@ -30,11 +31,6 @@ class FindOffset:
     place: Place
     offset: int
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshRoutes:
-    """Fetch all routes; answer with `routes_changed`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,13 @@ from dledger_client._core.consumer.actions import (
     CloseFetch,
     FindOffset,
     OpenFetch,
-    RefreshRoutes,
     TellUnreadable,
 )
 from dledger_client._core.consumer.buffer import FetchBuffer
 from dledger_client._core.consumer.state import FetchStream, Place, QueueRead, Wanted
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
-from dledger_client._core.routes import RouteChange, RouteTable
+from dledger_client._core.routes import RefreshRoutes, RouteChange, RouteTable
 from dledger_client.errors import ClientError, client_error, error_of, invalid
 from dledger_client.records import RecordBatch
 from dledger_proto.batch.codec import BatchView, check_envelope

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dledger_client._core.routes import RefreshRoutes
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
@@ -39,11 +41,6 @@ class ResolveTopic:
 
     topic: str
     create: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshRoutes:
-    """Fetch all routes; answer with `routes_changed`. May be dropped if one is on its way."""
 
 
 Action = OpenLink | CloseLink | Register | ResolveTopic | RefreshRoutes

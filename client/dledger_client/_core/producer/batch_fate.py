@@ -7,7 +7,6 @@ Owns: what each answer does to its batch: stored, repeated, moved, fenced, given
 
 from collections.abc import Callable
 
-from dledger_client._core.producer import actions
 from dledger_client._core.producer.batch import Batch
 from dledger_client._core.producer.context import ProducerContext
 from dledger_client._core.producer.link import Try
@@ -20,6 +19,7 @@ from dledger_client._core.retry import (
     final_error,
     plan_for,
 )
+from dledger_client._core.routes import RefreshRoutes
 from dledger_client.errors import ClientError, error_of
 from dledger_client.latency import FaultTable
 from dledger_proto.errors import Code
@@ -108,7 +108,7 @@ class BatchFate:
                 now + backoff(batch.tries - 1, self._context.generator) if wait else now
             )
             if step is NextStep.REFRESH:
-                self._context.emit(actions.RefreshRoutes())
+                self._context.emit(RefreshRoutes())
                 self._context.rehome(batch)
             elif plan.may_move and batch.is_movable and not batch.maybe_stored:
                 self._context.move(batch, now)

@@ -24,7 +24,7 @@ from dledger_client._core.producer.lane import GatherLimits
 from dledger_client._core.producer.parking import Parking
 from dledger_client._core.producer.topics import Parked, Pin, QueueChoice, TopicState
 from dledger_client._core.retry import final_error
-from dledger_client._core.routes import RouteChange, RouteTable
+from dledger_client._core.routes import RefreshRoutes, RouteChange, RouteTable
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import ClientError
 from dledger_client.latency import FaultTable
@@ -61,7 +61,6 @@ class ProducerCore:
         self.faults = FaultTable(config.latency_table) if config.avoid_slow_groups else None
         self.producer_id = b""
         """Set once by the driver, when the cluster's name is known; before that nothing is sent."""
-        self._now_ms = 0.0
         self._next_number = first_number
         self._link_ids = 0
         self._actions: list[actions.Action] = []
@@ -69,7 +68,7 @@ class ProducerCore:
         self._parking = Parking(routes, generator, self._look_up)
         self.senders: dict[str, GroupSender] = {}
         self._links: dict[int, GroupSender] = {}
-        self._choice = QueueChoice(self._is_usable, self._is_available)
+        self._choice = QueueChoice(routes, self.faults)
 
     # What the senders of groups need (`context.py`).
 
@@ -79,7 +78,7 @@ class ProducerCore:
             self._links[action.link] = self.senders[action.group]
         elif isinstance(action, actions.CloseLink):
             self._links.pop(action.link, None)
-        elif isinstance(action, actions.RefreshRoutes) and action in self._actions:
+        elif isinstance(action, RefreshRoutes) and action in self._actions:
             return
         self._actions.append(action)
 
@@ -99,8 +98,7 @@ class ProducerCore:
         state = self._topics.get(batch.topic)
         if state is None:
             return False
-        self._now_ms = now * 1_000
-        target = self._choice.elsewhere(state.lanes, self.buffer.lane_of(batch), state.turn)
+        target = self._choice.elsewhere(state.lanes, self.buffer.lane_of(batch), state.turn, now)
         if target is None:
             return False
         state.turn += 1
@@ -166,9 +164,8 @@ class ProducerCore:
             state.turn = turn + 1
             lane = lanes[turn % len(lanes)]
         else:
-            self._now_ms = now * 1_000
             try:
-                lane = self._choice.choose(state, record, pin, lanes)
+                lane = self._choice.choose(state, record, pin, lanes, now)
             except ClientError as error:
                 fail(future, topic, error)
                 return
@@ -193,9 +190,8 @@ class ProducerCore:
         if state.route is None:
             self._parking.park(state, Parked(future, records, size, pin, deadline, is_batch=True))
             return
-        self._now_ms = now * 1_000
         try:
-            lane = self._choice.choose(state, records[0], pin, state.lanes)
+            lane = self._choice.choose(state, records[0], pin, state.lanes, now)
         except ClientError as error:
             fail(future, topic, error)
             return
@@ -218,7 +214,7 @@ class ProducerCore:
                 self._learn(state)
         if change.new_leaders or change.lost_leaders or change.members:
             for state in self._topics.values():
-                state.is_simple = self._all_usable(state)
+                state.is_simple = self._choice.is_simple(state.lanes)
         for name in sorted(change.new_leaders):
             if name in self.senders:
                 self.senders[name].leader_changed(now)
@@ -264,7 +260,7 @@ class ProducerCore:
         sender = self._links.pop(link, None)
         if sender is not None:
             sender.link_down(error, now)
-            if not self._is_usable(sender.name):
+            if not self._choice.is_usable(sender.name):
                 self._evacuate(sender.name, now)
             self.pump(now)
 
@@ -370,7 +366,7 @@ class ProducerCore:
         left = state.set_route(route, self.buffer, self.generator)
         state.is_asked = False
         state.tries = 0
-        state.is_simple = self._all_usable(state)
+        state.is_simple = self._choice.is_simple(state.lanes)
         for lane in left:
             for batch in [*lane.ready, *([lane.open] if lane.open is not None else [])]:
                 self._rehome(batch, state)
@@ -394,18 +390,3 @@ class ProducerCore:
         if sender is None:
             sender = self.senders[name] = GroupSender(name, self)
         return sender
-
-    def _is_usable(self, group: str) -> bool:
-        route = self.routes.group(group)
-        return route is not None and route.has_leader
-
-    def _is_available(self, group: str) -> bool:
-        return self.faults is None or self.faults.is_available(group, self._now_ms)
-
-    def _all_usable(self, state: TopicState) -> bool:
-        return (
-            self.faults is None
-            and bool(state.lanes)
-            and not state.lanes[0].is_fifo
-            and all(self._is_usable(group) for group in {lane.group for lane in state.lanes})
-        )

@@ -30,7 +30,7 @@ from dledger_client._core.retry import (
     plan_for,
     try_deadline,
 )
-from dledger_client._core.routes import GroupRoute
+from dledger_client._core.routes import GroupRoute, RefreshRoutes
 from dledger_client.errors import ClientError, client_error, error_of
 from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import Code, DledgerError
@@ -101,7 +101,7 @@ class GroupSender:
         address = self._context.members.choose(route, now) if route is not None else ""
         if route is None or not address:
             self._open_at = now + BACKOFF_MAX
-            self._context.emit(actions.RefreshRoutes())
+            self._context.emit(RefreshRoutes())
             return
         link = Link(self._context.new_link_id(), self.name, address, route.term, now)
         self.link = link
@@ -360,7 +360,7 @@ class GroupSender:
             late = bool(link.tries) and now >= link.tries[0].deadline
         if link.tries and now >= self._suspicion(link):
             link.suspect_at = now + SUSPECT_INTERVAL
-            self._context.emit(actions.RefreshRoutes())
+            self._context.emit(RefreshRoutes())
         if late:
             reason = f"{link.address}: no answer in time"
             self.link_down(error_of(Code.UNKNOWN_OUTCOME, reason), now)

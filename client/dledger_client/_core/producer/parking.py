@@ -4,6 +4,7 @@ Owns: keeping them within their budgets, and when a topic is looked up. Not: the
 (`_shell/producer.py`), which queue a message goes to once its topic is known (`topics.py`).
 """
 
+import math
 import random
 from collections.abc import Callable
 
@@ -31,13 +32,14 @@ class Parking:
     def park(self, state: TopicState, message: Parked) -> None:
         """Keep a message until its topic is known."""
         self.bytes += message.size
-        state.park(message)
+        state.parked.append(message)
+        state.expire_at = min(state.expire_at, message.deadline)
         self.topics[state.name] = state
 
     def unpark(self, state: TopicState) -> list[Parked]:
         """Return all messages that are kept for a topic, and keep them no more."""
         del self.topics[state.name]
-        parked = state.take_parked()
+        parked, state.parked, state.expire_at = state.parked, [], math.inf
         self.bytes -= sum(each.size for each in parked)
         return parked
 

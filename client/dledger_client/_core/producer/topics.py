@@ -12,9 +12,9 @@ from typing import NamedTuple
 from dledger_client._core.delivery import Delivery
 from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.producer.lane import Lane
-from dledger_client._core.routes import TopicRoute
+from dledger_client._core.routes import RouteTable, TopicRoute
 from dledger_client.errors import ClientError, error_of, illegal, invalid
-from dledger_client.latency import pick
+from dledger_client.latency import FaultTable, pick
 from dledger_client.selectors import QueueSelector, TopicQueue
 from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code
@@ -76,17 +76,6 @@ class TopicState:
         self.ask_at = 0.0
         self.tries = 0
 
-    def park(self, message: Parked) -> None:
-        """Keep a message until the topic is known."""
-        self.parked.append(message)
-        self.expire_at = min(self.expire_at, message.deadline)
-
-    def take_parked(self) -> list[Parked]:
-        """Return all messages that are kept, and keep them no more."""
-        taken, self.parked = self.parked, []
-        self.expire_at = math.inf
-        return taken
-
     def set_route(
         self, route: TopicRoute, buffer: SendBuffer, generator: random.Random
     ) -> list[Lane]:
@@ -125,15 +114,38 @@ class TopicState:
 
 
 class QueueChoice:
-    """Chooses the lane of each message."""
+    """Chooses the lane of each message. `now` is in seconds."""
 
-    def __init__(
-        self, is_usable: Callable[[str], bool], is_available: Callable[[str], bool]
-    ) -> None:
-        self._is_usable = is_usable
-        self._is_available = is_available
+    def __init__(self, routes: RouteTable, faults: FaultTable | None) -> None:
+        self._routes = routes
+        self._faults = faults
 
-    def choose(self, state: TopicState, record: Record, pin: Pin | None, lanes: list[Lane]) -> Lane:
+    def is_usable(self, group: str) -> bool:
+        """Return whether a group has a leader, as far as is known."""
+        route = self._routes.group(group)
+        return route is not None and route.has_leader
+
+    def is_simple(self, lanes: Sequence[Lane]) -> bool:
+        """Return whether the round over these lanes needs no look: see `TopicState.is_simple`."""
+        return (
+            self._faults is None
+            and bool(lanes)
+            and not lanes[0].is_fifo
+            and all(self.is_usable(group) for group in {lane.group for lane in lanes})
+        )
+
+    def _next(self, lanes: Sequence[Lane], start: int, now: float) -> Lane:
+        faults = self._faults
+        return pick(
+            lanes,
+            start,
+            lambda lane: faults is None or faults.is_available(lane.group, now * 1_000),
+            lambda lane: self.is_usable(lane.group),
+        )
+
+    def choose(
+        self, state: TopicState, record: Record, pin: Pin | None, lanes: list[Lane], now: float
+    ) -> Lane:
         """Return one of `lanes`; ClientError when the message is bound to a queue that is none.
 
         A FIFO topic takes nothing that is not bound by an ordering key.
@@ -151,12 +163,7 @@ class QueueChoice:
         if pin is None:
             start = state.turn
             state.turn = start + 1
-            return pick(
-                lanes,
-                start,
-                lambda lane: self._is_available(lane.group),
-                lambda lane: self._is_usable(lane.group),
-            )
+            return self._next(lanes, start, now)
         return lanes[self._bound(state, record, pin, len(lanes))]
 
     def _bound(self, state: TopicState, record: Record, pin: Pin, count: int) -> int:
@@ -167,7 +174,7 @@ class QueueChoice:
             origin = "queue"
         else:
             assert pin.selector is not None, "a pin names a queue, a key or a selector"
-            queue = _selected(pin.selector, state.queues(self._is_usable), record, pin.argument)
+            queue = _selected(pin.selector, state.queues(self.is_usable), record, pin.argument)
             origin = "the selector's queue"
         if not 0 <= queue < count:
             raise error_of(
@@ -176,14 +183,12 @@ class QueueChoice:
             )
         return queue
 
-    def elsewhere(self, lanes: Sequence[Lane], failed: Lane, start: int) -> Lane | None:
+    def elsewhere(self, lanes: Sequence[Lane], failed: Lane, start: int, now: float) -> Lane | None:
         """Return a lane of another group that can take a send now (S35); None: there is none."""
         others = [
-            lane for lane in lanes if lane.group != failed.group and self._is_usable(lane.group)
+            lane for lane in lanes if lane.group != failed.group and self.is_usable(lane.group)
         ]
-        if not others:
-            return None
-        return pick(others, start, lambda lane: self._is_available(lane.group), lambda _lane: True)
+        return self._next(others, start, now) if others else None
 
 
 def _selected(
