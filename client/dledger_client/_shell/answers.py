@@ -1,6 +1,10 @@
 """Answers of members as values that users see."""
 
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import Message
 
 from dledger_client._core.routes import RouteTable
 from dledger_client._shell.wire import failure
@@ -9,6 +13,11 @@ from dledger_client.model import FoundRecord, MemberProgress, MemberStatus, Queu
 from dledger_proto.batch.codec import BatchView, Record, check_envelope
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Value = TypeVar("Value", bound="DataclassInstance")
 
 
 def found_records(rows: Iterable[pb.FoundRecord], routes: RouteTable) -> list[FoundRecord]:
@@ -44,59 +53,33 @@ def found_records(rows: Iterable[pb.FoundRecord], routes: RouteTable) -> list[Fo
 
 def hold_of(row: pb.ListHoldsReply.Hold, group: str) -> QueueHold:
     """Return a hold that a member of `group` lists."""
-    return QueueHold(
-        topic=row.topic,
-        topic_id=row.topic_id,
-        group=group,
-        queue=row.queue,
-        owner=row.owner,
-        offset=row.offset,
-        until_ms=row.until_ms,
-    )
+    return _told(QueueHold, row, group=group)
 
 
 def status_of(reply: pb.StatusReply, address: str) -> MemberStatus:
     """Return what a member says about itself."""
-    return MemberStatus(
-        cluster=reply.cluster,
-        group=reply.group,
-        member=reply.member,
+    return _told(
+        MemberStatus,
+        reply,
         address=address,
-        role=reply.role,
-        term=reply.term,
-        leader=reply.leader,
-        leader_address=reply.leader_address,
-        first_index=reply.first_index,
-        last_index=reply.last_index,
-        durable_index=reply.durable_index,
-        commit_index=reply.commit_index,
-        applied_index=reply.applied_index,
-        first_position=reply.first_position,
-        last_position=reply.last_position,
-        digest=reply.digest,
-        flush_mode=reply.flush_mode,
-        format_level=reply.format_level,
-        group_id=reply.group_id,
-        incarnation=reply.incarnation,
-        reason=reply.reason,
-        topics_problem=reply.topics_problem,
-        members=tuple(
-            MemberProgress(
-                member=row.member,
-                address=row.address,
-                is_connected=row.connected,
-                match_index=row.match_index,
-                next_index=row.next_index,
-                inflight_bytes=row.inflight_bytes,
-                incarnation=row.incarnation,
-                is_quarantined=row.quarantined,
-                clock_offset_ms=row.clock_offset_ms if row.HasField("clock_offset_ms") else None,
-            )
-            for row in reply.members
-        ),
+        members=tuple(map(_progress_of, reply.members)),
         is_control_group=reply.control_group,
         is_disk_low=reply.disk_low,
-        clock_offset_ms=reply.clock_offset_ms,
         is_clock_off=reply.clock_off,
-        version=reply.version,
     )
+
+
+def _progress_of(row: pb.MemberProgress) -> MemberProgress:
+    return _told(
+        MemberProgress,
+        row,
+        is_connected=row.connected,
+        is_quarantined=row.quarantined,
+        clock_offset_ms=row.clock_offset_ms if row.HasField("clock_offset_ms") else None,
+    )
+
+
+def _told(kind: type[Value], said: Message, **given: object) -> Value:
+    """Return a value: its fields are `given`, or called as in the message that a member sent."""
+    names = [each.name for each in fields(kind) if each.name not in given]
+    return kind(**given, **{name: getattr(said, name) for name in names})
