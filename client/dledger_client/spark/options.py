@@ -11,7 +11,7 @@ Any other unknown name is refused, and the error names the nearest known one: a 
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
@@ -273,7 +273,7 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
     if timestamp in given:
         return Edge(time_ms=_time(timestamp, given[timestamp]))
     if timestamps in given:
-        return Edge(times=_times(timestamps, given[timestamps], topics))
+        return Edge(times=_by_queue(timestamps, given[timestamps], topics, _time, "1700000000000"))
     text = given.get(offsets, "").strip()
     sentinels = {"earliest": EARLIEST, "latest": LATEST}
     if not text:
@@ -287,7 +287,7 @@ def _edge(given: Mapping[str, str], which: str, topics: tuple[str, ...]) -> Edge
         return Edge(group=group)
     if not text.startswith("{"):
         raise invalid(f"{offsets}: {shown(text)}, must be earliest, latest, group:NAME or JSON")
-    return Edge(offsets=_offsets(offsets, text, topics))
+    return Edge(offsets=_by_queue(offsets, text, topics, _offset, "120"))
 
 
 def _check_order(start: Edge, end: Edge) -> None:
@@ -311,35 +311,27 @@ def _check_order(start: Edge, end: Edge) -> None:
                     )
 
 
-def _offsets(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
-    """Return offsets by topic and queue."""
-    by_topic: dict[str, dict[int, int]] = {}
-    for topic, queue, offset in _by_queue(option, text, topics, "120"):
-        if type(offset) is not int or offset < EARLIEST:
-            raise invalid(
-                f"{option}: {topic}: {queue}: {shown(offset)}, must be an offset, or -2 for "
-                "earliest and -1 for latest"
-            )
-        by_topic.setdefault(topic, {})[queue] = offset
-    return by_topic
-
-
-def _times(option: str, text: str, topics: tuple[str, ...]) -> dict[str, dict[int, int]]:
-    """Return milliseconds since 1970 by topic and queue."""
-    by_topic: dict[str, dict[int, int]] = {}
-    for topic, queue, time in _by_queue(option, text, topics, "1700000000000"):
-        given = str(time) if type(time) is int else time
-        if not isinstance(given, str):
-            raise invalid(f"{option}: {topic}: {queue}: {shown(time)}, must be a number or text")
-        by_topic.setdefault(topic, {})[queue] = _time(f"{option}: {topic}: {queue}", given)
-    return by_topic
+def _offset(option: str, given: object) -> int:
+    if type(given) is not int or given < EARLIEST:
+        raise invalid(
+            f"{option}: {shown(given)}, must be an offset, or -2 for earliest and -1 for latest"
+        )
+    return given
 
 
 def _by_queue(
-    option: str, text: str, topics: tuple[str, ...], example: str
-) -> Iterator[tuple[str, int, object]]:
-    """Yield topic, queue and value of a JSON map; of one topic the outer level may be left out."""
+    option: str,
+    text: str,
+    topics: tuple[str, ...],
+    read: Callable[[str, object], int],
+    example: str,
+) -> dict[str, dict[int, int]]:
+    """Return a JSON map by topic and queue; of one topic the outer level may be left out.
+
+    `read` makes a number of a value that it is told the place of.
+    """
     found = _json(option, text)
+    by_topic: dict[str, dict[int, int]] = {}
     if len(topics) == 1 and all(not isinstance(value, dict) for value in found.values()):
         found = {topics[0]: found}
     for topic, queues in found.items():
@@ -348,11 +340,16 @@ def _by_queue(
         for queue, value in cast("dict[str, object]", queues).items():
             if not re.fullmatch(r"0|[1-9][0-9]{0,8}", queue):
                 raise invalid(f"{option}: {topic}: {shown(queue)}, must be the number of a queue")
-            yield topic, int(queue), value
+            number = read(f"{option}: {topic}: {queue}", value)
+            by_topic.setdefault(topic, {})[int(queue)] = number
+    return by_topic
 
 
-def _time(option: str, text: str) -> int:
+def _time(option: str, given: object) -> int:
     """Return milliseconds since 1970 from such a number or from ISO 8601 (without zone: UTC)."""
+    text = str(given) if type(given) is int else given
+    if not isinstance(text, str):
+        raise invalid(f"{option}: {shown(given)}, must be a number or text")
     time_ms = -1
     if _NUMBER.fullmatch(text.strip()):
         time_ms = int(text)
@@ -385,10 +382,12 @@ class _Values:
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
 
-    def _read(self, name: str, parse_text: Callable[[str], int | None], must: str) -> int | None:
+    def _read(
+        self, name: str, default: int, parse_text: Callable[[str], int | None], must: str
+    ) -> int:
         text = self._given.get(name)
         if text is None:
-            return None
+            return default
         value = parse_text(text.strip())
         if value is None:
             raise invalid(f"{name}: {shown(text)}, must be {must}")
@@ -401,8 +400,7 @@ class _Values:
             value = int(text) if _NUMBER.fullmatch(text) else -1
             return value if least <= value <= most else None
 
-        found = self._read(name, parsed, f"an integer from {least} to {most}")
-        return default if found is None else found
+        return self._read(name, default, parsed, f"an integer from {least} to {most}")
 
     def size(self, name: str, default: int) -> int:
         """Return bytes, from a number with or without b, k, m, g."""
@@ -412,8 +410,7 @@ class _Values:
             size = int(match[1]) * _SIZES[match[2].lower()] if match else 0
             return size if 0 < size <= SIZE_MAX else None
 
-        found = self._read(name, parsed, "bytes above 0, like 67108864, 64m or 1g")
-        return default if found is None else found
+        return self._read(name, default, parsed, "bytes above 0, like 67108864, 64m or 1g")
 
     def duration(self, name: str, default: int) -> int:
         """Return milliseconds, from a number with ms, s, m or h."""
@@ -422,14 +419,14 @@ class _Values:
             match = _DURATION.fullmatch(text)
             return int(match[1]) * _MILLISECONDS[match[2].lower()] or None if match else None
 
-        found = self._read(name, parsed, "a time above 0, like 30s, 15m or 1h")
-        return default if found is None else found
+        return self._read(name, default, parsed, "a time above 0, like 30s, 15m or 1h")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return true or false."""
         values = {"true": 1, "false": 0}
-        found = self._read(name, lambda text: values.get(text.lower()), "true or false")
-        return default if found is None else bool(found)
+        return bool(
+            self._read(name, default, lambda text: values.get(text.lower()), "true or false")
+        )
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
         """Return one of some words."""
