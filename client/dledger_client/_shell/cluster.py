@@ -287,7 +287,9 @@ class Cluster:
             except ClientError as error:
                 if unknown is not None and error.definite and not error.retriable:
                     raise still_unknown(unknown, error) from error
-                self._judge(address, error)
+                if not error.retriable:
+                    raise
+                self.members.failed(address, self._now())
                 last = error
                 if not error.definite:
                     unknown = error
@@ -299,12 +301,6 @@ class Cluster:
             await self._wait_change(
                 min(backoff(tries - 1, self.generator), max(0.0, deadline - self._now()))
             )
-
-    def _judge(self, address: str, error: ClientError) -> None:
-        """Raise an error that no repeat may follow; else remember what it says."""
-        if not error.retriable:
-            raise error
-        self.members.failed(address, self._now())
 
     def _address_in(self, group: str, now: float) -> str:
         route = self.routes.group(group)

@@ -152,13 +152,9 @@ class SyncRunner:
         """Return what `work` returns, once it is done; an interrupted wait cancels it."""
         try:
             check_fork()
-        except ClientClosed:
-            work.close()
-            raise
-        loop = _background.get()
-        try:
-            self.check_may_wait()
-        except RuntimeError:
+            loop = _background.get()
+            check_may_wait()
+        except (ClientClosed, RuntimeError):
             work.close()
             raise
         future: concurrent.futures.Future[Result] = asyncio.run_coroutine_threadsafe(work, loop)

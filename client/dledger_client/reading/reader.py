@@ -265,7 +265,10 @@ class _Reading:
     def _frames(self, call: SyncCall, address: str) -> Iterator[pa.RecordBatch]:
         empty = 0
         while (message := self._reader.watchdog.next_of(call)) is not None:
-            frame = self._sound(message)
+            try:
+                frame = parse_fetch(message)
+            except DledgerError as error:
+                raise self._bad(error) from error
             if frame.code is not Code.OK:
                 self._refused(frame)
             before = self._decoder.next_offset
@@ -289,12 +292,6 @@ class _Reading:
                 return
             self._renew(address)
         raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address} ended the stream"))
-
-    def _sound(self, message: bytes) -> FetchFrame:
-        try:
-            return parse_fetch(message)
-        except DledgerError as error:
-            raise self._bad(error) from error
 
     def _decoded(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
         batches = self._decoder.decode(spans)
