@@ -8,6 +8,7 @@ wrong. Everything goes into the history, and the checkers judge it.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from jepsen_tests.run.patience import Patience, Revive
 from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import Worker, split_place
 from jepsen_tests.workloads.values import value_of
-from jepsen_tests.workloads.wire import Wire, runs_of
+from jepsen_tests.workloads.wire import Wire, runs_of, wires_to
 from jepsen_tests.workloads.workload import Stage
 
 WELL_SECONDS_MAX: Final = 90.0
@@ -32,13 +33,10 @@ POLLS_EMPTY_MAX: Final = 100
 
 async def read_all(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
     """Read each queue from its start to its end with a new consumer."""
-    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
     patience = Patience(revive)
-    try:
+    async with aclosing(stage.worker(stage.random)) as worker:
         for place, (low, high) in ends.items():
             await patience.until(partial(_read_place, worker, place, low, high))
-    finally:
-        await worker.close()
 
 
 async def _read_place(worker: Worker, place: str, position: int, end: int) -> bool:
@@ -62,35 +60,35 @@ async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], reviv
     bounds are asked for again when a read fails, and at the end. What then was not read is read.
     """
     process, patience = Process(stage.recorder), Patience(revive)
-    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
+    worker = stage.worker(stage.random)
     backend, now = stage.backend, dict(ends)
-
-    async def look(place: str) -> bool:
-        bounds = await worker.bounds(place)
-        if bounds is not None:
-            now[place] = (bounds[0], bounds[1])
-        return bounds is not None
 
     async def attempt(wire: Wire, node: str, place: str) -> bool:
         low, high = now[place]
         if high <= low or await _drain(process, wire, node, place, low, high):
             return True
-        await look(place)
+        await _look(worker, now, place)
         return False
 
     async def drain(places: Sequence[str]) -> None:
         for node in backend.nodes:
-            async with Wire(backend.inner_address(node), backend.group) as wire:
+            async with wires_to([backend.inner_address(node)], backend.group) as (wire,):
                 for place in places:
                     await patience.until(partial(attempt, wire, node, place))
 
-    try:
+    async with aclosing(worker):
         await drain(list(now))
         for place in ends:
-            await patience.until(partial(look, place))
+            await patience.until(partial(_look, worker, now, place))
         await drain([place for place, (_, high) in now.items() if high > ends[place][1]])
-    finally:
-        await worker.close()
+
+
+async def _look(worker: Worker, found: dict[str, tuple[int, int]], place: str) -> bool:
+    """Note the bounds of a place; return whether a quorum confirmed them."""
+    bounds = await worker.bounds(place)
+    if bounds is not None:
+        found[place] = (bounds[0], bounds[1])
+    return bounds is not None
 
 
 async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, high: int) -> bool:
@@ -116,24 +114,14 @@ async def _drain(process: Process, wire: Wire, node: str, place: str, low: int, 
 
 async def _ends(stage: Stage, places: Sequence[str], revive: Revive) -> dict[str, tuple[int, int]]:
     """Send to each place, then ask for its bounds. C18 judges places that do not answer."""
-    worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
     ends: dict[str, tuple[int, int]] = {}
-
-    async def ask(place: str) -> bool:
-        bounds = await worker.bounds(place)
-        if bounds is not None:
-            ends[place] = (bounds[0], bounds[1])
-        return bounds is not None
-
-    try:
+    async with aclosing(stage.worker(stage.random)) as worker:
         patience = Patience(revive)
         for place in places:
             await patience.until(partial(worker.send, place, 1, 50))
         patience = Patience(revive)
         for place in places:
-            await patience.until(partial(ask, place))
-    finally:
-        await worker.close()
+            await patience.until(partial(_look, worker, ends, place))
     return ends
 
 

@@ -111,7 +111,7 @@ def _header(plan: RunPlan, backend: Backend) -> Header:
         mutant=plan.mutant,
         settings=dict(workload.settings),
         notes={
-            "topics": dict(workload.topics()),
+            "topics": dict(workload.topics),
             "least_ok": {f: list(least) for f, least in workload.least_ok.items()},
             "errors": [code.name for code in Code] + ["CANCELLED"],
             "budgets": {
@@ -165,7 +165,7 @@ async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Wa
     stage = Stage(backend, recorder, random, plan.concurrency)
     places = [
         place_of(topic, queue)
-        for topic, queues in plan.workload.topics().items()
+        for topic, queues in plan.workload.topics.items()
         for queue in range(queues)
     ]
 
@@ -222,7 +222,7 @@ async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
     until = asyncio.get_running_loop().time() + SERVING_SECONDS_MAX
     while True:
         try:
-            for topic, queues in plan.workload.topics().items():
+            for topic, queues in plan.workload.topics.items():
                 await admin.create_topic(
                     topic, queues_per_group=queues, groups=[stage.backend.group]
                 )

@@ -133,7 +133,7 @@ class Worker:
         done, _ = await self.process.do(
             "assign", "", starts, lambda: consumer.assign(what), lambda _: None, reads=True
         )
-        if not done:  # what such a consumer goes on reading is nobody's promise
+        if not done:  # nothing promises what such a consumer reads next
             await self.crash()
         return done
 
@@ -167,12 +167,12 @@ class Worker:
 
     async def crash(self) -> None:
         """Throw the clients away with all they know, and be a new process."""
-        await self.process.do("crash", "", None, self.close, lambda _: None)
+        await self.process.do("crash", "", None, self.aclose, lambda _: None)
         self.process.renew()
         self._counter = 0
 
-    async def close(self) -> None:
-        """End the clients of this life."""
+    async def aclose(self) -> None:
+        """End the clients of this life. With this name `contextlib.aclosing` takes a worker."""
         producer, self._producer = self._producer, None
         consumer, self._consumer = self._consumer, None
         with contextlib.suppress(TimeoutError):

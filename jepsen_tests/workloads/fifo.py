@@ -1,15 +1,15 @@
 """W2: strict order. Each ordering key has one producer, which does not wait between its sends.
 
-A producer that crashes is followed by one of the same name. Some do not know that they are dead:
-what these zombies send once the follower's first message is stored must be refused (C6). And there
-are strays, others of the same name: some sleep from their start and wake up in the middle of a
-life, some send all the while. Who of two was known last may go on, so what a stray sends is a send
-like any other, with an order of its own, and a producer that is refused gives its life up.
+A producer that crashes gets a successor of the same name. Some crashed producers, the zombies, send
+again: once the successor's first message is stored, members must refuse what a zombie sends (C6).
+A stray is another producer of the same name. Some strays sleep first and wake up in the middle of a
+life, others send at once. Of two producers the one that registered last may go on. So a stray's
+send is a send like any other, with an order of its own, and a producer that is refused ends.
 """
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Final
@@ -44,8 +44,8 @@ class _Life:
     worker: Worker
     key: str
     name: str
-    """The key in this life: order is promised to one producer; what it does not know to be stored
-    a later one may overtake."""
+    """The key in this life. Order is promised to one producer only: a later producer may overtake
+    sends of unknown outcome."""
     is_stored: bool = False
     """Something was acknowledged."""
     is_refused: bool = False
@@ -85,11 +85,8 @@ class FifoWorkload(Workload):
 
     name = "fifo"
     what = "W2: one pipelining producer per ordering key; its order is the queue's order"
+    topics: ClassVar[Mapping[str, int]] = {TOPIC: QUEUES}
     least_ok: ClassVar[LeastOk] = {"send": (100, 0.3), "poll": (50, 0.3)}
-
-    def topics(self) -> Mapping[str, int]:
-        """See `Workload`."""
-        return {TOPIC: QUEUES}
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
         """See `Workload`."""
@@ -106,11 +103,11 @@ class FifoWorkload(Workload):
             zombie: Worker | None = None
             while not stage.over.is_set():
                 number += 1
-                worker = Worker(stage.recorder, stage.backend.bootstrap, random, name=key)
-                closing.push_async_callback(worker.close)
+                worker = stage.worker(random, name=key)
+                closing.push_async_callback(worker.aclose)
                 life = _Life(worker, key, f"{key}.{number}")
                 await self._live(stage, life, zombie)
-                # One that never was known to the group is no zombie: it would be the newest.
+                # A producer that the group never knew is no zombie: it would be the newest.
                 zombie = worker if life.is_stored and random.random() < ZOMBIES else None
                 if zombie is None:
                     await closing.aclose()
@@ -142,11 +139,10 @@ class FifoWorkload(Workload):
     async def _stray(self, stage: Stage, life: "_Life", pause: float) -> None:
         """Be another producer of the same name, which waits before its first send, or does not."""
         random = Random(life.worker.random.random())
-        worker = Worker(stage.recorder, stage.backend.bootstrap, random, name=life.key)
-        stray = _Life(worker, life.key, f"{life.name}{'-late' if pause else ''}-stray")
         lane = Process(stage.recorder)
         free: asyncio.Queue[Process] = asyncio.Queue()
-        try:
+        async with aclosing(stage.worker(random, name=life.key)) as worker:
+            stray = _Life(worker, life.key, f"{life.name}{'-late' if pause else ''}-stray")
             await worker.producer()
             if pause:
                 await stage.pause(random, pause)
@@ -155,8 +151,6 @@ class FifoWorkload(Workload):
                     return
                 await stray.send(lane, asyncio.Event(), free)
                 lane = await free.get()
-        finally:
-            await worker.close()
 
     async def _rise(self, zombie: Worker, key: str) -> None:
         producer = await zombie.producer()
@@ -169,16 +163,13 @@ class FifoWorkload(Workload):
             await zombie.process.do("zombie-send", _place(key), [value], call, shown_sent)
 
     async def _consume(self, stage: Stage, random: Random) -> None:
-        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
-        try:
+        async with aclosing(stage.worker(random)) as worker:
             while not stage.over.is_set():
                 await worker.assign({place_of(TOPIC, queue): 0 for queue in range(QUEUES)})
                 while not stage.over.is_set() and random.random() > 0.02:
                     await worker.poll()
                     await stage.pause(random)
                 await worker.crash()
-        finally:
-            await worker.close()
 
 
 def _place(key: str) -> str:

@@ -1,7 +1,7 @@
 """W1 and W8: a log of many queues, written and read by everybody at once; W8 trims its head too."""
 
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import aclosing
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -9,7 +9,7 @@ from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
 from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored, split_place
 from jepsen_tests.workloads.values import message_of
-from jepsen_tests.workloads.wire import Wire, batch_of
+from jepsen_tests.workloads.wire import Wire, batch_of, wires_to
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-log"
@@ -36,33 +36,22 @@ class LogWorkload(Workload):
 
     name = "log"
     what = "W1: many queues, single and batched sends, polls from anywhere, client crashes"
+    topics: ClassVar[Mapping[str, int]] = {TOPIC: QUEUES}
     least_ok: ClassVar[LeastOk] = {"send": (100, 0.3), "poll": (100, 0.3), "bounds": (10, 0.2)}
-
-    def __init__(self) -> None:
-        self._topic_id = b""
-
-    def topics(self) -> Mapping[str, int]:
-        """See `Workload`."""
-        return {TOPIC: QUEUES}
-
-    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
-        """See `Workload`."""
-        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
+    _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
         """See `Workload`."""
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             self._topic_id = (await admin.describe_topic(TOPIC)).id
 
-    async def _work(self, stage: Stage, random: Random) -> None:
-        backend = stage.backend
-        worker = Worker(stage.recorder, backend.bootstrap, random)
+    async def work(self, stage: Stage, random: Random) -> None:
+        """See `Workload`."""
         places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(worker.close)
-            wires = [Wire(backend.address(node), backend.group) for node in backend.nodes]
-            for wire in wires:
-                await stack.enter_async_context(wire)
+        async with (
+            aclosing(stage.worker(random)) as worker,
+            wires_to(stage.addresses, stage.backend.group) as wires,
+        ):
             await self._reassign(worker, places)
             while not stage.over.is_set():
                 await self._act(worker, places, random.choice(wires))
@@ -125,19 +114,18 @@ class RetentionWorkload(LogWorkload):
         return [*super().workers(stage), self._trim(stage, Random(stage.random.random()))]
 
     async def _trim(self, stage: Stage, random: Random) -> None:
-        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
-        try:
-            async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
-                while not stage.over.is_set():
-                    await stage.pause(random, TRIM_PAUSE_SECONDS)
-                    place = place_of(TOPIC, random.randrange(QUEUES))
-                    bounds = await worker.bounds(place)
-                    if bounds is None or bounds[1] - TRIM_KEEPS <= bounds[0]:
-                        continue
-                    offset = random.randint(bounds[0], bounds[1] - TRIM_KEEPS)
-                    await _trim_to(worker, admin, place, offset)
-        finally:
-            await worker.close()
+        async with (
+            aclosing(stage.worker(random)) as worker,
+            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
+        ):
+            while not stage.over.is_set():
+                await stage.pause(random, TRIM_PAUSE_SECONDS)
+                place = place_of(TOPIC, random.randrange(QUEUES))
+                bounds = await worker.bounds(place)
+                if bounds is None or bounds[1] - TRIM_KEEPS <= bounds[0]:
+                    continue
+                offset = random.randint(bounds[0], bounds[1] - TRIM_KEEPS)
+                await _trim_to(worker, admin, place, offset)
 
 
 async def _trim_to(worker: Worker, admin: AsyncAdmin, place: str, offset: int) -> None:

@@ -1,12 +1,12 @@
 """W6: topics as registers: does one exist, and how many read queues has it?
 
-A topic's existence is 1 or 0: creating sets 1, deleting 0. Each topic belongs to the whole run, and
-every operation may be repeated by the client, so an unknown one may still happen later.
+A topic's existence is 1 or 0: creating sets 1, deleting 0. Each topic belongs to the whole run. The
+client may repeat every operation, so an operation of unknown outcome may still happen later.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from dledger_client import AsyncAdmin, TopicNotFound
 from jepsen_tests.backends.surface import Setting
@@ -27,12 +27,9 @@ class MetadataWorkload(Workload):
 
     name = "metadata"
     what = "W6: create, delete, change and describe topics concurrently: linearizable registers"
+    topics: ClassVar[Mapping[str, int]] = {CHANGED_TOPIC: READ_QUEUES_MAX}
     settings: ClassVar[Mapping[str, Setting]] = {"topics.auto_create": False}
     least_ok: ClassVar[LeastOk] = {"set": (50, 0.2), "get": (50, 0.3)}
-
-    def topics(self) -> Mapping[str, int]:
-        """See `Workload`."""
-        return {CHANGED_TOPIC: READ_QUEUES_MAX}
 
     async def setup(self, stage: Stage) -> None:
         """Give every register a value that is known."""
@@ -42,11 +39,8 @@ class MetadataWorkload(Workload):
             for name in EXISTING_TOPICS:
                 await _delete(process, admin, name)
 
-    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+    async def work(self, stage: Stage, random: Random) -> None:
         """See `Workload`."""
-        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
-
-    async def _work(self, stage: Stage, random: Random) -> None:
         process = Process(stage.recorder)
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             while not stage.over.is_set():

@@ -3,14 +3,14 @@
 At any member, and each call is tried once: what a client repeats may take effect more than once.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
+from contextlib import aclosing
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import Worker, place_of, split_place
-from jepsen_tests.workloads.wire import Wire
+from jepsen_tests.workloads.clients import place_of, split_place
+from jepsen_tests.workloads.wire import Wire, wires_to
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-offsets"
@@ -30,36 +30,22 @@ class OffsetsWorkload(Workload):
 
     name = "offsets"
     what = "W5: commit, reset and read group offsets concurrently: linearizable registers"
+    topics: ClassVar[Mapping[str, int]] = {TOPIC: QUEUES}
     least_ok: ClassVar[LeastOk] = {
-        "commit": (50, 0.05),
-        "committed": (100, 0.3),
-        "reset": (10, 0.3),
-    }
-
-    def __init__(self) -> None:
-        self._operations = 0
-
-    def topics(self) -> Mapping[str, int]:
-        """See `Workload`."""
-        return {TOPIC: QUEUES}
+        "commit": (50, 0.05), "committed": (100, 0.3), "reset": (10, 0.3),
+    }  # fmt: skip
+    _operations = 0
 
     async def setup(self, stage: Stage) -> None:
         """See `Workload`."""
-        worker = Worker(stage.recorder, stage.backend.bootstrap, stage.random)
-        for queue in range(QUEUES):
-            await worker.send(place_of(TOPIC, queue), SENDS_BEFORE, 20)
-        await worker.close()
+        async with aclosing(stage.worker(stage.random)) as worker:
+            for queue in range(QUEUES):
+                await worker.send(place_of(TOPIC, queue), SENDS_BEFORE, 20)
 
-    def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
+    async def work(self, stage: Stage, random: Random) -> None:
         """See `Workload`."""
-        return [self._work(stage, Random(stage.random.random())) for _ in range(stage.concurrency)]
-
-    async def _work(self, stage: Stage, random: Random) -> None:
-        process, backend = Process(stage.recorder), stage.backend
-        async with AsyncExitStack() as stack:
-            wires = [Wire(backend.address(node), backend.group) for node in backend.nodes]
-            for wire in wires:
-                await stack.enter_async_context(wire)
+        process = Process(stage.recorder)
+        async with wires_to(stage.addresses, stage.backend.group) as wires:
             while not stage.over.is_set():
                 self._operations += 1
                 life = self._operations // (REGISTER_OPERATIONS_MAX * QUEUES * len(GROUPS))

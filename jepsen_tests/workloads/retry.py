@@ -4,7 +4,7 @@ Whatever was sent is sent again, as it was, to any member, also after an answer.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import aclosing
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -13,9 +13,9 @@ from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.frames import AnswerRow
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored
+from jepsen_tests.workloads.clients import CONNECTION, place_of, shown_stored
 from jepsen_tests.workloads.values import message_of
-from jepsen_tests.workloads.wire import Wire, batch_of
+from jepsen_tests.workloads.wire import Wire, batch_of, wires_to
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-retry"
@@ -34,23 +34,21 @@ CONSUMERS: Final = 1
 class _Repeater:
     """A producer that frames its batches itself, one queue, one batch after the other."""
 
-    def __init__(self, stage: Stage, topic_id: bytes, random: Random) -> None:
+    def __init__(
+        self, stage: Stage, topic_id: bytes, random: Random, wires: Sequence[Wire]
+    ) -> None:
         self.stage = stage
         self.random = random
         self.process = Process(stage.recorder)
         self._topic_id = topic_id
         self._queue = random.randrange(QUEUES)
-        self._wires: list[Wire] = []
+        self._wires = wires
         self._stamp = ProducerStamp(random.randbytes(16), 0, 0)
         self._stored: list[tuple[str, bytes]] = []
         self._counter = 0
 
-    async def open(self, stack: AsyncExitStack) -> None:
-        """Connect to each member, and register with one that takes it."""
-        backend = self.stage.backend
-        for node in backend.nodes:
-            wire = Wire(backend.address(node), backend.group)
-            self._wires.append(await stack.enter_async_context(wire))
+    async def register(self) -> None:
+        """Register with a member that takes it."""
         while not self.stage.over.is_set():
             try:
                 epoch = await self.random.choice(self._wires).register(
@@ -101,14 +99,9 @@ class RetryWorkload(Workload):
 
     name = "retry"
     what = "W3: each batch is sent again and again, as it was, to any member: one copy, one offset"
+    topics: ClassVar[Mapping[str, int]] = {TOPIC: QUEUES}
     least_ok: ClassVar[LeastOk] = {"send": (50, 0.1), "resend": (10, 0.1), "poll": (30, 0.3)}
-
-    def __init__(self) -> None:
-        self._topic_id = b""
-
-    def topics(self) -> Mapping[str, int]:
-        """See `Workload`."""
-        return {TOPIC: QUEUES}
+    _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
         """See `Workload`."""
@@ -126,23 +119,19 @@ class RetryWorkload(Workload):
 
     async def _produce(self, stage: Stage, random: Random) -> None:
         while not stage.over.is_set():
-            async with AsyncExitStack() as stack:
-                repeater = _Repeater(stage, self._topic_id, random)
-                await repeater.open(stack)
+            async with wires_to(stage.addresses, stage.backend.group) as wires:
+                repeater = _Repeater(stage, self._topic_id, random, wires)
+                await repeater.register()
                 while not stage.over.is_set():
                     if not await repeater.send_next():
-                        break  # what is not known to be stored cannot be followed: begin anew
+                        break  # a sequence cannot go on behind an unknown outcome: begin anew
                     await stage.pause(random)
 
     async def _consume(self, stage: Stage, random: Random) -> None:
-        worker = Worker(stage.recorder, stage.backend.bootstrap, random)
-        try:
+        places = {place_of(TOPIC, queue): 0 for queue in range(QUEUES)}
+        async with aclosing(stage.worker(random)) as worker:
             is_assigned = False
             while not stage.over.is_set():
-                if not is_assigned:
-                    places = {place_of(TOPIC, queue): 0 for queue in range(QUEUES)}
-                    is_assigned = await worker.assign(places)
+                is_assigned = is_assigned or await worker.assign(places)
                 await worker.poll()
                 await stage.pause(random)
-        finally:
-            await worker.close()

@@ -4,9 +4,9 @@ Owns raw calls to one chosen member, by `dledger_proto` alone: an append with a 
 repeat it as it was), and reading what that member alone holds.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -35,43 +35,53 @@ _OPTIONS: Final = (
 )
 
 
+@asynccontextmanager
+async def wires_to(addresses: Sequence[str], group: str) -> AsyncGenerator[list["Wire"]]:
+    """Yield a connection to each of these members; close all at the end."""
+    wires = [Wire(address, group) for address in addresses]
+    try:
+        yield wires
+    finally:
+        for wire in wires:
+            await wire.close()
+
+
+@contextmanager
+def _told_by_members(*, write: bool = True) -> Generator[None]:
+    """Turn an error of gRPC into what the member said; a write's outcome may stay unknown."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, write=write) from error
+
+
 class Wire:
     """A connection to one member."""
 
     def __init__(self, address: str, group: str) -> None:
         self._channel = open_channel(address, options=_OPTIONS)
+        self._stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
         self._metadata = (("dledger-group", group),)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
+        """Close the connection."""
         await self._channel.close(None)
 
     async def register(self, producer_id: bytes, timeout: float) -> int:
         """Register a producer that has one life, of the same id; return its epoch."""
-        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
         request = pb.RegisterProducerRequest(producer_id=producer_id, life_id=producer_id)
-        try:
-            reply = await stub.RegisterProducer(request, timeout=timeout, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        with _told_by_members():
+            reply = await self._stub.RegisterProducer(
+                request, timeout=timeout, metadata=self._metadata
+            )
         return reply.epoch
 
     async def committed(self, group: str, topic: str, queue: int, timeout: float) -> int | None:
         """Return a consumer group's offset as this member confirms it; None: it has none."""
-        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
         request = pb.ReadOffsetsRequest(consumer_group=group)
         request.queues.add(topic=topic, queue=queue)
-        try:
-            reply = await stub.ReadOffsets(request, timeout=timeout, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, write=False) from error
+        with _told_by_members(write=False):
+            reply = await self._stub.ReadOffsets(request, timeout=timeout, metadata=self._metadata)
         (found,) = reply.offsets
         return found.offset if found.offset >= 0 else None
 
@@ -80,16 +90,15 @@ class Wire:
     ) -> None:
         """Store a consumer group's offset, in one try.
 
-        A client's own repeats would take effect at other times than the call, and the last of them
-        alone would say what became of all.
+        The public client repeats the call. A repeat may take effect later, and the history would
+        show the outcome of the last try only.
         """
-        stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
         request = pb.CommitOffsetsRequest(consumer_group=group, reset=reset)
         request.offsets.add(queue=pb.QueueRef(topic=place[0], queue=place[1]), offset=offset)
-        try:
-            reply = await stub.CommitOffsets(request, timeout=timeout, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        with _told_by_members():
+            reply = await self._stub.CommitOffsets(
+                request, timeout=timeout, metadata=self._metadata
+            )
         code = Code(reply.codes[0])
         if code is not Code.OK:
             raise DledgerError(code, f"stored is {reply.stored_offsets[0]}")
@@ -97,12 +106,10 @@ class Wire:
     async def append(self, batch: bytes, timeout: float) -> AnswerRow:
         """Append one batch; raises what the member answered, or UNKNOWN_OUTCOME."""
         frame = encode_append([batch], 1, int(timeout * 1000))
-        try:
+        with _told_by_members():
             answer = await raw.raw_unary(self._channel, raw.APPEND_ONE)(
                 frame, timeout=timeout, metadata=self._metadata
             )
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
         (row,) = parse_answers(answer)
         refused = row.error()
         if refused is not None:
@@ -117,15 +124,14 @@ class Wire:
             request.SerializeToString(), metadata=self._metadata
         )
         try:
-            async for message in call:
-                frame = parse_fetch(message)
-                if frame.code is not Code.OK:
-                    raise DledgerError(frame.code, frame.detail)
-                yield frame
-                if frame.next_offset >= end:
-                    return
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, write=False) from error
+            with _told_by_members(write=False):
+                async for message in call:
+                    frame = parse_fetch(message)
+                    if frame.code is not Code.OK:
+                        raise DledgerError(frame.code, frame.detail)
+                    yield frame
+                    if frame.next_offset >= end:
+                        return
         finally:
             call.cancel()
 

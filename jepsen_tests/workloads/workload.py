@@ -1,11 +1,10 @@
 """What a workload is: the queues it uses, its workers, and how much must succeed to prove anything.
 
 Owns the interface and the pace. The phases around it (setup, faults, heal, final reads) are the
-runner's, the same for all.
+same for all workloads: `run/phases.py`.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from jepsen_tests.backends.surface import Backend, Setting
 from jepsen_tests.run.recorder import Recorder
+from jepsen_tests.workloads.clients import Worker
 
 LeastOk = Mapping[str, tuple[int, float]]
 """By function: how many must succeed, and which share of all that ended."""
@@ -32,30 +32,42 @@ class Stage:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when workers should end after their present operation."""
 
+    @property
+    def addresses(self) -> list[str]:
+        """Return where clients reach each member."""
+        return [self.backend.address(node) for node in self.backend.nodes]
+
+    def worker(self, random: Random, *, name: str = "") -> Worker:
+        """Return a new worker; `name` is as for `Worker`."""
+        return Worker(self.recorder, self.backend.bootstrap, random, name=name)
+
     async def pause(self, random: Random, mean: float = PAUSE_MEAN_SECONDS) -> None:
         """Wait a little, as callers do."""
         await asyncio.sleep(random.expovariate(1 / mean))
 
 
-class Workload(ABC):
+class Workload:
     """Operations on a cluster, by several workers at once."""
 
     name: ClassVar[str]
     what: ClassVar[str]
     """One line for `list`."""
+    topics: ClassVar[Mapping[str, int]]
+    """The topics that it sends to, with their numbers of queues."""
     settings: ClassVar[Mapping[str, Setting]] = {}
     """Members' configuration that it wants."""
     least_ok: ClassVar[LeastOk]
     trims: ClassVar[bool] = False
     """It drops the log's head: a member that lost its data could not be filled again."""
 
-    @abstractmethod
-    def topics(self) -> Mapping[str, int]:
-        """Return the topics it sends to, with their numbers of queues."""
-
-    @abstractmethod
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
-        """Return the workers, which run until `stage.over`."""
+        """Return the workers, which run until `stage.over`: as many alike as the run wants."""
+        randoms = [Random(stage.random.random()) for _ in range(stage.concurrency)]
+        return [self.work(stage, random) for random in randoms]
+
+    async def work(self, stage: Stage, random: Random) -> None:
+        """Be one worker. A workload with workers of several kinds overrides `workers` instead."""
+        raise NotImplementedError(self.name)
 
     async def setup(self, stage: Stage) -> None:
         """Prepare what the workers need; topics exist already."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from jepsen_tests.history.events import History
 from jepsen_tests.history.history_file import HistoryWriter, read_history
 from jepsen_tests.run import final, patience
 from jepsen_tests.run.recorder import Process, Recorder
+from jepsen_tests.workloads import wire, workload
 from jepsen_tests.workloads.workload import Stage
 from tests.unit.jepsen.stories import NODES, header
 
@@ -112,8 +113,8 @@ class FakeWorker:
 
     cluster: Cluster
 
-    def __init__(self, recorder: Recorder, bootstrap: str, random: Random) -> None:
-        del bootstrap, random
+    def __init__(self, recorder: Recorder, bootstrap: str, random: Random, *, name: str) -> None:
+        del bootstrap, random, name
         self._process = Process(recorder)
         self._sent = 0
         self._place = ""
@@ -146,7 +147,7 @@ class FakeWorker:
         runs = [[self._place, 0, ["9-1"] * END]]
         return [Batch()] if await self._do("poll", "", None, runs) else None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         pass
 
 
@@ -159,10 +160,7 @@ class FakeWire:
         del group
         self._address = address
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         pass
 
     async def read(self, topic: str, queue: int, low: int, high: int) -> AsyncIterator[Any]:
@@ -196,8 +194,8 @@ def phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         cluster = Cluster({name.replace("_", " "): times for name, times in failures.items()})
         monkeypatch.setattr(FakeWorker, "cluster", cluster, raising=False)
         monkeypatch.setattr(FakeWire, "cluster", cluster, raising=False)
-        monkeypatch.setattr(final, "Worker", FakeWorker)
-        monkeypatch.setattr(final, "Wire", FakeWire)
+        monkeypatch.setattr(workload, "Worker", FakeWorker)
+        monkeypatch.setattr(wire, "Wire", FakeWire)
         monkeypatch.setattr(final, "wait_until_well", _at_once)
         monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.0)
         if FOR_EVER in failures.values():
