@@ -5,16 +5,18 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.cluster.deaths import unexcused_deaths
 from jepsen_tests.checkers.cluster.majority import time_within, without_majority
 from jepsen_tests.checkers.cluster.replicas import TOO_LONG
 from jepsen_tests.checkers.shared.judgement import Judgement
-from jepsen_tests.checkers.shared.view import NS, View, seconds
+from jepsen_tests.checkers.shared.view import NS, View, grouped, seconds
 from jepsen_tests.history.events import Op
 from jepsen_tests.history.faults import FaultInForce
 
+BY_PLACE: Final = attrgetter("k")
 FAULTS_SHOWN: Final = 6
 """So many faults of a chain are in the rows of its anomaly."""
 
@@ -143,19 +145,15 @@ def _budget(
 
 
 def _gaps(view: View, judgement: Judgement) -> None:
-    ends: defaultdict[str, list[int]] = defaultdict(list)
-    for op in view.sends:
-        if op.is_ok:
-            ends[op.k].append(op.ended)
-    if not ends:
-        return
-    judgement.facts["longest_gap_s"] = _longest(end for each in ends.values() for end in each)
-    for place, each in sorted(ends.items()):
-        judgement.facts[f"longest_gap_s {place}"] = _longest(each)
+    stored = [op for op in view.sends if op.is_ok]
+    if stored:
+        judgement.facts["longest_gap_s"] = _longest(stored)
+    for place, ops in sorted(grouped(stored, BY_PLACE).items()):
+        judgement.facts[f"longest_gap_s {place}"] = _longest(ops)
 
 
-def _longest(ends: Iterable[int]) -> float:
-    ordered = sorted(ends)
+def _longest(ops: Iterable[Op]) -> float:
+    ordered = sorted(op.ended for op in ops)
     return seconds(max((b - a for a, b in pairwise(ordered)), default=0))
 
 
@@ -172,7 +170,7 @@ def liveness(view: View) -> Judgement:
     judgement = Judgement("C18")
     for row in unexcused_deaths(view):
         judgement.add("died", f"{row.k} ended by itself: {row.err}", (row.i,))
-    places = _by_place(view.sends)
+    places = {op.k for op in view.sends}
     asked = view.ops("status", "entries")
     judgement.facts["looked_at"] = len(places) + len({op.node for op in asked})
     if not judgement.facts["looked_at"]:
@@ -180,11 +178,15 @@ def liveness(view: View) -> Judgement:
     if view.final_row is None or view.cut_short:
         judgement.unknown(view.cut_short)
         return judgement
-    tried = _by_place(view.sends[bisect_right(view.sends, view.final_row, key=lambda op: op.i) :])
-    bounds = _by_place(op for op in view.ops("bounds") if view.is_final(op))
+    tried = grouped(filter(view.is_final, view.sends), BY_PLACE)
+    bounds = grouped(filter(view.is_final, view.ops("bounds")), BY_PLACE)
     for place in sorted(places):
-        _is_live(place, tried[place], judgement)
-        _is_readable(place, bounds[place], judgement)
+        if not tried[place]:
+            judgement.unknown(f"nobody sent to {place} in the final phase")
+        sends = f"none of {len(tried[place])} sends in the final phase was acknowledged"
+        judgement.none_succeeded("not-live", f"{place}: {sends}", tried[place])
+        told = f"{place}: no member told minimum and maximum in the final phase"
+        judgement.none_succeeded("not-live", told, bounds[place])
     _is_read(view, bounds, judgement)
     if asked:
         _is_converged(view, judgement)
@@ -193,35 +195,6 @@ def liveness(view: View) -> Judgement:
     _is_told(view, judgement)
     _is_drained(view, judgement)
     return judgement
-
-
-def _by_place(sends: Iterable[Op]) -> defaultdict[str, list[Op]]:
-    grouped: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in sends:
-        grouped[op.k].append(op)
-    return grouped
-
-
-def _is_live(place: str, tried: list[Op], judgement: Judgement) -> None:
-    if not tried:
-        judgement.unknown(f"nobody sent to {place} in the final phase")
-    elif not any(op.is_ok for op in tried):
-        judgement.add(
-            "not-live",
-            f"{place}: none of {len(tried)} sends in the final phase was acknowledged; the last "
-            f"error: {tried[-1].err or 'no answer'}",
-            (op.i for op in tried),
-        )
-
-
-def _is_readable(place: str, asked: list[Op], judgement: Judgement) -> None:
-    if asked and not any(op.is_ok for op in asked):
-        judgement.add(
-            "not-live",
-            f"{place}: no member told minimum and maximum in the final phase; the last error: "
-            f"{asked[-1].err or 'no answer'}",
-            (op.i for op in asked),
-        )
 
 
 def _is_read(view: View, bounds: Mapping[str, list[Op]], judgement: Judgement) -> None:
@@ -289,31 +262,15 @@ def _ends_agree(view: View, last: Mapping[str, Op]) -> bool:
 
 def _is_told(view: View, judgement: Judgement) -> None:
     """Judge whether each member that was asked for its log told it, or has a log too long."""
-    asked: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in view.ops("entries"):
-        if view.is_final(op):
-            asked[op.node].append(op)
+    asked = grouped(filter(view.is_final, view.ops("entries")), attrgetter("node"))
     for node, ops in sorted(asked.items()):
-        if not any(op.is_ok or op.err.endswith(TOO_LONG) for op in ops):
-            judgement.add(
-                "not-converged",
-                f"{node} did not tell its log entries; the last error: "
-                f"{ops[-1].err or 'no answer'}",
-                (op.i for op in ops),
-            )
+        if not any(op.err.endswith(TOO_LONG) for op in ops):
+            judgement.none_succeeded("not-converged", f"{node} did not tell its log entries", ops)
 
 
 def _is_drained(view: View, judgement: Judgement) -> None:
     """Judge whether each member told what it holds of each place that it was asked for."""
-    asked: dict[tuple[str, str], list[Op]] = {}
-    for op in view.ops("drain"):
-        if view.is_final(op):
-            asked.setdefault((op.node, op.k), []).append(op)
+    asked = grouped(filter(view.is_final, view.ops("drain")), lambda op: (op.node, op.k))
     for (node, place), ops in sorted(asked.items()):
-        if not any(op.is_ok for op in ops):
-            judgement.add(
-                "not-converged",
-                f"{node} did not tell what it holds of {place}; the last error: "
-                f"{ops[-1].err or 'no answer'}",
-                (op.i for op in ops),
-            )
+        what = f"{node} did not tell what it holds of {place}"
+        judgement.none_succeeded("not-converged", what, ops)

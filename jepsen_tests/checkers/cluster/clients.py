@@ -1,11 +1,10 @@
 """C21: no call hangs, no client fails all the time, no queue stays closed."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 from jepsen_tests.checkers.shared.judgement import Judgement
-from jepsen_tests.checkers.shared.view import NS, View, seconds
+from jepsen_tests.checkers.shared.view import NS, View, grouped, seconds
 from jepsen_tests.errors import CANCELLED
 from jepsen_tests.history.events import HEAL, NEVER, Kind, Op
 from jepsen_tests.history.faults import phase_of
@@ -62,12 +61,7 @@ def _ended_by_itself(op: Op) -> bool:
 def clients_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
     """Return the operations of each client, by its first process number."""
     first: dict[int, int] = {}
-    clients: defaultdict[int, list[Op]] = defaultdict(list)
-    for op in ops:
-        if op.p not in first:
-            first[op.p] = first.get(op.before, op.p)
-        clients[first[op.p]].append(op)
-    return clients
+    return grouped(ops, lambda op: first.setdefault(op.p, first.get(op.before, op.p)))
 
 
 def _starved(view: View, judgement: Judgement) -> None:
@@ -112,15 +106,7 @@ def _shut_out(view: View, judgement: Judgement) -> None:
     )
     if not healed:
         return
-    tried: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in view.sends:
-        if op.i > healed:
-            tried[op.k].append(op)
+    tried = grouped((op for op in view.sends if op.i > healed), lambda op: op.k)
     for place, ops in sorted(tried.items()):
-        if not any(op.is_ok for op in ops):
-            judgement.add(
-                "shut-out",
-                f"{place}: none of {len(ops)} sends after the last heal was acknowledged; the last "
-                f"error: {ops[-1].err or 'no answer'}",
-                (healed, *(op.i for op in ops)),
-            )
+        sends = f"none of {len(ops)} sends after the last heal was acknowledged"
+        judgement.none_succeeded("shut-out", f"{place}: {sends}", ops, healed)

@@ -15,11 +15,10 @@
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.checkers.shared.view import View, grouped
 from jepsen_tests.history.events import EXAMINE, HEAL, Kind, Op, Row
 from jepsen_tests.history.faults import FaultInForce
 
@@ -55,10 +54,7 @@ _ENDED: Final = re.compile(r"([\w.-]+) (?:killed|wiped)\b")
 
 def unexcused_deaths(view: View) -> Iterator[Row]:
     """Yield the rows of members that ended without a fault that explains their end."""
-    statuses: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in view.ops("status"):
-        if op.is_ok:
-            statuses[op.node].append(op)
+    statuses = grouped(view.statuses, lambda op: op.node)
     members: dict[str, _Member] = {}
     healed = 0
     for row in view.history.faults:

@@ -10,12 +10,11 @@ product's own time.
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jepsen_tests.checkers.cluster.deaths import DAMAGES
-from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.checkers.shared.view import View, grouped
 from jepsen_tests.history.events import WHOLE, Op
 from jepsen_tests.history.faults import FaultInForce
 
@@ -48,14 +47,10 @@ def without_majority(view: View) -> list[Span]:
     nodes = view.header.nodes
     majority = len(nodes) // 2 + 1
     away = [_of_fault(fault, nodes) for fault in view.faults]
-    statuses = [op for op in view.ops("status") if op.is_ok]
-    wholes: defaultdict[str, list[int]] = defaultdict(list)
-    for op in statuses:
-        if op.result["role"] in WHOLE:
-            wholes[op.node].append(op.began)
+    by_node = grouped(view.statuses, lambda op: op.node)
     away += [
-        each for each in _quarantines(statuses, view.history.ended)
-        if _has_reason(each, view, wholes)
+        each for each in _quarantines(by_node, view.history.ended)
+        if _has_reason(each, view, by_node)
     ]  # fmt: skip
     moments = sorted({t for each in away for t in (each.start, each.end)})
     spans: list[Span] = []
@@ -84,14 +79,14 @@ def _of_fault(fault: FaultInForce, nodes: Sequence[str]) -> _Away:
     return _Away(fault.done, fault.end, frozenset(named & set(nodes)), fault=True)
 
 
-def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) -> bool:
+def _has_reason(away: _Away, view: View, statuses: Mapping[str, Sequence[Op]]) -> bool:
     """Say whether an earlier fault explains why a member is in quarantine.
 
-    `wholes`: when each member led or followed. A wipe explains nothing after the member was whole
-    again.
+    A wipe explains nothing after the member led or followed again.
     """
     (node,) = away.nodes
-    whole = max((t for t in wholes[node] if t < away.start), default=0)
+    wholes = (op.began for op in statuses[node] if op.result["role"] in WHOLE)
+    whole = max((began for began in wholes if began < away.start), default=0)
     return any(
         fault.name.startswith(DAMAGES) or (fault.name.startswith(WIPES) and whole <= fault.done)
         for fault in view.faults
@@ -99,13 +94,10 @@ def _has_reason(away: _Away, view: View, wholes: Mapping[str, Sequence[int]]) ->
     )
 
 
-def _quarantines(statuses: Iterable[Op], ended: int) -> list[_Away]:
+def _quarantines(statuses: Mapping[str, Sequence[Op]], ended: int) -> list[_Away]:
     """Return the times between a member's first answer "quarantined" and its next other answer."""
-    by_node: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in statuses:
-        by_node[op.node].append(op)
     found: list[_Away] = []
-    for node, ops in by_node.items():
+    for node, ops in statuses.items():
         since: int | None = None
         for op in sorted(ops, key=lambda op: op.done):
             if op.result["role"] == QUARANTINED:

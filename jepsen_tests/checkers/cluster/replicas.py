@@ -99,15 +99,14 @@ def raft_invariants(view: View) -> Judgement:
     they went on, a fault must have hit it in that time.
     """
     judgement = Judgement("C16")
-    statuses = [op for op in view.ops("status") if op.is_ok]
-    _leaders(statuses, judgement)
+    _leaders(view.statuses, judgement)
     if not view.interrupted:  # else it was not the end, where all should have heard of it
         _named(view, judgement)
     _stood_still(view, judgement)
     lives = _Lives(view)
     by_incarnation: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
     by_life: defaultdict[tuple[str, str, int], list[Op]] = defaultdict(list)
-    for op in statuses:
+    for op in view.statuses:
         _in_order(op, judgement)
         incarnation = op.node, str(op.result["incarnation"])
         by_incarnation[incarnation].append(op)
@@ -120,8 +119,8 @@ def raft_invariants(view: View) -> Judgement:
     ):  # fmt: skip
         _never_back(figure, groups, judgement)
     judgement.facts |= {
-        "looked_at": len(statuses),
-        "terms": max((op.result["term"] for op in statuses), default=0),
+        "looked_at": len(view.statuses),
+        "terms": max((op.result["term"] for op in view.statuses), default=0),
     }
     return judgement
 

@@ -1,11 +1,10 @@
 """C9, C12: the order of the log is the order in which sends followed each other."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.realtime import high_water
-from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.checkers.shared.view import View, grouped
 from jepsen_tests.history.events import Kind, Op
 
 
@@ -82,14 +81,12 @@ def _shown(op: Op) -> str:
 
 def _by(view: View, name: Callable[[Op], str]) -> Iterable[tuple[str, list[Op]]]:
     """Group sends by name. Of several attempts the first that was not refused stands for all."""
-    groups: defaultdict[str, list[Op]] = defaultdict(list)
     known = view.log.sent
-    for op in view.sends:
-        if called := name(op):
-            first = known[op.asked[0]]
-            if first.op is op and first.outcome is not Kind.FAIL:
-                groups[called].append(op)
-    return groups.items()
+    firsts = (
+        op for op in view.sends
+        if name(op) and (sent := known[op.asked[0]]).op is op and sent.outcome is not Kind.FAIL
+    )  # fmt: skip
+    return grouped(firsts, name).items()
 
 
 def _out_of_order(view: View, ops: list[Op]) -> Iterator[tuple[Op, Op, int]]:

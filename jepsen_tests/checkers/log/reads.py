@@ -9,7 +9,7 @@ from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.log_view import FINAL, READ, PlaceLog
 from jepsen_tests.checkers.shared.readers import Jump
 from jepsen_tests.checkers.shared.realtime import high_water
-from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.checkers.shared.view import View, grouped
 from jepsen_tests.history.events import Kind, Op
 
 
@@ -58,10 +58,7 @@ def committed_visibility(view: View) -> Judgement:
     for place in view.log.places.values():
         looked_at += len(place.spots)
         _unread(place, judgement)
-    bounds: defaultdict[str, list[Op]] = defaultdict(list)
-    for op in view.ops("bounds"):
-        if op.is_ok:
-            bounds[op.k].append(op)
+    bounds = grouped((op for op in view.ops("bounds") if op.is_ok), lambda op: op.k)
     for name, ops in bounds.items():
         _going_back(name, ops, judgement)
     _stale(view, bounds, judgement)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jepsen_tests.checkers.shared.view import View
+from jepsen_tests.history.events import Op
 
 FINDINGS_MAX: Final = 1000
 """So many findings of a checker are kept with their text. The rest is counted."""
@@ -56,6 +57,16 @@ class Judgement:
         self.count += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(kind, text, tuple(sorted(set(rows)))[:ROWS_MAX]))
+
+    def none_succeeded(self, kind: str, text: str, tried: Sequence[Op], row: int = 0) -> None:
+        """Note an anomaly if all these operations failed, with the last error after the text.
+
+        `row`: one more row of the history that shows it; 0: none.
+        """
+        if tried and not any(op.is_ok for op in tried):
+            error = tried[-1].err or "no answer"
+            rows = (*([row] if row else ()), *(op.i for op in tried))
+            self.add(kind, f"{text}; the last error: {error}", rows)
 
     def unknown(self, why: str) -> None:
         """Say that too little happened to tell, unless an anomaly was found."""

@@ -5,8 +5,10 @@ changes its history.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
+from typing import TypeVar
 
 from jepsen_tests.checkers.shared.log_view import LogView
 from jepsen_tests.checkers.shared.readers import Readers
@@ -14,6 +16,7 @@ from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind, Op
 from jepsen_tests.history.faults import FaultInForce, faults_in_force, phase_of
 
 NS: int = 1_000_000_000
+K = TypeVar("K", bound=Hashable)
 
 
 class View:
@@ -27,10 +30,7 @@ class View:
     @cached_property
     def by_function(self) -> dict[str, list[Op]]:
         """Operations by function, in order of invocation."""
-        grouped: defaultdict[str, list[Op]] = defaultdict(list)
-        for op in self.history.ops:
-            grouped[op.f].append(op)
-        return dict(grouped)
+        return dict(grouped(self.history.ops, attrgetter("f")))
 
     def ops(self, *functions: str) -> list[Op]:
         """Return the operations of some functions, in order of invocation."""
@@ -55,6 +55,11 @@ class View:
         return self.ops("send", "resend", "commit", "reset", "set", "trim")
 
     @cached_property
+    def statuses(self) -> list[Op]:
+        """What members said of themselves, in the order in which they were asked."""
+        return [op for op in self.ops("status") if op.is_ok]
+
+    @cached_property
     def final_row(self) -> int | None:
         """The row that began phase "final"; None when it never began."""
         row = phase_of(self.history, "final")
@@ -68,9 +73,9 @@ class View:
 
     @property
     def cut_short(self) -> str:
-        """Why nothing can be concluded from what is not there in the end; empty: it can.
+        """Why nothing follows from what is missing in the end. Empty: it does follow.
 
-        What is there and wrong counts all the same.
+        A wrong thing that is there counts all the same.
         """
         if self.final_row is None:
             return "there was no final phase"
@@ -124,6 +129,14 @@ class View:
         for op in self.ops("bounds"):
             if op.is_ok and op.result[0]:
                 yield op.i, op.k, op.result[0]
+
+
+def grouped(ops: Iterable[Op], key: Callable[[Op], K]) -> defaultdict[K, list[Op]]:
+    """Return the operations by a key, each group in their order."""
+    groups: defaultdict[K, list[Op]] = defaultdict(list)
+    for op in ops:
+        groups[key(op)].append(op)
+    return groups
 
 
 def seconds(ns: int) -> float:
