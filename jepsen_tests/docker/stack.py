@@ -1,11 +1,9 @@
 """The containers of a compose file, under a project name and on ports of their own.
 
-Owns the commands, and the faults as docker does them. Who leads and what is stored, clients are
-asked.
+Owns the commands. Clients tell who leads and what is stored.
 """
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -94,30 +92,6 @@ class Stack:
     async def each(self, command: str, *members: str) -> None:
         """Give one docker command for the containers of these members."""
         await self.docker(command, *map(self.container, members))
-
-    async def run_inside(self, *arguments: str, inside: bool) -> str:
-        """Run a dledger command in a container of its own in the members' network."""
-        variables = ["--env", "DLEDGER_NAME_SERVERS=ns1:9876,ns2:9876"]
-        variables += ["--env", "DLEDGER_INSIDE=1"] if inside else []
-        network = ["--network", self.network]
-        return await self.docker("run", "--rm", *network, *variables, self.image, *arguments)
-
-    async def exit_codes(self) -> dict[str, int]:
-        """Return how the members' containers ended."""
-        shown = await self.docker("inspect", *map(self.container, self.members))
-        return {
-            member: int(each["State"]["ExitCode"])
-            for member, each in zip(self.members, json.loads(shown), strict=True)
-        }
-
-    async def cut_off(self, member: str) -> None:
-        """Take a member's network away."""
-        await self.docker("network", "disconnect", self.network, self.container(member))
-
-    async def join(self, member: str) -> None:
-        """Give it back."""
-        alias = ["--alias", member]
-        await self.docker("network", "connect", *alias, self.network, self.container(member))
 
     async def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run any command; return its standard output."""

@@ -94,6 +94,23 @@ async def running(stack: Stack, report: Report) -> AsyncIterator[None]:
         await stack.down()
 
 
+async def run_inside(stack: Stack, *arguments: str, inside: bool) -> str:
+    """Run a dledger command in a container of its own in the members' network."""
+    variables = ["--env", "DLEDGER_NAME_SERVERS=ns1:9876,ns2:9876"]
+    variables += ["--env", "DLEDGER_INSIDE=1"] if inside else []
+    network = ["--network", stack.network]
+    return await stack.docker("run", "--rm", *network, *variables, stack.image, *arguments)
+
+
+async def exit_codes(stack: Stack) -> dict[str, int]:
+    """Return how the members' containers ended."""
+    shown = await stack.docker("inspect", *map(stack.container, stack.members))
+    return {
+        member: int(each["State"]["ExitCode"])
+        for member, each in zip(stack.members, json.loads(shown), strict=True)
+    }
+
+
 class OneGroup:
     """The three members, those who look at them, and the traffic that goes on."""
 
@@ -141,6 +158,14 @@ class OneGroup:
         self._report.gaps.append((name, member or leader, gap))
         self._report.say(f"{name} ({member or leader}): nothing acknowledged for {gap:.2f} s")
 
+    async def _cut_off(self, member: str) -> None:
+        container = self._stack.container(member)
+        await self._stack.docker("network", "disconnect", self._stack.network, container)
+
+    async def _join(self, member: str) -> None:
+        command = ("network", "connect", "--alias", member, self._stack.network)
+        await self._stack.docker(*command, self._stack.container(member))
+
     async def _flowing(self) -> None:
         counts = self.traffic.counts.copy()
         await until(
@@ -153,11 +178,10 @@ class OneGroup:
 
     async def faults(self) -> None:
         """One after the other."""
-        stack = self._stack
         await self._flowing()
         await self.survive("leader's container killed", self._each("kill"), self._each("start"))
         await self.survive("leader paused", self._each("pause"), self._each("unpause"))
-        await self.survive("leader cut off from the network", stack.cut_off, stack.join)
+        await self.survive("leader cut off from the network", self._cut_off, self._join)
         await self.survive("all containers killed at once", self._kill_all, member="all")
         await self.survive("all containers restarted at once", self._restart_all, member="all")
 
@@ -184,7 +208,7 @@ async def read_inside(stack: Stack) -> list[Found]:
     """Read the topic by the command in a container of its own, beside the members."""
     read = "tail", TOPIC, "--from", "beginning", "--json"
     found: list[Found] = []
-    for line in (await stack.run_inside(*read, inside=True)).splitlines():
+    for line in (await run_inside(stack, *read, inside=True)).splitlines():
         row = json.loads(line)
         found.append((Place(row["queue"], row["offset"]), message_of(row["body"].encode())))
     return found
@@ -220,7 +244,7 @@ async def one_group(stack: Stack, report: Report) -> None:
         same = await compare_members(admin, addresses, SETTLE_SECONDS)
         inside = await read_inside(stack)
         with pytest.raises(CommandFailed, match="exit code 3"):  # localhost is the container
-            await stack.run_inside("topic", "list", "--timeout", "2", inside=False)
+            await run_inside(stack, "topic", "list", "--timeout", "2", inside=False)
         await stack.compose("stop", *MEMBERS)
         report.totals += [
             ("acknowledged, by 8 keys with a window of 16", len(acknowledged)),
@@ -233,7 +257,7 @@ async def one_group(stack: Stack, report: Report) -> None:
         assert verdict.is_good, verdict
         assert same.identical, same.differences
         assert sorted(inside) == sorted(found)
-        assert await stack.exit_codes() == dict.fromkeys(MEMBERS, 0), "drained when stopped"
+        assert await exit_codes(stack) == dict.fromkeys(MEMBERS, 0), "drained when stopped"
 
 
 async def three_groups(stack: Stack, report: Report) -> None:
