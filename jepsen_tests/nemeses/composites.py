@@ -5,7 +5,7 @@ from typing import Final
 
 from jepsen_tests.nemeses.disks import cut_power, slow_one
 from jepsen_tests.nemeses.fault import Fault, Scene
-from jepsen_tests.nemeses.network import cut, join
+from jepsen_tests.nemeses.network import cut, cut_off, join
 from jepsen_tests.nemeses.processes import bring_back
 
 SLOW_SECONDS: Final = (0.1, 0.5)
@@ -42,7 +42,7 @@ async def kill_while_slow(scene: Scene) -> str:
 async def cut_while_slow(scene: Scene) -> str:
     """The leader is cut off while a follower has not synced what it got."""
     leader, follower = await _slow_follower(scene)
-    await cut(scene, [leader], [node for node in scene.backend.nodes if node != leader])
+    await cut_off(scene, leader)
     return f"{leader} cut off, {follower} slow"
 
 
@@ -50,7 +50,7 @@ async def cut_while_slow_itself(scene: Scene) -> str:
     """The leader is cut off before it synced what the others have: it cannot know its fate."""
     leader = await scene.leader()
     await _slow(scene, leader)
-    await cut(scene, [leader], [node for node in scene.backend.nodes if node != leader])
+    await cut_off(scene, leader)
     return f"{leader} cut off, and slow"
 
 

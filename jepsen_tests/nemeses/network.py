@@ -42,8 +42,13 @@ async def cut(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
     await _trouble(scene, between(some, others), CUT)
 
 
+async def cut_off(scene: Scene, node: str) -> None:
+    """Let one member hear no other member, and no other member hear it."""
+    await _trouble(scene, around(scene, node), CUT)
+
+
 async def join(scene: Scene, some: Sequence[str], others: Sequence[str]) -> None:
-    """Undo it before all is healed."""
+    """Let two sets hear each other again, before the nemesis heals everything."""
     await _network(scene, TroubleKind.CUT).heal(between(some, others), TroubleKind.CUT)
 
 
@@ -53,37 +58,37 @@ def between(some: Sequence[str], others: Sequence[str]) -> list[Link]:
     return list(dict.fromkeys(links))
 
 
-def _others(scene: Scene, some: Sequence[str]) -> list[str]:
-    return [node for node in scene.backend.nodes if node not in some]
+def around(scene: Scene, node: str) -> list[Link]:
+    """Return the links of both directions between a member and all others."""
+    return between([node], scene.backend.nodes)
 
 
 async def isolate(scene: Scene) -> str:
     """One member, often the leader, hears nobody and nobody hears it."""
     node = await scene.one()
-    await _trouble(scene, between([node], _others(scene, [node])), CUT)
+    await cut_off(scene, node)
     return node
 
 
 async def isolate_leader(scene: Scene) -> str:
-    """The leader, which goes on hearing its clients."""
+    """The leader hears no other member. It still hears its clients."""
     node = await scene.leader()
-    await _trouble(scene, between([node], _others(scene, [node])), CUT)
+    await cut_off(scene, node)
     return node
 
 
 async def halves(scene: Scene) -> str:
-    """A minority and a majority, drawn."""
+    """A drawn minority and the majority hear nothing of each other."""
     nodes = list(scene.backend.nodes)
     scene.random.shuffle(nodes)
-    small = nodes[: len(nodes) - scene.majority]
-    await _trouble(scene, between(small, _others(scene, small)), CUT)
+    small, large = nodes[: len(nodes) - scene.majority], nodes[len(nodes) - scene.majority :]
+    await cut(scene, small, large)
     return f"{','.join(small)} from the others"
 
 
 async def nobody(scene: Scene) -> str:
-    """Every link: no majority anywhere."""
-    nodes = scene.backend.nodes
-    await _trouble(scene, between(nodes, nodes), CUT)
+    """Every link is cut: there is no majority anywhere."""
+    await cut(scene, scene.backend.nodes, scene.backend.nodes)
     return "all"
 
 
@@ -106,16 +111,15 @@ async def bridge(scene: Scene) -> str:
     scene.random.shuffle(nodes)
     middle, rest = nodes[0], nodes[1:]
     left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-    await _trouble(scene, between(left, right), CUT)
+    await cut(scene, left, right)
     return f"{','.join(left)} and {','.join(right)}, bridged by {middle}"
 
 
 async def one_way(scene: Scene) -> str:
     """What one member dials is cut, what others dial to it is not."""
     node = await scene.one()
-    links = [(node, other) for other in _others(scene, [node])]
-    if scene.random.random() < 0.5:
-        links = [(b, a) for a, b in links]
+    is_deaf = scene.random.random() < 0.5
+    links = [link for link in around(scene, node) if link[is_deaf] == node]
     await _trouble(scene, links, CUT)
     return ",".join(f"{a}>{b}" for a, b in links)
 
@@ -123,7 +127,7 @@ async def one_way(scene: Scene) -> str:
 async def flap(scene: Scene) -> str:
     """A member comes and goes, each time for about an election timeout."""
     node = await scene.one()
-    links = between([node], _others(scene, [node]))
+    links = around(scene, node)
     network = _network(scene, TroubleKind.CUT)
     scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
     for _ in range(FLAPS):
@@ -137,7 +141,7 @@ async def flap(scene: Scene) -> str:
 async def resets(scene: Scene) -> str:
     """All connections of a member are reset, several times."""
     node = await scene.one()
-    links = between([node], _others(scene, [node]))
+    links = around(scene, node)
     network = _network(scene, TroubleKind.RESET)
     for _ in range(FLAPS):
         await network.trouble(links, Trouble(TroubleKind.RESET))
@@ -158,8 +162,7 @@ async def loss(scene: Scene) -> str:
     """Packets of one member get lost."""
     node = await scene.one()
     percent = scene.random.choice([5, 20, 40])
-    links = between([node], _others(scene, [node]))
-    await _trouble(scene, links, Trouble(TroubleKind.LOSS, loss_percent=percent))
+    await _trouble(scene, around(scene, node), Trouble(TroubleKind.LOSS, loss_percent=percent))
     return f"{node}, {percent} %"
 
 
@@ -167,9 +170,9 @@ async def narrow(scene: Scene) -> str:
     """A member's links carry next to nothing."""
     node = await scene.one()
     rate = scene.random.choice([20_000, 200_000])
-    links = between([node], _others(scene, [node]))
-    await _trouble(scene, links, Trouble(TroubleKind.BANDWIDTH, bytes_per_second=rate))
-    # Where a member's whole interface is narrowed, what it sends to others is late for all.
+    trouble = Trouble(TroubleKind.BANDWIDTH, bytes_per_second=rate)
+    await _trouble(scene, around(scene, node), trouble)
+    # Some backends narrow the member's whole interface: what it sends is late for everybody.
     return f"all, {rate} bytes/s on the links of {node}"
 
 

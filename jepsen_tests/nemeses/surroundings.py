@@ -5,17 +5,19 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import CannotLimit, Trouble, TroubleKind
+from jepsen_tests.backends.surface import CannotLimit, TroubleKind
 from jepsen_tests.nemeses.disks import start_empty, wipe_one
 from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped
 from jepsen_tests.nemeses.losing import lose_disk
-from jepsen_tests.nemeses.network import between
+from jepsen_tests.nemeses.network import around, cut, cut_off
 from jepsen_tests.nemeses.processes import bring_back
 
 CLOCK_SECONDS: Final = (-86_400.0, -3_600.0, -2.0, 2.0, 60.0, 3_600.0, 86_400.0)
 CLOCK_RATES: Final = (0.5, 1.0, 1.5, 10.0)
 CPU_PERCENTS: Final = (5, 15, 30)
 MEMORY_BYTES: Final = 160 << 20
+TIMEOUTS: Final = 5
+"""So often the leader is cut off and back."""
 TRANSFERS: Final = 10
 TRANSFER_SECONDS_MAX: Final = 10.0
 """Of one: longer than an election, also on a machine that is busy."""
@@ -117,17 +119,15 @@ async def heal_at_timeout(scene: Scene) -> str:
     """The leader is cut off, and back when its followers begin to think of an election."""
     network = scene.handle("network", scene.backend.network)
     hit: list[str] = []
-    for _ in range(5):
+    for _ in range(TIMEOUTS):
         try:
             node = await scene.leader()
         except Skipped:
             await asyncio.sleep(0.2)
             continue
-        links = between([node], [other for other in scene.backend.nodes if other != node])
-        scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
-        await network.trouble(links, Trouble(TroubleKind.CUT))
+        await cut_off(scene, node)
         await asyncio.sleep(scene.random.uniform(0.4, 1.4))
-        await network.heal(links, TroubleKind.CUT)
+        await network.heal(around(scene, node), TroubleKind.CUT)
         await asyncio.sleep(scene.random.uniform(0.1, 0.8))
         hit.append(node)
     if not hit:
@@ -137,25 +137,21 @@ async def heal_at_timeout(scene: Scene) -> str:
 
 async def wipe_cut_off(scene: Scene) -> str:
     """A follower loses everything while the leader hears only it."""
-    network = scene.handle("network", scene.backend.network)
+    scene.handle("network", scene.backend.network)
     leader, wiped = await scene.leader(), await scene.follower()
     others = [node for node in scene.backend.nodes if node not in (leader, wiped)]
-    links = between(others, [leader, wiped])
     hit = await wipe_one(scene, wiped)
-    scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
-    await network.trouble(links, Trouble(TroubleKind.CUT))
+    await cut(scene, others, [leader, wiped])
     return f"{hit} wiped, alone with leader {leader}"
 
 
 async def kill_while_cut(scene: Scene) -> str:
     """The leader writes on alone, is killed, and comes back into a group that went on."""
     processes = scene.handle("processes", scene.backend.processes)
-    network = scene.handle("network", scene.backend.network)
+    scene.handle("network", scene.backend.network)
     node = await scene.leader()
-    links = between([node], [other for other in scene.backend.nodes if other != node])
     scene.undo.push_async_callback(bring_back, scene, node)
-    scene.undo.push_async_callback(network.heal, links, TroubleKind.CUT)
-    await network.trouble(links, Trouble(TroubleKind.CUT))
+    await cut_off(scene, node)
     await asyncio.sleep(scene.random.uniform(0.2, 1.5))
     await processes.kill(node)
     return node
