@@ -14,7 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from jepsen_tests.backends.surface import Backend, CannotLimit, CannotRun, WantedCluster
+from jepsen_tests.backends.surface import (
+    Backend,
+    CannotLimit,
+    CannotRun,
+    Processes,
+    WantedCluster,
+)
 from jepsen_tests.backends.troubles import packet_rules
 from jepsen_tests.backends.troubles.packet_rules import PacketRules
 from jepsen_tests.docker.engine import DockerEngine, NoEngine, base_image, engine
@@ -28,7 +34,7 @@ GROUP: Final = "g1"
 ORDINARY: Final = "the members are ordinary containers of the image"
 
 
-class Containers:
+class Containers(Processes):
     """The members' containers. Implements `surface.Processes` and `surface.Cgroups`."""
 
     def __init__(self, stack: Stack) -> None:
@@ -72,10 +78,6 @@ class Containers:
         found = json.loads(await self._stack.docker("inspect", *names))
         return dict(zip(self._stack.members, found, strict=True))
 
-    def died(self) -> dict[str, list[str]]:
-        """See `surface.Processes`: the engine starts it again (`restarted`)."""
-        return {}
-
     async def restarted(self) -> dict[str, list[str]]:
         """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
         await self._count()
@@ -97,18 +99,15 @@ class Containers:
     # surface.Processes
 
     async def kill(self, node: str) -> None:
-        """See `surface.Processes`."""
         if node in self._running:
             await self._stack.each("kill", node)
         await self.look()
 
     async def stop(self, node: str) -> None:
-        """See `surface.Processes`."""
         await self._stack.each("stop", node)
         await self.look()
 
     async def start(self, node: str) -> None:
-        """See `surface.Processes`."""
         await self._count()  # the engine forgets it now
         async with self._counting:
             await self._stack.each("start", node)
@@ -118,7 +117,6 @@ class Containers:
             await self.rules.apply(self._running)
 
     async def pause(self, node: str) -> None:
-        """See `surface.Processes`."""
         await self._stack.each("pause", node)
 
     async def resume(self, node: str) -> None:
@@ -170,6 +168,10 @@ def newly_restarted(
     return again
 
 
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
 def _is_in_container(pid: int, container: str) -> bool:
     try:
         return container in Path(f"/proc/{pid}/cgroup").read_text()
@@ -208,29 +210,24 @@ class ComposeBackend(Backend):
 
     @property
     def bootstrap(self) -> str:
-        """See `surface.Backend`."""
         return self._started.name_servers
 
     def address(self, node: str) -> str:
-        """See `surface.Backend`."""
         return self._started.address(node)
 
     def pid(self, node: str) -> int | None:
-        """See `surface.Backend`."""
         return None if self._containers is None else self._containers.pid(node)
 
     def describe(self) -> str:
-        """See `surface.Backend`."""
         return f"containers of deploy/{FILE}.yaml: {', '.join(self.nodes)}"
 
     async def start(self) -> None:
-        """See `surface.Backend`."""
         try:
             used, base = await self._entering.do(self._enter)
             image = f"dledger-chaos:{os.getpid()}"
             used.images.append(image)
             self._stack = Stack(used, FILE, image, base, NODES, self._settings_file())
-            self._say("building the image")
+            _say("building the image")
             await self._stack.build()
             await self._stack.up()
             await self._take_hold()
@@ -238,11 +235,8 @@ class ComposeBackend(Backend):
             raise CannotRun(str(error)) from error
 
     def _enter(self) -> tuple[DockerEngine, str]:
-        used = self._exits.enter_context(engine(self._say))
+        used = self._exits.enter_context(engine(_say))
         return used, base_image(used)
-
-    def _say(self, what: str) -> None:
-        sys.stderr.write(f"{what}\n")
 
     def _settings_file(self) -> Path:
         """Write what the workload wants the members to be told, as more of the compose file."""
@@ -268,7 +262,6 @@ class ComposeBackend(Backend):
                 self.missing["network"] = "the engine is not on this machine"
 
     async def stop(self) -> None:
-        """See `surface.Backend`."""
         try:
             if self._stack is not None:
                 log = self._wanted.folder / "containers.log"

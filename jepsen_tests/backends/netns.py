@@ -42,7 +42,6 @@ class NetnsBackend(ProcessBackend):
 
     @classmethod
     def own_namespaces(cls) -> Sequence[str]:
-        """See `surface.Backend`."""
         reason = why_not(*TOOLS) or namespaces.why_not(*OWN_NAMESPACES)
         if reason:
             raise CannotRun(reason)
@@ -53,11 +52,9 @@ class NetnsBackend(ProcessBackend):
         self.network = PacketRules(self._hosts, self._within)
 
     def address(self, node: str) -> str:
-        """See `surface.Backend`."""
         return self.inner_address(node)
 
     def inner_address(self, node: str) -> str:
-        """See `surface.Backend`."""
         if node in NAME_SERVERS:
             return f"{BRIDGE_ADDRESS}:{NAME_SERVER_PORT + NAME_SERVERS.index(node)}"
         return f"{self._hosts[node]}:{PORT}"

@@ -29,7 +29,14 @@ from typing import Final
 
 from dledger_client import AsyncAdmin, ConnectionConfig, MemberStatus
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import Backend, CannotRun, Trouble, TroubleKind, WantedCluster
+from jepsen_tests.backends.surface import (
+    Backend,
+    CannotRun,
+    Processes,
+    Trouble,
+    TroubleKind,
+    WantedCluster,
+)
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 
 OF_PROCESSES: Final = ("kill", "stop", "start", "pause", "resume")
@@ -52,7 +59,7 @@ def read_commands(path: Path) -> dict[str, str]:
     return found
 
 
-class Shell:
+class Shell(Processes):
     """Runs the lines. Implements `surface.Processes` and `surface.Network`."""
 
     kinds = frozenset({TroubleKind.CUT})
@@ -115,28 +122,23 @@ class Shell:
     # surface.Processes
 
     async def kill(self, node: str) -> None:
-        """See `surface.Processes`."""
         self._ended.add(node)
         await self._run("kill", node)
 
     async def stop(self, node: str) -> None:
-        """See `surface.Processes`."""
         self._ended.add(node)
         await self._run("stop", node)
 
     async def start(self, node: str) -> None:
-        """See `surface.Processes`."""
         await self._run("start", node)
         self._ended.discard(node)
         self._paused.discard(node)
 
     async def pause(self, node: str) -> None:
-        """See `surface.Processes`."""
         self._paused.add(node)
         await self._run("pause", node)
 
     async def resume(self, node: str) -> None:
-        """See `surface.Processes`."""
         if node not in self._ended:
             await self._run("resume", node)
         self._paused.discard(node)
@@ -149,14 +151,6 @@ class Shell:
         """See `surface.Processes`; how it ended we are not told."""
         return 0 if node in self._ended else None
 
-    def died(self) -> dict[str, list[str]]:
-        """See `surface.Processes`; of that we are not told."""
-        return {}
-
-    async def restarted(self) -> dict[str, list[str]]:
-        """See `surface.Processes`; of that we are not told either."""
-        return {}
-
     # surface.Network
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
@@ -167,7 +161,6 @@ class Shell:
             await self._run("cut", target, source)
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
-        """See `surface.Network`."""
         assert kind is TroubleKind.CUT
         for source, target in links:
             await self._run("heal", target, source)
@@ -208,7 +201,6 @@ class OwnBackend(Backend):
         return not lacking
 
     async def prepare(self) -> None:
-        """See `surface.Backend`."""
         try:
             async with AsyncAdmin(self._bootstrap, LOOK) as admin:
                 found = await admin.statuses()
@@ -233,15 +225,12 @@ class OwnBackend(Backend):
 
     @property
     def bootstrap(self) -> str:
-        """See `surface.Backend`."""
         return self._bootstrap
 
     def address(self, node: str) -> str:
-        """See `surface.Backend`."""
         return self._addresses[node]
 
     def describe(self) -> str:
-        """See `surface.Backend`."""
         where = ", ".join(f"{node} {address}" for node, address in self._addresses.items())
         return f"group {self.group} of your own cluster: {where}"
 

@@ -26,7 +26,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from jepsen_tests.backends.surface import CLIENTS, Backend, CannotRepair, CannotRun, WantedCluster
+from jepsen_tests.backends.surface import (
+    CLIENTS,
+    Backend,
+    CannotRepair,
+    CannotRun,
+    Processes,
+    WantedCluster,
+)
 from jepsen_tests.backends.troubles import cgroup, loop_disk, namespaces
 from jepsen_tests.backends.troubles.cgroup import MemberCgroups
 from jepsen_tests.backends.troubles.links import LinkProxies
@@ -44,7 +51,7 @@ ASIDE: Final = ".damaged-"
 ROOT: Final = Path(__file__).parents[2]
 
 
-class LocalMembers:
+class LocalMembers(Processes):
     """Processes, folders and surroundings of the members. Implements the handles of `surface`."""
 
     def __init__(
@@ -66,7 +73,6 @@ class LocalMembers:
     # surface.Processes
 
     async def kill(self, node: str) -> None:
-        """See `surface.Processes`."""
         process = self._started[node]
         was_known = self._end_of(node)
         process.kill()
@@ -75,7 +81,6 @@ class LocalMembers:
             self._known.discard(node)
 
     async def stop(self, node: str) -> None:
-        """See `surface.Processes`."""
         process = self._started[node]
         self._end_of(node)
         process.send_signal(signal.SIGCONT)
@@ -90,7 +95,6 @@ class LocalMembers:
         await asyncio.to_thread(self._started[node].wait)
 
     def died(self) -> dict[str, list[str]]:
-        """See `surface.Processes`."""
         for node in self._controls:
             self._look(node)
         told, self._died = self._died, {}
@@ -113,7 +117,6 @@ class LocalMembers:
         self._died.setdefault(node, []).append(how)
 
     async def start(self, node: str) -> None:
-        """See `surface.Processes`."""
         control = self._folder / node / "control.json"
         # Its disk is as it should be again; its clock is its machine's.
         self._control(node, replace(self._controls[node], sync_seconds=0.0, sync_fails=False))
@@ -149,7 +152,6 @@ class LocalMembers:
             )
 
     async def pause(self, node: str) -> None:
-        """See `surface.Processes`."""
         self._started[node].send_signal(signal.SIGSTOP)
         while not self._stands_still(node):  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.001)
@@ -162,21 +164,14 @@ class LocalMembers:
         return state.split()[0] == "T"
 
     async def resume(self, node: str) -> None:
-        """See `surface.Processes`."""
         self._started[node].send_signal(signal.SIGCONT)
 
     def is_running(self, node: str) -> bool:
-        """See `surface.Processes`."""
         process = self._started.get(node)
         return process is not None and process.poll() is None
 
     def exit_code(self, node: str) -> int | None:
-        """See `surface.Processes`."""
         return self._started[node].poll()
-
-    async def restarted(self) -> dict[str, list[str]]:
-        """See `surface.Processes`: nobody else starts them."""
-        return {}
 
     def pid(self, node: str) -> int | None:
         """Return the id of a process that runs."""
@@ -199,11 +194,9 @@ class LocalMembers:
     # surface.Folders
 
     def folder(self, node: str) -> Path:
-        """See `surface.Folders`."""
         return self._folder / node / "data" / GROUP
 
     async def is_sound(self, node: str) -> bool:
-        """See `surface.Folders`."""
         return not (await self._look_after(node, "--check")).code
 
     async def repair(self, node: str) -> None:
@@ -228,17 +221,14 @@ class LocalMembers:
     # surface.Syncs
 
     async def slow(self, node: str, seconds: float) -> None:
-        """See `surface.Syncs`."""
         self._control(node, replace(self._controls[node], sync_seconds=seconds))
 
     async def fail(self, node: str) -> None:
-        """See `surface.Syncs`."""
         self._control(node, replace(self._controls[node], sync_fails=True))
 
     # surface.Clocks
 
     async def shift(self, node: str, seconds: float, rate: float) -> None:
-        """See `surface.Clocks`."""
         control = self._controls[node]
         self._control(node, replace(control, clock_seconds=seconds, clock_rate=rate))
 
@@ -316,29 +306,23 @@ class ProcessBackend(Backend):
 
     @property
     def bootstrap(self) -> str:
-        """See `surface.Backend`."""
         return ",".join(self.address(name) for name in NAME_SERVERS)
 
     def address(self, node: str) -> str:
-        """See `surface.Backend`."""
         port = self._link_ports.get((CLIENTS, node))
         return self.inner_address(node) if port is None else f"{HOST}:{port}"
 
     def inner_address(self, node: str) -> str:
-        """See `surface.Backend`."""
         return f"{HOST}:{self._ports[node]}"
 
     def pid(self, node: str) -> int | None:
-        """See `surface.Backend`."""
         return self._members.pid(node)
 
     def describe(self) -> str:
-        """See `surface.Backend`."""
         where = ", ".join(f"{node} {self.inner_address(node)}" for node in self.nodes)
         return f"processes below {self._folder}: {where}"
 
     async def start(self) -> None:
-        """See `surface.Backend`."""
         if self._loop_disks is not None and not namespaces.is_inside("mount"):
             raise CannotRun("what is mounted must be the run's own: use its command line")
         for node in self.nodes:
@@ -354,11 +338,9 @@ class ProcessBackend(Backend):
             await self._members.start(node)
 
     async def stop(self) -> None:
-        """See `surface.Backend`."""
         await self._end(self._members.end_all())
 
     async def abort(self) -> None:
-        """See `surface.Backend`."""
         await self._end(self._members.kill_all())
 
     async def _end(self, members_end: Awaitable[None]) -> None:

@@ -68,23 +68,18 @@ class Processes(Protocol):
 
     async def kill(self, node: str) -> None:
         """End it at once (SIGKILL), and wait until it has ended."""
-        ...
 
     async def stop(self, node: str) -> None:
         """Ask it to end (SIGTERM), and wait."""
-        ...
 
     async def start(self, node: str) -> None:
         """Start a member that does not run."""
-        ...
 
     async def pause(self, node: str) -> None:
         """Let it stand still (SIGSTOP); return when it does."""
-        ...
 
     async def resume(self, node: str) -> None:
         """Let it go on."""
-        ...
 
     def is_running(self, node: str) -> bool:
         """Tell whether it was started and has not ended."""
@@ -92,18 +87,17 @@ class Processes(Protocol):
 
     def exit_code(self, node: str) -> int | None:
         """Return how it ended; None while it runs."""
-        ...
 
     def died(self) -> dict[str, list[str]]:
         """Return by member how its process ended by itself, each life once, as soon as it is known.
 
-        Nothing where that cannot be told from what others did to it.
+        Nothing where nobody can tell such an end from what others did to the process.
         """
-        ...
+        return {}
 
     async def restarted(self) -> dict[str, list[str]]:
         """Return by member how it ended, each time once, when others than us started it again."""
-        ...
+        return {}
 
 
 class TroubleKind(enum.StrEnum):
@@ -120,6 +114,15 @@ class TroubleKind(enum.StrEnum):
     """Connections are reset now; new ones work."""
     MUTE = "mute"
     """Who is dialled hears, and is not heard: its answers are lost with their connections."""
+
+
+PROXIED: Final = frozenset({
+    TroubleKind.CUT, TroubleKind.DELAY, TroubleKind.BANDWIDTH, TroubleKind.SLICES,
+    TroubleKind.RESET,
+})  # fmt: skip
+"""What a proxy of bytes can do to a link between members."""
+PROXIED_CLIENTS: Final = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleKind.MUTE})
+"""What a proxy of bytes can do to a link from clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +147,9 @@ class Network(Protocol):
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         """Trouble links (from, to); a link has one trouble of each kind at most."""
-        ...
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         """End one kind of trouble on links."""
-        ...
 
 
 class Folders(Protocol):
@@ -164,7 +165,6 @@ class Folders(Protocol):
 
     async def repair(self, node: str) -> None:
         """Set a stopped member's damaged folder aside (`dledger repair`); CannotRepair."""
-        ...
 
 
 class Disks(Protocol):
@@ -172,19 +172,15 @@ class Disks(Protocol):
 
     async def fill(self, node: str) -> None:
         """Leave no room."""
-        ...
 
     async def give_back(self, node: str) -> None:
         """Give the room back."""
-        ...
 
     async def cut_power(self, node: str) -> None:
         """Lose what was not synced; the member is killed. `power_on` before it starts again."""
-        ...
 
     async def power_on(self, node: str) -> None:
         """Mount again."""
-        ...
 
 
 class Syncs(Protocol):
@@ -192,11 +188,9 @@ class Syncs(Protocol):
 
     async def slow(self, node: str, seconds: float) -> None:
         """Let each take so much longer; 0: as it is."""
-        ...
 
     async def fail(self, node: str) -> None:
         """Let the next ones fail with EIO, until the member is started again."""
-        ...
 
 
 class Clocks(Protocol):
@@ -204,7 +198,6 @@ class Clocks(Protocol):
 
     async def shift(self, node: str, seconds: float, rate: float) -> None:
         """Set it `seconds` off, running `rate` times as fast from now on; 0 and 1: right again."""
-        ...
 
 
 class Cgroups(Protocol):
@@ -212,7 +205,6 @@ class Cgroups(Protocol):
 
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
         """Limit it, or CannotLimit; zeros: no limit."""
-        ...
 
 
 class Backend(ABC):

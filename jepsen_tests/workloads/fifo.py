@@ -89,7 +89,6 @@ class FifoWorkload(Workload):
     least_ok: ClassVar[LeastOk] = {"send": (100, 0.3), "poll": (50, 0.3)}
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
-        """See `Workload`."""
         producers = max(1, stage.concurrency - 2)
         randoms = [Random(stage.random.random()) for _ in range(producers + 2)]
         return [

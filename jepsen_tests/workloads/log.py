@@ -41,12 +41,10 @@ class LogWorkload(Workload):
     _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
-        """See `Workload`."""
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             self._topic_id = (await admin.describe_topic(TOPIC)).id
 
     async def work(self, stage: Stage, random: Random) -> None:
-        """See `Workload`."""
         places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
         async with (
             aclosing(stage.worker(random)) as worker,
@@ -110,7 +108,6 @@ class RetentionWorkload(LogWorkload):
     least_ok: ClassVar[LeastOk] = {**LogWorkload.least_ok, "trim": (10, 0.2)}
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
-        """See `Workload`."""
         return [*super().workers(stage), self._trim(stage, Random(stage.random.random()))]
 
     async def _trim(self, stage: Stage, random: Random) -> None:

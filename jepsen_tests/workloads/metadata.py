@@ -40,7 +40,6 @@ class MetadataWorkload(Workload):
                 await _delete(process, admin, name)
 
     async def work(self, stage: Stage, random: Random) -> None:
-        """See `Workload`."""
         process = Process(stage.recorder)
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             while not stage.over.is_set():

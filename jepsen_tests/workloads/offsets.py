@@ -37,13 +37,11 @@ class OffsetsWorkload(Workload):
     _operations = 0
 
     async def setup(self, stage: Stage) -> None:
-        """See `Workload`."""
         async with aclosing(stage.worker(stage.random)) as worker:
             for queue in range(QUEUES):
                 await worker.send(place_of(TOPIC, queue), SENDS_BEFORE, 20)
 
     async def work(self, stage: Stage, random: Random) -> None:
-        """See `Workload`."""
         process = Process(stage.recorder)
         async with wires_to(stage.addresses, stage.backend.group) as wires:
             while not stage.over.is_set():

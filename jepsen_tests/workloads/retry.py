@@ -104,12 +104,10 @@ class RetryWorkload(Workload):
     _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
-        """See `Workload`."""
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             self._topic_id = (await admin.describe_topic(TOPIC)).id
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
-        """See `Workload`."""
         producers = max(1, stage.concurrency - CONSUMERS)
         randoms = [Random(stage.random.random()) for _ in range(producers + CONSUMERS)]
         return [

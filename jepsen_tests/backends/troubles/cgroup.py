@@ -38,7 +38,6 @@ class MemberCgroups:
         self._names = {node: f"dledger-chaos-{os.getpid()}-{node}" for node in nodes}
 
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
-        """See `surface.Cgroups`."""
         pid = self._pid_of(node)
         if cpu_percent == 0 and memory_bytes == 0:
             if pid is not None:

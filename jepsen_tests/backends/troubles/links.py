@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from jepsen_tests.backends.surface import Trouble, TroubleKind
+from jepsen_tests.backends.surface import PROXIED, PROXIED_CLIENTS, Trouble, TroubleKind
 
 STOP_SECONDS: Final = 5.0
 
@@ -15,16 +15,8 @@ STOP_SECONDS: Final = 5.0
 class LinkProxies:
     """A process of proxies. Implements `surface.Network`."""
 
-    kinds = frozenset(
-        {
-            TroubleKind.CUT,
-            TroubleKind.DELAY,
-            TroubleKind.BANDWIDTH,
-            TroubleKind.SLICES,
-            TroubleKind.RESET,
-        }
-    )
-    client_kinds = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleKind.MUTE})
+    kinds = PROXIED
+    client_kinds = PROXIED_CLIENTS
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -53,12 +45,10 @@ class LinkProxies:
                     await process.wait()
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
-        """See `surface.Network`."""
         for source, target in links:
             await self._say([f"{source}>{target}", trouble.kind, asdict(trouble)], "ok")
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
-        """See `surface.Network`."""
         for source, target in links:
             await self._say([f"{source}>{target}", kind, None], "ok")
 

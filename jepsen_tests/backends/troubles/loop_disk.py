@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from jepsen_tests.backends.surface import Processes
@@ -71,12 +70,7 @@ class LoopDisk:
         self._attach()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.detach()
         self.image.unlink(missing_ok=True)
 
@@ -181,15 +175,12 @@ class LoopDisks:
             await asyncio.to_thread(disk.detach)
 
     async def fill(self, node: str) -> None:
-        """See `surface.Disks`."""
         await self._threads.do(self._disks[node].fill)
 
     async def give_back(self, node: str) -> None:
-        """See `surface.Disks`."""
         await self._threads.do(self._disks[node].give_back)
 
     async def cut_power(self, node: str) -> None:
-        """See `surface.Disks`."""
         # No client may hear of an fdatasync that was under way (LoopDisk.cut_power): the member
         # stands still first, so that whatever it acknowledged had returned before.
         await self._processes.pause(node)
@@ -197,7 +188,6 @@ class LoopDisks:
         await self._processes.kill(node)
 
     async def power_on(self, node: str) -> None:
-        """See `surface.Disks`."""
         # A cut that was broken off may have left the member standing still on the old mount, and
         # its thread at work.
         await self._threads.over()

@@ -46,7 +46,6 @@ class PacketRules:
         self._troubles: dict[tuple[str, str, TroubleKind], Trouble] = {}
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
-        """See `surface.Network`."""
         if trouble.kind is TroubleKind.RESET:
             for source, target in links:
                 if inside := self._inside(source):
@@ -57,7 +56,6 @@ class PacketRules:
         await self.apply({node for link in links for node in link})
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
-        """See `surface.Network`."""
         for source, target in links:
             self._troubles.pop((source, target, kind), None)
         await self.apply({node for link in links for node in link})

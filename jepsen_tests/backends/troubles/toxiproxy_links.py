@@ -17,7 +17,14 @@ from typing import Final
 from toxiproxy import Proxy, Toxiproxy
 
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import CannotRun, Trouble, TroubleKind, WantedCluster
+from jepsen_tests.backends.surface import (
+    PROXIED,
+    PROXIED_CLIENTS,
+    CannotRun,
+    Trouble,
+    TroubleKind,
+    WantedCluster,
+)
 from jepsen_tests.processes.child import leashed
 from jepsen_tests.processes.ports import HOST, free_ports
 from jepsen_tests.processes.threads import Threads
@@ -50,16 +57,8 @@ def _toxics(trouble: Trouble) -> tuple[str, dict[str, int]]:
 class ToxicLinks:
     """A toxiproxy server and its proxies. Implements `surface.Network`."""
 
-    kinds = frozenset(
-        {
-            TroubleKind.CUT,
-            TroubleKind.DELAY,
-            TroubleKind.BANDWIDTH,
-            TroubleKind.SLICES,
-            TroubleKind.RESET,
-        }
-    )
-    client_kinds = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleKind.MUTE})
+    kinds = PROXIED
+    client_kinds = PROXIED_CLIENTS
 
     def __init__(self) -> None:
         self._api = Toxiproxy()
@@ -87,13 +86,11 @@ class ToxicLinks:
             self._server.wait()
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
-        """See `surface.Network`."""
         await asyncio.to_thread(self._trouble, links, trouble)
         if trouble.kind is TroubleKind.RESET:
             await self.heal(links, TroubleKind.RESET)
 
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
-        """See `surface.Network`."""
         await asyncio.to_thread(self._heal, links, kind)
 
     def _proxy(self, source: str, target: str) -> Proxy:
