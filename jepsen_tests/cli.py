@@ -58,6 +58,7 @@ ROUNDS_MAX: Final = 1_000
 JOBS_MAX: Final = 64
 SAID_MAX: Final = 2_000
 """Characters of a failure that are printed."""
+OUT: Final = Path("out")
 OutFolder = Annotated[Path, typer.Option(help="Where each run makes a folder of its own.")]
 
 
@@ -112,9 +113,7 @@ def run(
     commands: Annotated[
         Path | None, typer.Option(help="Backend own: a TOML file: how to hurt your members.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the run makes a folder of its own.")] = Path(
-        "out"
-    ),
+    out: OutFolder = OUT,
 ) -> None:
     """Run a workload under faults on a new cluster or your own, and judge the history."""
     console = Terminal(stderr=True)
@@ -246,9 +245,7 @@ def suite(
     jobs: Annotated[
         int, typer.Option(min=1, max=JOBS_MAX, help="Runs at a time: one for each core.")
     ] = 1,
-    out: Annotated[Path, typer.Option(help="Where the runs make folders of their own.")] = Path(
-        "out"
-    ),
+    out: OutFolder = OUT,
 ) -> None:
     """Make the runs of a suite. The worst verdict is the verdict of the suite.
 
@@ -265,9 +262,7 @@ def mutants(
         int, typer.Option(min=1, max=JOBS_MAX, help="Bugs at a time: one for each core.")
     ] = 1,
     only: Annotated[str, typer.Option(help="Try this known bug alone.")] = "",
-    out: Annotated[Path, typer.Option(help="Where the runs make folders of their own.")] = Path(
-        "out"
-    ),
+    out: OutFolder = OUT,
 ) -> None:
     """Put known bugs into members, one at a time, and show which bugs the checkers find.
 

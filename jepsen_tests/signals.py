@@ -9,7 +9,7 @@ history stays without an end, and the exit code is 3. Later signals change nothi
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -73,6 +73,17 @@ class StopRequest:
 
 
 @contextmanager
+def handled(handle: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Let each of these signals call a function, for the length of a block in the main thread."""
+    before = {number: signal.signal(number, handle) for number in ending_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def interruptible() -> Generator[None]:
     """Let each of these signals raise KeyboardInterrupt, for work without an event loop."""
 
@@ -80,9 +91,5 @@ def interruptible() -> Generator[None]:
         del number, frame
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in ending_signals()}
-    try:
+    with handled(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

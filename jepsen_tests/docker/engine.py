@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -184,16 +184,10 @@ def _stop(process: "subprocess.Popen[bytes]", folder: Path) -> None:
     for signal_number in (15, 9):
         end = time.monotonic() + STOP_SECONDS / 2
         for pid, _ in _processes_of(folder):
-            _signal(pid, signal_number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal_number)
         while any(_processes_of(folder)) and time.monotonic() < end:
             Event().wait(0.05)
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def _processes_of(folder: Path) -> Iterator[tuple[int, str]]:

@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from sys import intern
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -61,10 +60,6 @@ class HistoryWriter:
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def abandon(self) -> None:
-        """Close without an end: a run that was broken off stays recognisable as one."""
-        self._file.close()
-
     def _write(self, line: bytes) -> None:
         text = line[:-1]
         self._crc = crc32c(text, self._crc)
@@ -73,14 +68,8 @@ class HistoryWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not self._file.closed:
-            self.abandon()
+    def __exit__(self, *_error: object) -> None:
+        self._file.close()  # without an end when `close` did not come: the run was broken off
 
 
 def read_rows(path: Path) -> Iterator[Header | Row | _End]:

@@ -10,13 +10,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
-
-from jepsen_tests.signals import ending_signals
 
 _LEASH: Final = (
     'exec 3<&0 </dev/null; "$@" 3<&- & it=$!; '
@@ -45,17 +42,8 @@ class Children:
         self._running: set[subprocess.Popen[str]] = set()
         self._turn = threading.RLock()  # a handler may interrupt who holds it
 
-    @contextmanager
-    def listening(self) -> Generator[None]:
-        """Take the signals in, for the length of a block in the main thread."""
-        before = {number: signal.signal(number, self._hear) for number in ending_signals()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Take in a signal, and pass it on."""
         del number, frame
         with self._turn:
             self.asked += 1

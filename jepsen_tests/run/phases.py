@@ -183,7 +183,7 @@ async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Wa
         await observer.look()
         enter("faults")
         nemesis = watch.nemesis = Nemesis(backend, recorder, admin, random)
-        async with _Working(plan.workload, stage, observer):
+        async with _working(plan.workload, stage, observer):
             began = recorder.seconds
             try:
                 await nemesis.run(plan.schedule)
@@ -234,30 +234,27 @@ async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
     await plan.workload.setup(stage)
 
 
-class _Working(contextlib.AbstractAsyncContextManager[None]):
-    """Runs the tasks of a workload and of the observer for the length of a block."""
-
-    def __init__(self, workload: Workload, stage: Stage, observer: Observer) -> None:
-        self._stage = stage
-        self._tasks = [asyncio.ensure_future(each) for each in workload.workers(stage)]
-        self._tasks.append(asyncio.ensure_future(self._look(observer)))
-
-    async def _look(self, observer: Observer) -> None:
-        while not self._stage.over.is_set():
-            await observer.look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._stage.over.wait()
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *_error: object) -> None:
-        self._stage.over.set()
-        _, late = await asyncio.wait(self._tasks, timeout=ENDING_SECONDS_MAX)
+@contextlib.asynccontextmanager
+async def _working(workload: Workload, stage: Stage, observer: Observer) -> AsyncGenerator[None]:
+    """Run the tasks of a workload and of the observer for the length of a block."""
+    work = (*workload.workers(stage), _look(stage, observer))
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield
+    finally:
+        stage.over.set()
+        _, late = await asyncio.wait(tasks, timeout=ENDING_SECONDS_MAX)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-        for task in self._tasks:
+        for task in tasks:
             if not task.cancelled() and task.exception() is not None:
                 raise HarnessFailure(f"a worker failed: {task.exception()!r}") from task.exception()
+
+
+async def _look(stage: Stage, observer: Observer) -> None:
+    while not stage.over.is_set():
+        await observer.look()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stage.over.wait()

@@ -23,6 +23,7 @@ from rich.text import Text
 from jepsen_tests.errors import unknown_name
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN, EXIT_VALID, WORST_FIRST
 from jepsen_tests.processes.child import Children
+from jepsen_tests.signals import handled
 from jepsen_tests.suite.coverage import (
     BackendCoverage,
     Ran,
@@ -49,7 +50,7 @@ def run_suite(name: str, seed: int, rounds: int, jobs: int, out: Path, console: 
     entries = planned(SUITES[name], rounds, seed)
     children = Children()
     with (
-        children.listening(),
+        handled(children.hear),
         ThreadPoolExecutor(jobs) as pool,
         Progress(console=console) as progress,
     ):

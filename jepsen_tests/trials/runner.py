@@ -19,6 +19,7 @@ from jepsen_tests.history.events import NEVER, History
 from jepsen_tests.history.faults import phase_of
 from jepsen_tests.history.history_file import read_history
 from jepsen_tests.processes.child import Children
+from jepsen_tests.signals import handled
 from jepsen_tests.trials.catalogue import ABSENT, TRIALS, Trial
 
 
@@ -63,7 +64,7 @@ def prove(seed: int, jobs: int, out: Path, only: str, console: Console) -> list[
     trials = [trial for trial in TRIALS if only in ("", trial.mutant)]
     children = Children()
     with (
-        children.listening(),
+        handled(children.hear),
         ThreadPoolExecutor(jobs) as pool,
         Progress(console=console) as progress,
     ):

@@ -18,7 +18,7 @@ from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_UNKNOWN
 from jepsen_tests.history.history_file import read_history
 from jepsen_tests.processes.child import Children, tool
 from jepsen_tests.run.phases import RunPlan, Watch, execute
-from jepsen_tests.signals import StopRequest, interruptible
+from jepsen_tests.signals import StopRequest, handled, interruptible
 from jepsen_tests.suite.runner import FinishedRun, repeated
 from jepsen_tests.suite.suites import SuiteEntry
 from jepsen_tests.workloads import WORKLOADS
@@ -184,7 +184,7 @@ def test_children_get_the_signal_end_in_order_and_none_begins_after_it(tmp_path:
     children = Children()
     ready = tmp_path / "ready"
     script = f"{WAITS}open({str(ready)!r},'w').close();import os;os.kill({os.getpid()},15);"
-    with children.listening():
+    with handled(children.hear):
         ran = children.run(["-c", f"{script}signal.pause()"], [sys.executable])
         assert ran is not None
         assert ran.code == 7
