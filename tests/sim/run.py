@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.mutants import alone
-from tests.sim.faults.nemesis import KINDS
+from tests.sim.faults.nemesis import FAULTS
 from tests.sim.invariants.violation import Violation
 from tests.sim.world.plan import draw_plan
 from tests.sim.world.probes import IDLE, UNDER_LOAD
@@ -137,7 +137,7 @@ def run_many(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
 def totals_of(results: Sequence[Result]) -> tuple[Counter[str], Counter[str]]:
     """Return summed counts and summed faults."""
     counts: Counter[str] = Counter()
-    faults: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+    faults: Counter[str] = Counter(dict.fromkeys(FAULTS, 0))
     for result in results:
         if result.report is not None:
             counts.update(result.report.counts)
@@ -158,7 +158,7 @@ def missed_floors(results: Sequence[Result]) -> list[str]:
     ]
     missed += [
         f"fault {kind}: {faults[kind]} times, at least {int(FLOOR_PER_FAULT * share)}"
-        for kind in KINDS
+        for kind in FAULTS
         if faults[kind] < int(FLOOR_PER_FAULT * share)
     ]
     missed += [

@@ -5,6 +5,7 @@ entry records: the last round before a power cut cannot be told from a torn one 
 """
 
 import errno
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -12,9 +13,12 @@ from dledger.log.hard_state import HARD_STATE_FILE
 from dledger.types import EntryRef
 from tests.sim.disk.disk import BAD_SECTOR
 from tests.sim.disk.inode import SECTOR_SIZE
+from tests.sim.faults.fault import Fault, Trait
 
 if TYPE_CHECKING:
+    from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
+    from tests.sim.world.world import World
 
 FOLDER: Final = "/data/g"
 """The data folder of every simulated member."""
@@ -39,7 +43,7 @@ def _entry_place(member: "SimMember", random: Random) -> tuple[EntryRef, str, in
     return ref, place[0], place[1] + random.randrange(ref.size)
 
 
-def damage_log(member: "SimMember", random: Random) -> str:
+def _damage_log(member: "SimMember", random: Random) -> str:
     """Flip one bit of an entry; "" if there is none."""
     found = _entry_place(member, random)
     if found is None:
@@ -50,7 +54,7 @@ def damage_log(member: "SimMember", random: Random) -> str:
     return member.damaged
 
 
-def break_sector(member: "SimMember", random: Random) -> str:
+def _break_sector(member: "SimMember", random: Random) -> str:
     """Let a sector with a part of an entry fail with EIO when it is read; "" if there is none."""
     found = _entry_place(member, random)
     if found is None:
@@ -68,7 +72,7 @@ def is_bad_sector(member: "SimMember", error: OSError) -> bool:
     return found
 
 
-def damage_hard_state(member: "SimMember", random: Random) -> str:
+def _damage_hard_state(member: "SimMember", random: Random) -> str:
     """Flip one bit of the hard state file; "" if there is none."""
     path = f"{FOLDER}/{HARD_STATE_FILE}"
     if not member.fs.exists(path) or not member.fs.size_of(path):
@@ -76,3 +80,41 @@ def damage_hard_state(member: "SimMember", random: Random) -> str:
     member.fs.flip(path, random.randrange(member.fs.size_of(path)), 1 << random.randrange(8))
     member.damaged = "hard state"
     return member.damaged
+
+
+def damage_log(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Flip a bit in an entry that a later write says was synced: recovery must never cut it off."""
+    return _damage(nemesis, world, random, _damage_log)
+
+
+def damage_hard_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Flip a bit of the hard state."""
+    return _damage(nemesis, world, random, _damage_hard_state)
+
+
+def bad_sector(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Let a sector with a part of an entry fail when it is read."""
+    return _damage(nemesis, world, random, _break_sector)
+
+
+def _damage(
+    nemesis: "Nemesis", world: "World", random: Random, damage: "Callable[[SimMember, Random], str]"
+) -> str | None:
+    member = random.choice(list(world.members.values()))
+    if not world.may_lose_disk(member.name):
+        return None
+    member.power_cut()
+    nemesis.later(0.05, 1.0, world.start_member, member.name)
+    what = damage(member, random)
+    if not what:
+        return None
+    world.lost.add(member.name)
+    return f"{member.name} {what}"
+
+
+FAULTS: Final = (
+    Fault("damage-log", damage_log, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
+    Fault("damage-hard-state", damage_hard_state,
+          Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS),
+    Fault("bad-sector", bad_sector, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
+)  # fmt: skip

@@ -17,6 +17,7 @@ from dledger.types import MemberId
 from tests.sim.disk.disk import _Folder
 from tests.sim.disk.durable import durable_copy, put_back
 from tests.sim.faults.damage import FOLDER
+from tests.sim.faults.fault import Fault, Trait
 from tests.sim.member.memory_store import MemoryDisk, MemoryStore
 
 if TYPE_CHECKING:
@@ -106,3 +107,8 @@ def _may_forget(world: "World", member: "SimMember", copy: Copy) -> bool:
         if other is not member and other.role is Role.CANDIDATE:
             return False
     return True
+
+
+FAULTS: Final = (
+    Fault(OLD_COPY, old_copy, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 3.0),
+)  # fmt: skip

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.types import FlushMode
+from tests.sim.faults.fault import Fault, Trait
 
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
@@ -90,3 +91,13 @@ def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None
         delay += random.uniform(0.005, 0.5)
     nemesis.lasts(delay)
     return member.name
+
+
+FAULTS: Final = (
+    Fault("power-cut", power_cut,
+          Trait.ALONE | Trait.LOSES_UNSYNCED | Trait.AT_ELECTIONS | Trait.OF_DISKS |
+          Trait.OF_WRITES),
+    Fault("power-cut-all", power_cut_all, Trait.LOSES_UNSYNCED | Trait.OF_WRITES, 0.7),
+    Fault("cut-then-choose", cut_then_choose, Trait.LOSES_UNSYNCED | Trait.OF_WRITES),
+    Fault("crash-loop", crash_loop, Trait.ALONE | Trait.OF_WRITES),
+)  # fmt: skip

@@ -22,7 +22,7 @@ from tests.sim.clients.core_producer import CoreProducer
 from tests.sim.clients.oracle import Oracle
 from tests.sim.clients.producer import Producer, ProducerPlan
 from tests.sim.clients.requests import CreateTopic
-from tests.sim.faults.clock_faults import BORNE_SHARE
+from tests.sim.faults.clocks import BORNE_SHARE
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.invariants import InvariantSet
 from tests.sim.invariants.violation import Property, Violation

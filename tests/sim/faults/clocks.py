@@ -8,6 +8,8 @@ majority stays right at any time. There the group's time must be right, too
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from tests.sim.faults.fault import Fault, Trait
+
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
@@ -63,3 +65,10 @@ def clocks_jump(nemesis: "Nemesis", world: "World", random: Random) -> str | Non
         world.members[name].clock.set(jump_ms)
         world.scheduler.after(random.uniform(1.0, 25.0), world.members[name].clock.set, 0)
     return f"{','.join(sorted(chosen))} {jump_ms} ms"
+
+
+FAULTS: Final = (
+    Fault("clock-jump", clock_jump, Trait.ALONE, 2.0),
+    Fault("clock-drift", clock_drift, Trait.ALONE),
+    Fault("clocks-jump", clocks_jump, Trait.ALONE),
+)  # fmt: skip

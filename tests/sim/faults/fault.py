@@ -1,0 +1,54 @@
+"""What a fault of the simulation is: a name, what it does, and where it fits.
+
+Owns the interface. A fault is one `Fault` in the list `FAULTS` of its module; the nemesis draws
+from all these lists.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.sim.faults.nemesis import Nemesis
+    from tests.sim.world.world import World
+
+
+class Trait(enum.Flag):
+    """What the draw of a world must know of a fault."""
+
+    ALONE = enum.auto()
+    """It makes sense in a group of one."""
+    LOSES_DISK = enum.auto()
+    """It takes a whole disk."""
+    LOSES_UNSYNCED = enum.auto()
+    """With it, `flush: async` may lose what it acknowledged."""
+    AT_WRITES = enum.auto()
+    """It finds more while a write is on its way. Power cuts see to that themselves."""
+    AT_ELECTIONS = enum.auto()
+    """It may strike a leader that has just been elected."""
+    OF_DISKS = enum.auto()
+    """Belongs to the theme of lost disks."""
+    OF_LINKS = enum.auto()
+    """Belongs to the theme of elections and the network."""
+    OF_WRITES = enum.auto()
+    """Belongs to the theme of what is written and how processes end."""
+
+
+THEMES: Final = (Trait.OF_DISKS, Trait.OF_LINKS, Trait.OF_WRITES)
+THEME_SHARE: Final = 0.5
+"""This share of the seeds has the faults of one theme only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that can go wrong."""
+
+    name: str
+    """As seeds print it."""
+    begin: "Callable[[Nemesis, World, Random], str | None]"
+    """Does the fault, and arranges its end; returns whom it hit, or None when it cannot be now."""
+    traits: Trait
+    weight: float = 1.0
+    """How often it is drawn, compared with other faults."""
