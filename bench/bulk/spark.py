@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared
 from bench.setup.cluster import running
-from bench.setup.native import AppendStream, Window, append_stream, register, rich_records
+from bench.setup.native import Window, pour, register, rich_records
 from dledger_broker.local.cluster import LocalCluster
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.spark import SparkEngine
@@ -54,14 +54,11 @@ async def measure(effort: Effort) -> list[Figure]:
     async with running(effort.folder) as here:
         topic = await here.create_topic(TOPIC)
         wanted = int(RECORDS_PER_SECOND * effort.seconds)
-        leader = await here.leader()
         records = [each._replace(body=os.urandom(BODY_SIZE)) for each in rich_records(DIFFERENT)]
-        batches = await register(here, leader, topic, 0, records, PER_BATCH)
-        async with append_stream(here, leader) as call:
-            stream = AppendStream(call, batches, Window(32))
-            poured = await stream.pour(lambda: batches.sequence < wanted)
+        batches = await register(here, await here.leader(), topic, 0, records, PER_BATCH)
+        poured = await pour(here, batches, Window(32), lambda _: batches.sequence < wanted)
         await here.caught_up()
-        follower = next(name for name in here.cluster.member_names if name != leader)
+        follower = await here.follower()
         await asyncio.to_thread(_copy_stopped, here.cluster, follower, effort.folder / STOPPED)
         await here.caught_up()
         await asyncio.to_thread(_in_spark, here.cluster.name_server, poured.records, effort, rounds)

@@ -26,7 +26,6 @@ Break = Callable[[str], None]
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure kills, pauses, cuts."""
     figures: list[Figure] = []
     async with running(effort.folder) as here:
         cluster = here.cluster
@@ -65,7 +64,7 @@ async def _trials(here: Running, trials: int, hurt: Break, heal: Break) -> list[
             finally:
                 heal(leader)
             gaps.append(acks.gap(term))
-            await _all_follow(here)
+            await here.caught_up()
     if acks.failures:
         raise NotReady(f"{len(acks.failures)} sends failed: {acks.failures[0]}")
     return gaps
@@ -77,22 +76,3 @@ async def _until(condition: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise NotReady(f"{what} did not come within {RECOVERY_SECONDS_MAX} s")
         await asyncio.sleep(LOOK_SECONDS)
-
-
-async def _all_follow(here: Running) -> None:
-    """Wait until every member has caught up with what was committed when it was asked."""
-    deadline = time.monotonic() + RECOVERY_SECONDS_MAX
-    leader = await here.status(await here.leader())
-    assert leader is not None
-    while time.monotonic() < deadline:
-        here.check_alive()
-        found = [await here.status(name) for name in here.cluster.member_names]
-        if all(
-            each is not None
-            and each.applied_index >= leader.commit_index
-            and each.term >= leader.term
-            for each in found
-        ):
-            return
-        await asyncio.sleep(0.05)
-    raise NotReady("a member did not come back")

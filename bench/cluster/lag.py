@@ -10,14 +10,7 @@ from collections.abc import Callable
 from bench.effort import Effort
 from bench.figures import Figure, compared, stated
 from bench.setup.cluster import NotReady, Running, anonymous_bytes, require_room, running
-from bench.setup.native import (
-    AppendStream,
-    Window,
-    append_stream,
-    plain_records,
-    pour_for,
-    register,
-)
+from bench.setup.native import Window, plain_records, pour, pour_for, register
 
 MIB = 1 << 20
 WARM_SECONDS = 5.0
@@ -29,7 +22,6 @@ CATCH_UP_FACTOR_MAX = 10.0
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure both."""
     require_room(effort.folder, int(4 * effort.pause_seconds * (200 << 20)))
     async with running(effort.folder) as here:
         topic = await here.create_topic("lag", queues=4)
@@ -46,35 +38,29 @@ async def measure(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _follower(here: Running, leader: str) -> str:
-    return next(name for name in here.cluster.member_names if name != leader)
-
-
-async def _pour(here: Running, topic: bytes, window: Window, go_on: Callable[[], bool]) -> None:
-    leader = await here.leader()
-    batches = await register(here, leader, topic, 0, plain_records(PER_BATCH))
-    async with append_stream(here, leader) as call:
-        await AppendStream(call, batches, window).pour(go_on)
+async def _pour(here: Running, topic: bytes, window: Window, go_on: Callable[[int], bool]) -> None:
+    batches = await register(here, await here.leader(), topic, 0, plain_records(PER_BATCH))
+    await pour(here, batches, window, go_on)
 
 
 async def _growth(here: Running, topic: bytes, seconds: float) -> float:
     """Return by how many bytes the leader grew while a follower was stopped."""
-    leader = await here.leader()
+    leader, follower = await here.leader(), await here.follower()
     pid = here.cluster.pid(leader)
     before = anonymous_bytes(pid)
     most = before
     end = time.perf_counter() + seconds
-    here.cluster.pause(_follower(here, leader))
+    here.cluster.pause(follower)
     try:
         load = asyncio.create_task(
-            _pour(here, topic, Window(WINDOW), lambda: time.perf_counter() < end)
+            _pour(here, topic, Window(WINDOW), lambda _: time.perf_counter() < end)
         )
         while not load.done():
             await asyncio.sleep(LOOK_SECONDS)
             most = max(most, anonymous_bytes(pid))
         await load
     finally:
-        here.cluster.resume(_follower(here, leader))
+        here.cluster.resume(follower)
     if await here.leader() != leader:
         raise NotReady("the leader changed while a follower was stopped")
     return most - before
@@ -84,11 +70,10 @@ async def _catch_up(
     here: Running, topic: bytes, batches_per_second: float, seconds: float
 ) -> tuple[float, float]:
     """Return how long the follower took to catch up, and how long it was stopped."""
-    leader = await here.leader()
-    follower = _follower(here, leader)
+    leader, follower = await here.leader(), await here.follower()
     is_over = False
     window = Window(WINDOW, batches_per_second=batches_per_second)
-    load = asyncio.create_task(_pour(here, topic, window, lambda: not is_over))
+    load = asyncio.create_task(_pour(here, topic, window, lambda _: not is_over))
     try:
         here.cluster.pause(follower)
         stopped = time.perf_counter()

@@ -18,14 +18,7 @@ from datetime import UTC, datetime
 from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, stated
 from bench.setup.cluster import NotReady, Running, require_room, running
-from bench.setup.native import (
-    AppendStream,
-    Window,
-    append_stream,
-    plain_records,
-    pour_bytes,
-    register,
-)
+from bench.setup.native import Window, plain_records, pour, pour_bytes, register
 from dledger_broker.local.cluster import LocalCluster
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
@@ -39,7 +32,6 @@ SIZE_RUNS_MIN = 5
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure kills, then sizes."""
     return [*await _kills(effort), *await _sizes(effort)]
 
 
@@ -48,8 +40,7 @@ async def _kills(effort: Effort) -> list[Figure]:
     chance = random.Random(11)
     async with running(effort.folder) as here:
         topic = await here.create_topic("restart", queues=4)
-        leader = await here.leader()
-        victim = next(name for name in here.cluster.member_names if name != leader)
+        victim = await here.follower()
         async with _load(here, topic):
             for number in range(effort.kills):
                 if number % KILLS_PER_EMPTY_START == 0:
@@ -58,7 +49,7 @@ async def _kills(effort: Effort) -> list[Figure]:
                 here.cluster.kill(victim)
                 await asyncio.sleep(chance.uniform(0.0, 0.2))
                 rounds.add("restart", await asyncio.to_thread(_start, here.cluster, victim))
-                rounds.add("caught up", await _caught_up(here, victim))
+                rounds.add("caught up", await here.caught_up(victim))
         await here.caught_up()
         await _check_identical(here)
     note = f"{effort.kills} kills at random points under load; afterwards all members identical"
@@ -75,17 +66,15 @@ async def _kills(effort: Effort) -> list[Figure]:
 @asynccontextmanager
 async def _load(here: Running, topic: bytes) -> AsyncGenerator[None]:
     """Append all the while; a refusal ends the measurement."""
-    leader = await here.leader()
-    batches = await register(here, leader, topic, 0, plain_records(64))
-    running_on = True
-    async with append_stream(here, leader) as call:
-        window = Window(64, batches_per_second=LOAD_RATE)
-        task = asyncio.create_task(AppendStream(call, batches, window).pour(lambda: running_on))
-        try:
-            yield
-        finally:
-            running_on = False
-            await task
+    batches = await register(here, await here.leader(), topic, 0, plain_records(64))
+    window = Window(64, batches_per_second=LOAD_RATE)
+    is_over = False
+    task = asyncio.create_task(pour(here, batches, window, lambda _: not is_over))
+    try:
+        yield
+    finally:
+        is_over = True
+        await task
 
 
 def _start(cluster: LocalCluster, member: str) -> float:
@@ -117,18 +106,6 @@ def _start_empty(cluster: LocalCluster) -> float:
     finally:
         other.kill(other.member_names[0])
         shutil.rmtree(other.folder)
-
-
-async def _caught_up(here: Running, member: str) -> float:
-    start = time.perf_counter()
-    leader = await here.status(await here.leader())
-    assert leader is not None
-    while time.perf_counter() - start < START_SECONDS_MAX:
-        status = await here.status(member)
-        if status is not None and status.applied_index >= leader.commit_index:
-            return time.perf_counter() - start
-        await asyncio.sleep(0.005)
-    raise NotReady(f"{member} did not catch up within {START_SECONDS_MAX} s")
 
 
 async def _check_identical(here: Running) -> None:

@@ -62,15 +62,12 @@ class Saver(Protocol):
 
     def due(self, machine: StateMachine) -> None:
         """INTERVAL is over: begin or do a save."""
-        ...
 
     def poll(self, machine: StateMachine) -> None:
         """Called each tick."""
-        ...
 
     def close(self) -> None:
         """End."""
-        ...
 
 
 class _LongTransaction:

@@ -30,7 +30,6 @@ QUEUES = 4
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure."""
     async with running(effort.folder) as here:
         topic = await here.create_topic("steady", queues=QUEUES)
         term = await _term(here)

@@ -26,7 +26,6 @@ GAP_MAX_SECONDS = 0.1
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure."""
     rounds = Rounds()
     async with running(effort.folder) as here:
         await here.create_topic(TOPIC, queues=QUEUES)

@@ -10,11 +10,10 @@ their leader; it prints its own port, and ends with its standard input.
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
@@ -22,7 +21,6 @@ import uvloop
 
 from bench.setup import echo
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import make_server, open_channel
 
 FILE_SIZE = 256 << 20
 NAMES = ("bare-leader", "bare-follower-1", "bare-follower-2")
@@ -105,51 +103,28 @@ async def _serve(folder: str, name: str, *ports: str) -> None:
     async with AsyncExitStack() as open_:
         followers: list[raw.RawStreamCall] = []
         for port in ports:
-            channel = open_channel(f"127.0.0.1:{port}", options=raw.MESSAGE_SIZE_OPTIONS)
-            await open_.enter_async_context(channel)
-            await channel.channel_ready()
+            channel = await open_.enter_async_context(echo.connected(port))
             followers.append(raw.raw_stream(channel, echo.STREAM)())
         behaviour: raw.StreamBehaviour = follow
         if ports:
             leader = Leader(disk, followers)
             behaviour = leader.stream
-        server = make_server(options=raw.MESSAGE_SIZE_OPTIONS)
-        methods: dict[str, raw.RawMethod] = {"Stream": raw.StreamMethod(behaviour)}
-        server.add_generic_rpc_handlers((raw.raw_handlers(echo.SERVICE, methods),))
-        own_port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        print(own_port, flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
-        await server.stop(None)
+        await echo.serve({"Stream": raw.StreamMethod(behaviour)})
 
 
 @asynccontextmanager
 async def group(folder: Path) -> AsyncGenerator[grpc.aio.Channel]:
     """Run a leader and two followers; yield a channel to the leader."""
-    processes: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as processes:
 
-    def start(name: str, *ports: str) -> str:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.setup.bare", str(folder), name, *ports],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        processes.append(process)
-        assert process.stdout is not None
-        return str(int(process.stdout.readline()))
+        def start(name: str, *ports: str) -> str:
+            processes.callback((folder / name).unlink, missing_ok=True)
+            serving = echo.serving("bench.setup.bare", str(folder), name, *ports)
+            return processes.enter_context(serving)
 
-    try:
         ports = [start(name) for name in NAMES[1:]]
-        address = f"127.0.0.1:{start(NAMES[0], *ports)}"
-        async with open_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
-            await channel.channel_ready()
+        async with echo.connected(start(NAMES[0], *ports)) as channel:
             yield channel
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for name in NAMES:
-            (folder / name).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

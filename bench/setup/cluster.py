@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +18,15 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from dledger_broker.local.cluster import LocalCluster, Setting
+from dledger_broker.local.cluster import LocalCluster
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
 
 READY_SECONDS_MAX = 60.0
-LOOK_SECONDS = 0.01
+CAUGHT_UP_SECONDS_MAX = 600.0
+LOOK_SECONDS = 0.005
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 LEADER = "leader"
 
@@ -89,19 +90,30 @@ class Running:
                 said = lines[-1] if lines else "nothing"
                 raise NotReady(f"{name} ended with exit code {code}; {name}.log ends with: {said}")
 
-    async def caught_up(self, members: Callable[[], list[str]] | None = None) -> None:
-        """Wait until every member has applied what the leader committed."""
-        names = members() if members else self.cluster.member_names
-        deadline = time.monotonic() + 10 * READY_SECONDS_MAX
-        while time.monotonic() < deadline:
+    async def follower(self) -> str:
+        """Return the first member that does not lead."""
+        leader = await self.leader()
+        return next(name for name in self.cluster.member_names if name != leader)
+
+    async def caught_up(self, *members: str) -> float:
+        """Wait until members (none named: all) have applied what the leader has committed now.
+
+        Returns how many seconds that took.
+        """
+        start = time.perf_counter()
+        leader = await self.status(await self.leader())
+        assert leader is not None
+        names = members or self.cluster.member_names
+        while time.perf_counter() - start < CAUGHT_UP_SECONDS_MAX:
             self.check_alive()
             found = [await self.status(name) for name in names]
-            applied = {each.applied_index for each in found if each is not None}
-            committed = {each.commit_index for each in found if each is not None}
-            if None not in found and len(applied) == 1 and applied == committed:
-                return
+            if all(
+                each and each.applied_index >= leader.commit_index and each.term >= leader.term
+                for each in found
+            ):
+                return time.perf_counter() - start
             await asyncio.sleep(LOOK_SECONDS)
-        raise NotReady(f"members did not catch up; see {self.cluster.folder}")
+        raise NotReady(f"{', '.join(names)} did not catch up; see {self.cluster.folder}")
 
     async def create_topic(self, name: str, queues: int = 1) -> bytes:
         """Create a topic and return its id."""
@@ -118,16 +130,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running(
-    folder: Path, members: int = 3, settings: Mapping[str, Setting] | None = None
-) -> AsyncGenerator[Running]:
+async def running(folder: Path, members: int = 3) -> AsyncGenerator[Running]:
     """Start a cluster in a new folder under `folder`; stop it and remove the folder in the end."""
-    with_settings: dict[str, Setting] = {"log.level": "info", **(settings or {})}
     cluster = LocalCluster(
         Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)),
         cluster="bench",
         members=members,
-        settings=with_settings,
+        settings={"log.level": "info"},
         die_with_owner=True,
     )
     cluster.prepare()

@@ -5,13 +5,16 @@
 
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
+import grpc.aio
 import uvloop
 
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import make_server
+from dledger_proto.rpc.aio import make_server, open_channel
 
 SERVICE = "floor.Echo"
 UNARY = f"/{SERVICE}/Unary"
@@ -36,14 +39,9 @@ async def _chunks(request: bytes, _context: raw.RawContext) -> AsyncIterator[byt
         yield chunk
 
 
-async def serve() -> None:
-    """Serve on a free port until standard input ends."""
+async def serve(methods: Mapping[str, raw.RawMethod]) -> None:
+    """Serve on a free port, which it prints, until standard input ends."""
     server = make_server(options=raw.MESSAGE_SIZE_OPTIONS)
-    methods: dict[str, raw.RawMethod] = {
-        "Unary": raw.UnaryMethod(_unary),
-        "Stream": raw.StreamMethod(_stream),
-        "Chunks": raw.ReadMethod(_chunks),
-    }
     server.add_generic_rpc_handlers((raw.raw_handlers(SERVICE, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -52,5 +50,34 @@ async def serve() -> None:
     await server.stop(None)
 
 
+@contextmanager
+def serving(module: str, *arguments: str) -> Generator[str]:
+    """Run a module that calls `serve` in a process of its own; yield its port."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        yield str(int(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def connected(port: str) -> AsyncGenerator[grpc.aio.Channel]:
+    """Yield a channel to such a process that is ready."""
+    async with open_channel(f"127.0.0.1:{port}", options=raw.MESSAGE_SIZE_OPTIONS) as channel:
+        await channel.channel_ready()
+        yield channel
+
+
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(
+        serve(
+            {
+                "Unary": raw.UnaryMethod(_unary),
+                "Stream": raw.StreamMethod(_stream),
+                "Chunks": raw.ReadMethod(_chunks),
+            }
+        )
+    )

@@ -13,8 +13,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
@@ -22,7 +22,6 @@ import grpc.aio
 from bench.setup import echo, writer
 from bench.setup.callers import call_rate
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import open_channel
 
 WRITE_SIZE = 256 << 10
 
@@ -64,26 +63,11 @@ def one_fdatasync(folder: Path, size: int = 1024, count: int = 500) -> float:
     return statistics.median(times)
 
 
-@contextmanager
-def _echo_process() -> Generator[str]:
-    """Run a bare echo server in a process of its own; yield its address."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", echo.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert server.stdout is not None
-        yield f"127.0.0.1:{int(server.stdout.readline())}"
-    finally:
-        server.kill()
-        server.wait()
-
-
 @asynccontextmanager
 async def echo_server() -> AsyncGenerator[grpc.aio.Channel]:
     """Run a bare echo server; yield a channel to it."""
-    with _echo_process() as address:
-        async with open_channel(address, options=raw.MESSAGE_SIZE_OPTIONS) as channel:
-            await channel.channel_ready()
+    with echo.serving(echo.__name__) as port:
+        async with echo.connected(port) as channel:
             yield channel
 
 

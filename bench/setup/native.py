@@ -1,14 +1,13 @@
 """The native wire without the client library: what a member can do, whoever asks.
 
-Owns: making batches, pouring them into an append stream with a window, draining a fetch stream.
+Owns: making batches, and pouring them into an append stream with a window.
 """
 
 import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench.setup.cluster import Running
@@ -128,12 +127,15 @@ class AppendStream:
         self._room = asyncio.Event()
         self.poured = Poured()
 
-    async def pour(self, go_on: Callable[[], bool]) -> Poured:
-        """Append until `go_on` says no, then wait for the answers; DledgerError for a refusal."""
+    async def pour(self, go_on: Callable[[int], bool]) -> Poured:
+        """Append until `go_on` says no of the records stored so far, then wait for the answers.
+
+        DledgerError for a refusal.
+        """
         start = time.perf_counter()
         reader = asyncio.create_task(self._read())
         try:
-            while go_on():
+            while go_on(self.poured.records):
                 if reader.done():
                     break
                 if not self._may_send(time.perf_counter() - start):
@@ -198,27 +200,24 @@ async def pour_for(
     per_batch: int = 0,
 ) -> Poured:
     """Append to the leader for so many seconds, `per_batch` of the records at a time (0: all)."""
-    leader = await here.leader()
-    batches = await register(here, leader, topic_id, 0, records, per_batch)
+    batches = await register(here, await here.leader(), topic_id, 0, records, per_batch)
     end = time.perf_counter() + seconds
-    async with append_stream(here, leader) as call:
-        return await AppendStream(call, batches, window).pour(lambda: time.perf_counter() < end)
+    return await pour(here, batches, window, lambda _: time.perf_counter() < end)
 
 
 async def pour_bytes(here: Running, topic_id: bytes, total: int, per_batch: int = 256) -> Poured:
     """Append until so many bytes of bodies are stored."""
-    leader = await here.leader()
-    batches = await register(here, leader, topic_id, 0, plain_records(per_batch))
-    async with append_stream(here, leader) as call:
-        stream = AppendStream(call, batches, Window(32))
-        return await stream.pour(lambda: stream.poured.records * BODY_SIZE < total)
+    batches = await register(here, await here.leader(), topic_id, 0, plain_records(per_batch))
+    return await pour(here, batches, Window(32), lambda records: records * BODY_SIZE < total)
 
 
-@asynccontextmanager
-async def append_stream(here: Running, member: str) -> AsyncGenerator[raw.RawStreamCall]:
-    """Open an append stream; end it in the end."""
-    call = raw.raw_stream(here.channel(member), raw.APPEND)(metadata=here.metadata)
+async def pour(
+    here: Running, batches: Batches, window: Window, go_on: Callable[[int], bool]
+) -> Poured:
+    """Append to the leader on a stream of its own; see `AppendStream.pour`."""
+    channel = here.channel(await here.leader())
+    call = raw.raw_stream(channel, raw.APPEND)(metadata=here.metadata)
     try:
-        yield call
+        return await AppendStream(call, batches, window).pour(go_on)
     finally:
         call.cancel()
