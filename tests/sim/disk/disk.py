@@ -22,11 +22,11 @@ from dledger.types import Buffer
 from tests.sim.disk.inode import SECTOR_SIZE, Grow, Inode, Resize, Write
 
 BAD_SECTOR = "a damaged sector"
-"""What the EIO of a sector says that was broken, to know it from other failures."""
+"""The text of the error that a broken sector gives. Other failures have another text."""
 BLOCK_SIZE = 4096
 ENDLESS_BYTES = 1 << 50
 FREED_AFTER_CALLS = 20
-"""So many calls after a file was removed its space comes back."""
+"""The space of a removed file comes back after so many calls."""
 
 
 class PowerCut(BaseException):
@@ -169,7 +169,7 @@ class SimFileSystem:
         self.read_bytes = 0
         """Bytes that were read from files, so far."""
         self.torn_files = 0
-        """Files that power cuts left other than processes saw them, so far."""
+        """How many files power cuts left different from what processes saw, so far."""
         self._freeing: dict[Inode, int] = {}
         """Files that were removed, and how many calls later their space comes back."""
         self._root = _Folder()

@@ -32,7 +32,7 @@ class SimDrive:
         self._slow = seconds
 
     def hang(self) -> None:
-        """Let rounds begin and never end, until `quick`."""
+        """Let no round end until `quick` is called."""
         self.hanging = True
 
     def quick(self) -> None:
@@ -41,11 +41,11 @@ class SimDrive:
         self.hanging = False
 
     def fail(self, call: str) -> None:
-        """Let every write or sync fail with EIO from now on."""
+        """Fail every write or sync with EIO from now on."""
         self._fs.failing[call] = errno.EIO
 
     def repair(self) -> None:
-        """End failing: what a new controller does. What was lost stays lost."""
+        """Replace the controller: calls no longer fail. What was lost stays lost."""
         self._fs.failing.clear()
 
     def fill(self) -> None:
@@ -61,7 +61,7 @@ class SimDrive:
         self._fs.budget_bytes = None
 
     def stop_after(self, calls: int) -> None:
-        """Let the machine or process end at the `calls`-th changing call from now."""
+        """End the machine or process at the `calls`-th changing call from now."""
         left = [calls]
 
         def hook(call: str, path: str) -> None:

@@ -50,7 +50,7 @@ def put_back(fs: SimFileSystem, path: str, folder: _Folder) -> None:
 
 
 class DurableView:
-    """The durable content of one member's data folder; with `ASYNC`, of entries the written one."""
+    """What one member's data folder holds durably; with `ASYNC`, also entries only written."""
 
     def __init__(self, fs: SimFileSystem, folder: str, flush: FlushMode = FlushMode.SYNC) -> None:
         self._fs = fs
@@ -100,7 +100,7 @@ class DurableView:
         return None
 
     def synced_position(self, ref: EntryRef) -> int:
-        """Return the synced position that an entry on disk carries: damage below it is no tear."""
+        """Return the synced position that an entry on disk records. Damage below it is no tear."""
         found = self._segment(ref.position)
         if found is None:
             return 0

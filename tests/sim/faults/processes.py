@@ -81,7 +81,7 @@ def stop(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
 
 
 def producer_crash(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
-    producer = random.choice(world.producers)
+    producer = random.choice(world.clients.producers)
     producer.crash()
     return producer.plan.name
 

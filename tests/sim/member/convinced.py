@@ -1,10 +1,10 @@
-"""A leader whose trials have found that waiting for callers pays."""
+"""A leader that already knows that waiting for callers pays."""
 
 from dledger.raft.commit.trial import Trial
 
 
 class Convinced(Trial):
-    """Waits, and learns nothing."""
+    """Always waits, and never tries anything else."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ DISK_POLL = 5.0
 DISK_POLL_LOW = 1.0
 DUTY_SECONDS = 1.0
 RECOVERY_CRASH_SHARE = 0.08
-"""Of all starts: so many lose power at a drawn call of their recovery, if it writes at all."""
+"""This share of all starts loses power at a drawn writing call of its recovery."""
 APPLY_SLICES_MAX = 10_000
 """More slices than this for one input is an apply loop that does not end (I17)."""
 
@@ -59,14 +59,14 @@ class SimMember:
         self.apply_delay = 0.0
         self.boot = 0
         self.damaged = ""
-        """What the nemesis damaged; empty: nothing, so nothing may be found damaged."""
+        """What the nemesis damaged. Empty: nothing, and then the member must find no damage."""
         self.expected_stop: tuple[type[Exception], ...] = ()
-        """Exceptions that a script provokes; any other one that leaves the group is a finding."""
+        """Exceptions that a script provokes. Any other exception of the group is a finding."""
         self.in_next_round: Callable[[], None] | None = None
         """A fault that waits for a write to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._only_if_due = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
-        """Inputs after which it drains only when that is due, as a host; else after each."""
+        """Inputs after which it drains only if that is due, as a host does. Others drain at once."""
 
     # What network and clients see.
 
@@ -113,7 +113,7 @@ class SimMember:
     # Life and death.
 
     def start(self) -> None:
-        """Start a process, unless one runs; damage that it finds is repaired by wiping (D18)."""
+        """Start a process, unless one runs. A member that finds damage is wiped (D18)."""
         if self.process is not None:
             return
         self.boot += 1
@@ -258,7 +258,7 @@ class SimMember:
         return [each for key in keys for each in sockets[key]]
 
     def lose_waiting_input(self) -> None:
-        """Forget what peers sent during a pause, as when the sender's window was full."""
+        """Drop what peers sent during a pause, as if the senders' windows had been full."""
         self._deferred = [each for each in self._deferred if each[0] != self._receive]
 
     def found_damage(self, error: Exception) -> None:
@@ -276,7 +276,7 @@ class SimMember:
         self.store.disk.is_full, self.store.disk.is_failing = full, not full
 
     def mend_store(self) -> None:
-        """End that."""
+        """Let saves of the state work again."""
         self.store.disk.is_full = self.store.disk.is_failing = False
 
     def wipe(self) -> None:
@@ -309,7 +309,7 @@ class SimMember:
             self.world.scheduler.after(wait, self._poll_disk_again, process)
 
     def _do_duties_again(self, process: Process) -> None:
-        """Do a leader's duties; a group that is left alone is left alone."""
+        """Do a leader's duties, unless the world leaves the group alone."""
         if not process.ended and self.world.nemesis.running:
             service = process.service
             for duty in () if self.paused else service.duties:
@@ -382,7 +382,7 @@ class SimMember:
         return process.group.is_due(self.clock.monotonic() + left)
 
     def _drain(self, process: Process) -> None:
-        """Carry out what the group wants; the observer looks first, as nothing left yet."""
+        """Carry out what the group wants. The observer looks first, before any message leaves."""
         world = self.world
         for _ in range(APPLY_SLICES_MAX):
             outputs = outputs_of(process.group, self.clock.monotonic(), self.name)
@@ -420,8 +420,7 @@ class SimMember:
             loading.check_held(message, process.log)
             return
         encoded = b"".join(message_codec.encode(loaded))
-        if world.tracing:
-            world.trace(f"send {self.name} {target} {message.describe()}")
+        world.trace(f"send {self.name} {target} {message.describe()}")
         world.network.send(self.name, target, encoded)
 
     def _arm(self, process: Process) -> None:

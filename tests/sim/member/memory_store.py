@@ -51,11 +51,11 @@ class MemoryDisk:
         self.commit_count += 1
 
     def finished(self) -> None:
-        """The last save was waited for: it stays."""
+        """Note that somebody waited for the last save: a power cut cannot lose it."""
         self._undo = []
 
     def after_power_cut(self, *, lose_last: bool) -> "MemoryDisk":
-        """Return what is left; with `lose_last`, without a save that nobody waited for."""
+        """Return the rows after a power cut; with `lose_last`, without a save nobody waited for."""
         left = MemoryDisk()
         left.rows.update(self.rows)
         left.commit_count = self.commit_count

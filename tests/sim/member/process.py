@@ -1,4 +1,4 @@
-"""The process of a simulated member: what a start makes, and what is gone when it ends."""
+"""The process of a simulated member: a start makes it, and its end discards all of it."""
 
 from collections.abc import Callable
 from random import Random
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """A running member. When it ends, everything that still refers to it is void."""
+    """A running member. After its end, whatever still refers to it has no effect."""
 
     def __init__(self, member: "SimMember", boot: int) -> None:
         world = member.world

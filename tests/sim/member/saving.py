@@ -41,7 +41,7 @@ class Saver:
         self._begin_write(flush)
 
     def _begin_write(self, flush: StateFlush) -> None:
-        """Write it once the log behind it is synced, as the driver does (D6)."""
+        """Write the frozen state once the log up to it is synced, as the driver does (D6)."""
         if self._process.ended:
             return
         if self._process.log.durable_index < flush.applied_index:

@@ -57,12 +57,12 @@ APPLY_POLL: Final = 0.005
 APPLY_WAIT_MAX: Final = 5.0
 DUPLICATE: Final = "duplicate"
 EXPIRY_MS: Final = 600_000
-"""More than any world lasts: nobody is silent for so long."""
+"""Longer than any world lasts: no producer counts as silent."""
 DUTY_PERIOD_MAX: Final = 3.0
 
 
 class Service:
-    """One process's answers."""
+    """What one process answers to clients."""
 
     def __init__(self, process: "Process") -> None:
         self._process = process
@@ -185,7 +185,7 @@ class Service:
         return Look(leads_term, EVERYTHING, self._machine.queries, now)
 
     def propose_for(self, duty: Duty, command: Command[object]) -> None:
-        """Propose what a duty gives, and the rest of it; see `dledger_broker.process.upkeep`."""
+        """Propose what a duty wants until it wants no more; see `dledger_broker.process.upkeep`."""
 
         def done(answer: Answer) -> None:
             rest = duty.rest(answer.value) if answer.code is Code.OK else None
@@ -273,7 +273,7 @@ class Service:
             self._wait(request, respond)
 
     def _wait(self, request: Fetch, respond: Respond) -> None:
-        """Answer when something arrives, or when the time is over and nothing did."""
+        """Answer when something arrives, or when the time is over."""
         scheduler, world = self._world.scheduler, self._world
         now_empty = replace(request, wait=0.0)
 

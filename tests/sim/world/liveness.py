@@ -46,10 +46,7 @@ def heal_and_converge(world: "World") -> float:
     _serve_fresh(world)
     _serve_everywhere(world)
     probes.try_some(world, probes.UNDER_LOAD)
-    for actor in (*world.producers, *world.consumers):
-        actor.stop()
-    if world.trimmer is not None:
-        world.trimmer.stop()
+    world.clients.stop()
     _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
     probes.try_some(world, probes.IDLE)
     _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
@@ -124,7 +121,7 @@ def _serve_fresh(world: "World") -> None:
         FRESH_MAX,
         lambda: ", ".join(
             f"nothing of {producer.plan.name} is acknowledged"
-            for producer in world.producers
+            for producer in world.clients.producers
             if world.oracle.acknowledged_by[producer.plan.name] == before[producer.plan.name]
         ),
     )
@@ -148,7 +145,7 @@ def _serve_everywhere(world: "World") -> None:
 
     _wait(world, FRESH_MAX, ask)
     ends = dict(world.oracle.acknowledged_ends)
-    for consumer in world.consumers:
+    for consumer in world.clients.consumers:
         consumer.hurry()
     _wait(
         world,
@@ -156,7 +153,7 @@ def _serve_everywhere(world: "World") -> None:
         lambda: next(
             (
                 f"{consumer.plan.name} has read {queue} to {consumer.furthest[queue]} of {end}"
-                for consumer in world.consumers
+                for consumer in world.clients.consumers
                 for queue, end in ends.items()
                 if consumer.furthest[queue] < end
             ),
@@ -166,7 +163,7 @@ def _serve_everywhere(world: "World") -> None:
 
 
 def _why_not_drained(world: "World") -> str:
-    pending = sum(producer.pending for producer in world.producers)
+    pending = sum(producer.pending for producer in world.clients.producers)
     if pending:
         return f"{pending} sends have no outcome"
     ends: dict[str, tuple[int, int]] = {}
@@ -228,7 +225,8 @@ def _check_queue(world: "World", name: str, queue: QueueKey) -> None:
         raise Violation(
             Property.ACKNOWLEDGED_LOST, f"{name}: {queue} begins at {minimum}, not at {due}"
         )
-    if world.trimmer is not None and minimum < world.trimmer.trimmed.get(queue, 0):
+    trimmer = world.clients.trimmer
+    if trimmer is not None and minimum < trimmer.trimmed.get(queue, 0):
         raise Violation(Property.TRIMS, f"{name}: {queue} begins at {minimum}: a trim is undone")
     position = int(minimum)
     while position < maximum:

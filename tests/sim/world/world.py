@@ -17,11 +17,10 @@ from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
 from dledger.types import Settled
 from dledger_proto.errors import Code, Outcome
-from tests.sim.clients.consumer import Consumer, ConsumerPlan, Trimmer
-from tests.sim.clients.core_producer import CoreProducer
+from tests.sim.clients.cast import Cast
 from tests.sim.clients.oracle import Oracle
-from tests.sim.clients.producer import Producer, ProducerPlan
 from tests.sim.clients.requests import CreateTopic
+from tests.sim.clients.routes import Routes
 from tests.sim.faults.clocks import BORNE_SHARE
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.invariants import InvariantSet
@@ -38,9 +37,6 @@ from tests.sim.world.plan import WorldPlan, client_names
 from tests.sim.world.streams import Streams
 
 TRACE_LINES_KEPT: Final = 4_000
-ROUTE_DELAY_MAX: Final = 0.05
-CORE_SHARE: Final = 0.6
-"""Of the stamped producers: so many are the product's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,6 @@ class World:
         self.names = plan.members
         self.client_names = list(client_names(plan))
         self.counts: Counter[str] = Counter()
-        self.tracing = True
         self.lines: deque[str] = deque(maxlen=TRACE_LINES_KEPT)
         self._hash = hashlib.blake2b(digest_size=16)
         self._trace_to = trace_to
@@ -96,11 +91,10 @@ class World:
         self.calls: Calls
         self.streams: Streams
         self._make_members()
-        self.routes = Routes(self)
-        self.producers: list[Producer | CoreProducer] = []
-        self.consumers: list[Consumer] = []
-        self.trimmer: Trimmer | None = None
-        self._make_clients()
+        self.routes = Routes(
+            self.names, self.client_names, self.scheduler, Random(f"routes/{plan.seed}")
+        )
+        self.clients = Cast(self)
         self.nemesis = Nemesis(self, Random(f"nemesis/{plan.seed}"))
         self._leaders: dict[str, tuple[Role, int]] = {}
         self._topic_made = False
@@ -119,62 +113,6 @@ class World:
         self.streams = Streams(
             self.scheduler, Random(f"streams/{self.plan.seed}"), self.members, self.calls
         )
-
-    def _make_clients(self) -> None:
-        plan = self.plan
-        for number in range(plan.producers):
-            random = Random(f"{plan.seed}/p{number}")
-            what = ProducerPlan(
-                name=f"p{number}",
-                stamped=number == 0 or random.random() < plan.stamped_share,
-                interval=plan.send_interval,
-                records_max=plan.records_max,
-                body_max=plan.body_max,
-                window=plan.window,
-                queues=plan.queues,
-                keys=plan.keys,
-            )
-            self.producers.append(self._make_producer(what, random))
-        for number in range(plan.consumers):
-            reading = ConsumerPlan(
-                f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys,
-                plan.lookup_interval,
-            )  # fmt: skip
-            self.consumers.append(
-                Consumer(
-                    reading,
-                    self.scheduler,
-                    Random(f"{plan.seed}/c{number}"),
-                    self.calls,
-                    self.routes,
-                    self.oracle,
-                )
-            )
-        if plan.trims:
-            self.trimmer = Trimmer(
-                plan.trim_interval,
-                plan.trim_keep,
-                plan.queues,
-                self.scheduler,
-                Random(f"{plan.seed}/admin"),
-                self.calls,
-                self.routes,
-                self.oracle,
-            )
-
-    def _make_producer(self, what: ProducerPlan, random: Random) -> Producer | CoreProducer:
-        """Return one of the product's own cores, or the harsher one of the simulation."""
-        if what.stamped and random.random() < CORE_SHARE:
-            return CoreProducer(
-                what,
-                self.scheduler,
-                random,
-                self.calls,
-                self.routes,
-                self.oracle,
-                self.streams,
-            )
-        return Producer(what, self.scheduler, random, self.calls, self.routes, self.oracle)
 
     # Trace.
 
@@ -246,10 +184,7 @@ class World:
     def _topic_answered(self, answer: Answer) -> None:
         if answer.code in (Code.OK, Code.TOPIC_EXISTS) and not self._topic_made:
             self._topic_made = True
-            for actor in (*self.producers, *self.consumers):
-                actor.start()
-            if self.trimmer is not None:
-                self.trimmer.start()
+            self.clients.start()
         else:
             self.scheduler.after(0.2, self._make_topic)
 
@@ -344,27 +279,3 @@ _TRUSTED: Final = {Role.FOLLOWER, Role.CANDIDATE, Role.LEADER}
 
 def _nothing() -> None:
     pass
-
-
-class Routes:
-    """The name servers: who leads, told to each client after a delay, a lower term never wins."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.members = list(world.names)
-        self._random = Random(f"routes/{world.plan.seed}")
-        self._known: dict[str, tuple[int, str]] = {}
-
-    def leader(self, client: str) -> tuple[int, str]:
-        """See `producer.Router.leader`."""
-        return self._known.get(client, (0, ""))
-
-    def announce(self, term: int, member: str) -> None:
-        """Let every client hear of a leader, each in its own time."""
-        for client in self._world.client_names:
-            delay = self._random.uniform(0.001, ROUTE_DELAY_MAX)
-            self._world.scheduler.after(delay, self._hear, client, term, member)
-
-    def _hear(self, client: str, term: int, member: str) -> None:
-        if term > self._known.get(client, (0, ""))[0]:
-            self._known[client] = (term, member)
