@@ -1,8 +1,8 @@
 """The docker compose cluster of deploy/: the image that people run, on a real docker engine.
 
-Uses the engine that answers, or starts one of its own for the while (`docker.engine`). Members are
-ordinary containers: what needs to reach into their process or their disk cannot be done here. With
-root, and the engine on this machine, packets are dropped in the containers' network namespaces.
+Uses the engine that answers, or starts one of its own for the run (`docker.engine`). Members are
+ordinary containers: faults that reach into their process or their disk are impossible here. With
+root, and the engine on this machine, the containers' network namespaces can drop packets.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ class Containers(Processes):
         self._limits: dict[str, tuple[str, str]] = {}
         self._addresses: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
-        """Of each container, as the engine counts its own ones since we started it."""
+        """By container, how often the engine itself restarted it since we started it."""
         self._counting = asyncio.Lock()
         self._unsaid: dict[str, list[str]] = {}
-        """Restarts that nobody has asked for yet."""
+        """Restarts that `restarted` has not returned yet."""
         self.rules = PacketRules(self._addresses, self._inside)
 
     def pid(self, node: str) -> int | None:
-        """Return the process id on this machine, when it has one here."""
+        """Return the process id of a member, if its process runs on this machine."""
         return self._pids.get(node)
 
     def _inside(self, node: str) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Containers(Processes):
         return ("nsenter", "--target", str(pid), "--net") if pid else ()
 
     async def look(self) -> None:
-        """Learn where the containers are: a restarted one has another process, perhaps address."""
+        """Learn process and address of each container: a restart changes the process."""
         for node, found in (await self._inspect()).items():
             state, host = found["State"], found["HostConfig"]
             self._pids.pop(node, None)
@@ -69,7 +69,7 @@ class Containers(Processes):
                 self._running.add(node)
                 address = found["NetworkSettings"]["Networks"][self._stack.network]["IPAddress"]
                 self._addresses[node] = address
-                # Of an engine on another machine the number would be another process's.
+                # With an engine on another machine the number would name another process.
                 if _is_in_container(state["Pid"], found["Id"]):
                     self._pids[node] = state["Pid"]
 
@@ -79,7 +79,7 @@ class Containers(Processes):
         return dict(zip(self._stack.members, found, strict=True))
 
     async def restarted(self) -> dict[str, list[str]]:
-        """See `surface.Processes`: the engine counts what it did, not what it was told to do."""
+        """See `surface.Processes`: the engine counts only restarts that it did by itself."""
         await self._count()
         again, self._unsaid = self._unsaid, {}
         if again:
@@ -93,7 +93,7 @@ class Containers(Processes):
 
     @property
     def can_be_entered(self) -> bool:
-        """All containers' namespaces are on this machine."""
+        """Whether the namespaces of all containers are on this machine."""
         return len(self._pids) == len(self._stack.members)
 
     # surface.Processes
@@ -108,7 +108,7 @@ class Containers(Processes):
         await self.look()
 
     async def start(self, node: str) -> None:
-        await self._count()  # the engine forgets it now
+        await self._count()  # a start resets the count of the engine
         async with self._counting:
             await self._stack.each("start", node)
             self._restarts[node] = 0
@@ -120,25 +120,25 @@ class Containers(Processes):
         await self._stack.each("pause", node)
 
     async def resume(self, node: str) -> None:
-        """See `surface.Processes`; the engine calls it an error to resume what goes on.
+        """See `surface.Processes`. A member may run already: it was killed and started meanwhile.
 
-        As one does that was paused, and then killed and started again.
+        The engine calls it an error to resume a container that runs.
         """
         if (await self._inspect())[node]["State"]["Paused"]:
             await self._stack.each("unpause", node)
 
     def is_running(self, node: str) -> bool:
-        """See `surface.Processes`: one that ended by itself the engine has started again."""
+        """See `surface.Processes`: the engine starts a member again that ended by itself."""
         return node in self._running
 
     def exit_code(self, node: str) -> int | None:
-        """See `surface.Processes`; the engine restarts whom we did not end."""
+        """See `surface.Processes`: the engine restarts a member that we did not end."""
         return None if node in self._running else 0
 
     # surface.Cgroups
 
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
-        """See `surface.Cgroups`; a container's memory is taken back only by ending it."""
+        """See `surface.Cgroups`. A container frees memory only when it ends: no limit is set."""
         del memory_bytes
         if cpu_percent and node not in self._running:
             raise CannotLimit(f"{node} does not run")
@@ -151,12 +151,10 @@ class Containers(Processes):
 def newly_restarted(
     known: dict[str, int], found: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return who was restarted since `known`, each time; bring `known` up to date.
+    """Return by member each restart since `known`; bring `known` up to date.
 
-    How it ended the engine forgets when it starts it again.
-
-    `found` is what `docker inspect` says of each. The engine counts from 0 again after a start by
-    command, so `known` of that container must be set to 0 then: else as many as before are nothing.
+    The engine does not keep how a member ended. `found` is what `docker inspect` says of each. A
+    start by command resets the engine's count, so the caller sets `known` of that member to 0 then.
     """
     again: dict[str, list[str]] = {}
     for node, each in found.items():
@@ -239,7 +237,7 @@ class ComposeBackend(Backend):
         return used, base_image(used)
 
     def _settings_file(self) -> Path:
-        """Write what the workload wants the members to be told, as more of the compose file."""
+        """Write the settings that the workload wants, as an addition to the compose file."""
         environment = {
             f"DLEDGER_{key.replace('.', '_').upper()}": json.dumps(value)
             for key, value in self._wanted.settings.items()
@@ -270,7 +268,7 @@ class ComposeBackend(Backend):
             await self.abort()
 
     async def abort(self) -> None:
-        """See `surface.Backend`; may be called again when it was broken off."""
+        """See `surface.Backend`. A caller that was broken off may call it again."""
         try:
             if self._stack is not None:
                 await self._stack.down()

@@ -24,9 +24,9 @@ NAME_SERVER_PORT: Final = 9_876
 TOOLS: Final = ("ip", "unshare", "nsenter", "mount")
 OWN_NAMESPACES: Final = ("net", "mount")
 BY_NAME: Final = "/run/netns"
-"""Where iproute2 keeps namespaces; on a mount of our own."""
+"""The folder in which iproute2 keeps namespaces. We mount our own there."""
 RETRANSMISSION_MS_MAX: Final = 1_000
-"""Else a connection that was cut for long moves again only long after it healed."""
+"""Without it a connection that was cut for long goes on only long after the heal."""
 
 
 class NetnsBackend(ProcessBackend):
@@ -87,7 +87,7 @@ class NetnsBackend(ProcessBackend):
             await run(*inside, "link", "set", "eth0", "up")
             await run(*inside, "link", "set", "lo", "up")
             setting = f"net.ipv4.tcp_rto_max_ms={RETRANSMISSION_MS_MAX}"
-            # Older kernels have no such limit: then old connections heal late, as they do there.
+            # Older kernels have no such limit: there, old connections heal late.
             await run(*self._within(node), "sysctl", "-e", "-q", "-w", setting)
 
     async def _stop_network(self) -> None:

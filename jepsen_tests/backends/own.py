@@ -1,8 +1,8 @@
-"""A cluster of your own, which runs already and goes on running: it is hurt by your commands.
+"""A cluster of your own, which runs already and goes on running. Your commands hurt it.
 
-`--bootstrap` names its name servers; members and their addresses are learned from them. Without
-`--commands` only what clients can ask for is done (leadership is handed round). With it, a TOML
-file of shell lines, processes and links are hurt too; the lines read variables:
+`--bootstrap` names its name servers, which tell the members and their addresses. Without
+`--commands` the harness does only what a client can ask for: it hands leadership round.
+`--commands` names a TOML file of shell lines that hurt processes and links. They read variables:
 
     kill   = 'ssh "$HOST" sudo systemctl kill --signal=KILL dledger'
     stop   = 'ssh "$HOST" sudo systemctl stop dledger'
@@ -12,9 +12,9 @@ file of shell lines, processes and links are hurt too; the lines read variables:
     cut    = 'ssh "$HOST" sudo iptables -I INPUT -s "$PEER_HOST" -j DROP'
     heal   = 'ssh "$HOST" sudo iptables -D INPUT -s "$PEER_HOST" -j DROP'
 
-NODE, HOST and PORT are the member's name and published address. For `cut` and `heal` it is who no
-longer hears PEER (PEER_HOST, PEER_PORT); what it hears of others is left as it is. How members end
-by themselves nobody tells the harness here: of a cluster of your own it sees no deaths.
+NODE, HOST and PORT are the member's name and published address. For `cut` and `heal` this is the
+member that no longer hears PEER (PEER_HOST, PEER_PORT); it still hears all others. Nobody tells the
+harness when a member of your cluster ends by itself: the history shows no deaths.
 """
 
 import asyncio
@@ -74,9 +74,9 @@ class Shell(Processes):
         """Links, in the order in which they were cut."""
 
     async def undo_all(self) -> None:
-        """Undo what was begun and is not known to be undone; HarnessFailure naming what cannot be.
+        """Undo every act that may still be in force; HarnessFailure names what cannot be undone.
 
-        Whoever breaks a run off may do so in the middle of a line, also of one that heals.
+        A run may be broken off in the middle of a line, also of a line that heals.
         """
         undoing: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             *(
@@ -93,13 +93,13 @@ class Shell(Processes):
             except HarnessFailure as error:
                 failed.append(f"{what} ({error})")
         if failed:
-            raise HarnessFailure(f"your cluster is left hurt, do by hand: {'; '.join(failed)}")
+            raise HarnessFailure(f"your cluster is still hurt; do by hand: {'; '.join(failed)}")
 
     async def _run(self, name: str, node: str, peer: str = "") -> None:
         variables = _place("", node, self._addresses)
         if peer:
             variables |= _place("PEER_", peer, self._addresses) | {"PEER": peer}
-        # Not a pipe: a member that the line starts may keep it open as long as it lives.
+        # A file and no pipe: a member that the line starts may keep a pipe open while it lives.
         with tempfile.TemporaryFile() as said:
             process = await asyncio.create_subprocess_shell(
                 self._commands[name], env={**os.environ, **variables, "NODE": node},
@@ -111,7 +111,7 @@ class Shell(Processes):
             except TimeoutError:
                 code = f"none within {COMMAND_SECONDS_MAX:g} s"
             finally:
-                if process.returncode is None:  # what it started and waits for ends with it
+                if process.returncode is None:  # the whole group ends, with what the line started
                     os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             if code:
@@ -144,17 +144,17 @@ class Shell(Processes):
         self._paused.discard(node)
 
     def is_running(self, node: str) -> bool:
-        """See `surface.Processes`: whom we did not end runs, as far as we know."""
+        """See `surface.Processes`: a member that we did not end counts as running."""
         return node not in self._ended
 
     def exit_code(self, node: str) -> int | None:
-        """See `surface.Processes`; how it ended we are not told."""
+        """See `surface.Processes`: 0 stands for an exit code that nobody tells us."""
         return 0 if node in self._ended else None
 
     # surface.Network
 
     async def trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
-        """See `surface.Network`: who is dialled no longer hears who dials."""
+        """See `surface.Network`: the dialled member no longer hears the one that dials."""
         assert trouble.kind is TroubleKind.CUT
         for source, target in links:
             self._cut[source, target] = None
@@ -235,8 +235,8 @@ class OwnBackend(Backend):
         return f"group {self.group} of your own cluster: {where}"
 
     async def start(self) -> None:
-        """See `surface.Backend`: it runs."""
+        """See `surface.Backend`: the cluster runs already."""
 
     async def stop(self) -> None:
-        """See `surface.Backend`: it goes on, as it was found."""
+        """See `surface.Backend`: the cluster goes on, as the run found it."""
         await self._shell.undo_all()

@@ -2,8 +2,8 @@
 
 Owns folders, ports, configuration files and processes of a run:
 
-    folder/<node>/config.toml     what the member is told: its peers are proxies, and to its
-                                  clients it is one
+    folder/<node>/config.toml     the member's configuration: proxies stand for its peers, and for
+                                  the member itself towards its clients
     folder/<node>/control.json    what its surroundings do to it (`processes/launch.py`)
     folder/<node>/data/           its log and state
     folder/<process>.log          what it printed
@@ -47,7 +47,7 @@ NAME_SERVERS: Final = ("ns1", "ns2")
 STOP_SECONDS: Final = 15.0
 REPAIR_SECONDS: Final = 120.0
 ASIDE: Final = ".damaged-"
-"""Between the name of a folder and a number, when `dledger repair` has set it aside."""
+"""`dledger repair` puts it between the name of a folder that it sets aside and a number."""
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -64,11 +64,11 @@ class LocalMembers(Processes):
         self._controls = dict.fromkeys(nodes, Control())
         self._is_over = False
         self._lives: Counter[str] = Counter()
-        """How often each was started."""
+        """How often each process was started."""
         self._known: set[str] = set()
-        """Whose end, of this life, was our doing, or was noted."""
+        """Processes whose present life we ended, or whose end is noted."""
         self._died: dict[str, list[str]] = {}
-        """Whose was not, and is still to be told."""
+        """By member, the ends that were not our doing and that `died` has not returned yet."""
 
     # surface.Processes
 
@@ -77,7 +77,7 @@ class LocalMembers(Processes):
         was_known = self._end_of(node)
         process.kill()
         await self._ended(node)
-        if not was_known and process.returncode != -signal.SIGKILL:  # it was quicker
+        if not was_known and process.returncode != -signal.SIGKILL:  # it ended before our signal
             self._known.discard(node)
 
     async def stop(self, node: str) -> None:
@@ -101,14 +101,14 @@ class LocalMembers(Processes):
         return told
 
     def _end_of(self, node: str) -> bool:
-        """Note that it is we who end it now, if it runs; return whether its end was known."""
+        """Note that we end a process now, if it runs; return whether its end was known before."""
         self._look(node)
         was_known = node in self._known
         self._known.add(node)
         return was_known
 
     def _look(self, node: str) -> None:
-        """Note it if a process has ended, and not by us."""
+        """Note the end of a process that we did not end."""
         process = self._started.get(node)
         if process is None or process.poll() is None or node in self._known:
             return
@@ -118,7 +118,7 @@ class LocalMembers(Processes):
 
     async def start(self, node: str) -> None:
         control = self._folder / node / "control.json"
-        # Its disk is as it should be again; its clock is its machine's.
+        # A new process has a sound disk again; its clock stays as wrong as it is.
         self._control(node, replace(self._controls[node], sync_seconds=0.0, sync_fails=False))
         options = ["--control", str(control)]
         if self._mutant:
@@ -129,7 +129,7 @@ class LocalMembers(Processes):
     def spawn(self, name: str, arguments: Sequence[str]) -> None:
         """Start any process of the cluster; `arguments` as `launch` takes them."""
         assert not self.is_running(name), f"{name} is running"
-        if self._is_over:  # healing that was overtaken by the end
+        if self._is_over:  # the run ended while a fault was healed
             raise CannotRun(f"{name} is not started: the run is over")
         self._look(name)
         self._known.discard(name)
@@ -146,20 +146,20 @@ class LocalMembers(Processes):
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
-                # The files say everything; a variable of the user's shell must not reach in.
+                # The files hold all settings; a variable of the user's shell must not change them.
                 env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-                process_group=0,  # Ctrl-C reaches the harness alone, which ends all in order
+                process_group=0,  # Ctrl-C reaches only the harness, which ends all in order
             )
 
     async def pause(self, node: str) -> None:
         self._started[node].send_signal(signal.SIGSTOP)
-        while not self._stands_still(node):  # noqa: ASYNC110 - the kernel tells nobody
+        while not self._stands_still(node):  # noqa: ASYNC110 - the kernel sends no event
             await asyncio.sleep(0.001)
 
     def _stands_still(self, node: str) -> bool:
         if not self.is_running(node):
             return True
-        # After the name in brackets, which may hold anything: T is stopped.
+        # The state follows the name in brackets, which may hold anything. T: stopped.
         state = Path(f"/proc/{self._started[node].pid}/stat").read_text().rpartition(")")[2]
         return state.split()[0] == "T"
 
@@ -178,13 +178,13 @@ class LocalMembers(Processes):
         return self._started[node].pid if self.is_running(node) else None
 
     async def end_all(self) -> None:
-        """Ask whatever runs to end, side by side; nothing is started after that."""
+        """Ask all processes to end, at the same time; nothing starts after that."""
         self._is_over = True
         running = [name for name in reversed(self._started) if self.is_running(name)]
         await asyncio.gather(*(self.stop(name) for name in running))
 
     async def kill_all(self) -> None:
-        """End whatever runs at once; nothing is started after that."""
+        """Kill all processes; nothing starts after that."""
         self._is_over = True
         for name in self._started:
             self._started[name].kill()
@@ -200,9 +200,9 @@ class LocalMembers(Processes):
         return not (await self._look_after(node, "--check")).code
 
     async def repair(self, node: str) -> None:
-        """See `surface.Folders`; of what was set aside the newest is kept, as evidence.
+        """See `surface.Folders`. The newest folder that was set aside stays, as evidence.
 
-        All of it would fill the member's disk before long.
+        Older ones would fill the member's disk.
         """
         folder = self.folder(node)
         before = sorted(folder.parent.glob(f"{folder.name}{ASIDE}*"))
@@ -269,10 +269,10 @@ class ProcessBackend(Backend):
 
     @classmethod
     def own_namespaces(cls) -> Sequence[str]:
-        """See `surface.Backend`: of mounts, when members have disks of their own."""
+        """See `surface.Backend`: a mount namespace, when members have disks of their own."""
         return () if loop_disk.why_not() else ("mount",)
 
-    # The network: what another kind of it changes.
+    # The network. Backends with another network override these methods.
 
     def _lay_out_network(self) -> None:
         names = [*NAME_SERVERS, *self.nodes]
@@ -297,7 +297,7 @@ class ProcessBackend(Backend):
         await self._proxies.stop()
 
     def _peer_address(self, node: str, peer: str) -> str:
-        """Return where a member reaches another one, or listens itself."""
+        """Return the address at which a member reaches a peer, or listens itself."""
         if node == peer:
             return self.inner_address(node)
         return f"{HOST}:{self._link_ports[node, peer]}"
@@ -324,7 +324,7 @@ class ProcessBackend(Backend):
 
     async def start(self) -> None:
         if self._loop_disks is not None and not namespaces.is_inside("mount"):
-            raise CannotRun("what is mounted must be the run's own: use its command line")
+            raise CannotRun("disks need a mount namespace of the run: start it by its command line")
         for node in self.nodes:
             (self._folder / node).mkdir(parents=True)
         if self._loop_disks is not None:
@@ -344,7 +344,7 @@ class ProcessBackend(Backend):
         await self._end(self._members.kill_all())
 
     async def _end(self, members_end: Awaitable[None]) -> None:
-        """End the members, then the rest in turn: each also when what was before it failed."""
+        """End the members, then each other part, whether or not the part before it failed."""
         async with AsyncExitStack() as rest:
             if self._member_cgroups is not None:
                 rest.push_async_callback(self._member_cgroups.remove)

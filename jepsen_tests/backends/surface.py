@@ -1,7 +1,7 @@
 """What a backend offers: members to talk to, and handles for faults.
 
-Owns the protocols alone. A backend gives each handle, or says why it cannot (`missing`); a fault
-needs some handles and is skipped, loudly, where one is missing.
+Owns the protocols only. A backend has each handle, or says why not (`missing`). A fault needs some
+handles. Where one is missing, the run skips the fault and says so.
 
 - `processes`: end, start, stop for a while
 - `network`: trouble on the link from one member to another, as the first dials the second, and
@@ -28,7 +28,7 @@ class CannotRepair(Exception):
 
 
 class CannotLimit(Exception):
-    """A member's share could not be limited, and is as it was; the message says why."""
+    """Limiting a member's share failed and changed nothing; the message says why."""
 
 
 class CannotRun(HarnessFailure):
@@ -36,26 +36,26 @@ class CannotRun(HarnessFailure):
 
 
 CLIENTS: Final = "clients"
-"""Who dials on a link from clients to a member. The harness's own looks do not take that way."""
+"""The source of a link from clients to a member. The harness's own calls use other links."""
 Setting = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
 class WantedCluster:
-    """The cluster that is asked for."""
+    """The cluster that a run asks for."""
 
     folder: Path
-    """Of the run; there when the cluster is started."""
+    """The folder of the run. It exists when the cluster starts."""
     nodes: int = 3
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Members' configuration that the workload wants."""
     mutant: str = ""
-    """A known bug to put into the members; only of backends that say they can (`has_mutants`)."""
+    """A known bug to put into the members. Only backends with `has_mutants` can do that."""
     bootstrap: str = ""
     """Name servers of a cluster that runs already."""
     group: str = ""
     commands: Path | None = None
-    """How such a cluster is hurt."""
+    """The file with the lines that hurt such a cluster."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Processes(Protocol):
         """Start a member that does not run."""
 
     async def pause(self, node: str) -> None:
-        """Let it stand still (SIGSTOP); return when it does."""
+        """Stop it (SIGSTOP); return when it stands still."""
 
     async def resume(self, node: str) -> None:
         """Let it go on."""
@@ -113,7 +113,7 @@ class TroubleKind(enum.StrEnum):
     RESET = "reset"
     """Connections are reset now; new ones work."""
     MUTE = "mute"
-    """Who is dialled hears, and is not heard: its answers are lost with their connections."""
+    """The dialled side hears, but its answers are lost with their connections."""
 
 
 PROXIED: Final = frozenset({
@@ -127,7 +127,7 @@ PROXIED_CLIENTS: Final = frozenset({TroubleKind.CUT, TroubleKind.RESET, TroubleK
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One kind with its strength; what does not belong to the kind is ignored."""
+    """One kind of trouble with its strength. Fields of other kinds are ignored."""
 
     kind: TroubleKind
     delay_ms: float = 0.0
@@ -187,24 +187,24 @@ class Syncs(Protocol):
     """A running member's fdatasync."""
 
     async def slow(self, node: str, seconds: float) -> None:
-        """Let each take so much longer; 0: as it is."""
+        """Let each sync take so many seconds longer; 0: no longer than it takes."""
 
     async def fail(self, node: str) -> None:
-        """Let the next ones fail with EIO, until the member is started again."""
+        """Let the next syncs fail with EIO, until the member is started again."""
 
 
 class Clocks(Protocol):
     """A running member's wall clock, which stamps entries. Elections use another."""
 
     async def shift(self, node: str, seconds: float, rate: float) -> None:
-        """Set it `seconds` off, running `rate` times as fast from now on; 0 and 1: right again."""
+        """Set it `seconds` off and let it run `rate` times as fast; 0 and 1: right again."""
 
 
 class Cgroups(Protocol):
     """A member's share of the machine."""
 
     async def starve(self, node: str, cpu_percent: int, memory_bytes: int) -> None:
-        """Limit it, or CannotLimit; zeros: no limit."""
+        """Limit the member's share, or raise CannotLimit; zeros: no limit."""
 
 
 class Backend(ABC):
@@ -212,15 +212,15 @@ class Backend(ABC):
 
     name: ClassVar[str]
     has_mutants: ClassVar[bool] = False
-    """Its members are started through `launch`, which can put a known bug into them."""
+    """`launch` starts its members and can put a known bug into them."""
     is_kept: ClassVar[bool] = False
-    """It is somebody's cluster: what a run made in it is deleted at the end."""
+    """The cluster belongs to a user: the end of a run deletes what the run made in it."""
     nodes: tuple[str, ...]
     group: str
     missing: dict[str, str]
     """Why a handle is not there, by its name."""
     never: Collection[str] = ()
-    """Those of them that it would have on no machine: who asks for nothing else is refused."""
+    """Handles that this backend has on no machine. A run that needs only such ones is refused."""
     processes: Processes | None = None
     network: Network | None = None
     folders: Folders | None = None
@@ -231,15 +231,15 @@ class Backend(ABC):
 
     @abstractmethod
     def __init__(self, wanted: WantedCluster) -> None:
-        """CannotRun when this machine cannot, as far as is known without starting anything."""
+        """CannotRun when this machine lacks something that is known before anything starts."""
 
     @classmethod
     def own_namespaces(cls) -> Sequence[str]:
-        """Return which namespaces a run needs to itself here; CannotRun when it can't have them."""
+        """Return the namespaces that a run needs for itself; CannotRun when they cannot be made."""
         return ()
 
     async def prepare(self) -> None:  # noqa: B027 - most have nothing to learn
-        """Learn what is there, start nothing; CannotRun when it isn't there."""
+        """Learn what is there, without starting anything; CannotRun when it is not there."""
 
     @property
     @abstractmethod
@@ -251,7 +251,7 @@ class Backend(ABC):
         """Return where clients reach one member."""
 
     def inner_address(self, node: str) -> str:
-        """Return where the harness looks at one member, whatever is done to clients' links."""
+        """Return where the harness reaches one member, also while clients' links are troubled."""
         return self.address(node)
 
     @abstractmethod
@@ -264,10 +264,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End everything, also what was half started; leave logs and data behind, nothing else."""
+        """End everything, also what half started; leave only logs and data behind."""
 
     async def abort(self) -> None:
-        """End everything at once, also after `stop` was broken off; leave as little behind."""
+        """End everything at once, also when `stop` was broken off; leave as little behind as it."""
         await self.stop()
 
     def pid(self, node: str) -> int | None:

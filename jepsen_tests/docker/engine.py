@@ -1,11 +1,11 @@
-"""A docker engine to work with: the one that can be reached, or one of our own for the while.
+"""A docker engine to work with: the one that answers, or an engine of our own for the run.
 
-Our own keeps everything below a temporary folder (data, sockets, configuration), makes its mounts
-in a mount namespace of its own, and is ended by its process id; `traces` takes away the rest.
-Debian packages that are missing are installed, which is said, and they stay.
+Our own engine keeps everything below a temporary folder (data, sockets, configuration), makes its
+mounts in a mount namespace of its own, and is ended by its process id. `traces` removes the rest.
+The harness installs Debian packages that are missing, and says so. They stay.
 
-The base image is the one that the Dockerfile names where an image registry can be reached; else it
-is made from the Debian packages of this machine's release.
+The base image is the one that the Dockerfile names, if an image registry answers. If not, the
+harness makes it from the Debian packages of this machine's release.
 """
 
 import os
@@ -37,7 +37,7 @@ Note = Callable[[str], None]
 
 
 class NoEngine(Exception):
-    """There is none and none can be had here; the message says why."""
+    """No engine answers, and none can be started here; the message says why."""
 
 
 class LeftBehind(Exception):
@@ -52,7 +52,7 @@ class DockerEngine:
     is_ours: bool
     note: Note
     images: list[str] = field(default_factory=list)
-    """Those we made, to be removed at the end."""
+    """Images that we made. The end removes them."""
 
     def docker(self, *arguments: str, seconds: float = 120) -> str:
         """Run a docker command; return its standard output."""
@@ -111,7 +111,7 @@ def _own(folder: Path, note: Note) -> Generator[DockerEngine]:
     environment |= {"DOCKER_HOST": socket, "DOCKER_CONFIG": str(folder / "config")}
     with (folder / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
-            # One that outlived a harness that was killed would keep its bridge from the next.
+            # An engine that outlived a killed harness would keep its bridge from the next one.
             leashed(
                 "unshare", "--mount", "--propagation", "private",
                 "dockerd", "--host", socket, "--data-root", str(folder / "data"),
@@ -137,7 +137,7 @@ def _check_may_start() -> None:
     if sys.platform != "linux":
         raise NoEngine(f"no engine answers, and on {sys.platform} none can be started")
     if os.geteuid() != 0:
-        raise NoEngine("no engine answers, and who is not root cannot start one")
+        raise NoEngine("no engine answers, and only root can start one")
 
 
 def install(packages: Sequence[str], note: Note) -> None:
@@ -222,7 +222,7 @@ def base_image(used: DockerEngine) -> str:
 
 
 def _from_packages(used: DockerEngine, name: str) -> None:
-    """Make the least Debian with Python, which trusts whom this machine trusts."""
+    """Make a minimal Debian with Python that trusts the authorities that this machine trusts."""
     _check_may_start()
     install([] if shutil.which("mmdebstrap") else ["mmdebstrap"], used.note)
     sources = next((path for path in DEBIAN_SOURCES if path.exists()), None)

@@ -14,7 +14,7 @@ from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.processes.ports import free_ports
 
 COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
-"""Of the development lock."""
+"""The development lock installs it."""
 UP_SECONDS = 120
 BUILD_SECONDS = 420
 COMMAND_SECONDS = 90
@@ -72,7 +72,7 @@ class Stack:
         await self.compose("build", seconds=BUILD_SECONDS)
 
     async def up(self) -> None:
-        """Start everything; returns when every health check is content."""
+        """Start everything; return when every health check succeeds."""
         await self.compose("up", "--wait", "--wait-timeout", str(UP_SECONDS))
 
     async def down(self) -> None:
@@ -90,7 +90,7 @@ class Stack:
         return await self.run("docker", *arguments, seconds=seconds)
 
     async def each(self, command: str, *members: str) -> None:
-        """Give one docker command for the containers of these members."""
+        """Run one docker command for the containers of these members."""
         await self.docker(command, *map(self.container, members))
 
     async def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
@@ -98,7 +98,7 @@ class Stack:
         process = await asyncio.create_subprocess_exec(
             *command, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the harness, which ends the containers in order
+            start_new_session=True,  # Ctrl-C goes to the harness, which ends containers in order
         )  # fmt: skip
         try:
             async with asyncio.timeout(seconds):

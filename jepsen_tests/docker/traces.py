@@ -1,10 +1,10 @@
-"""What a docker engine leaves on a machine, and taking it away again.
+"""Finds what a docker engine leaves on a machine, and removes it.
 
 An engine that ends leaves its bridge, its packet filter rules and chains, forwarding switched on,
 empty control groups and some files. Its mounts it makes in a mount namespace of its own (`engine`),
 so they go with it. Only what carries an engine's names, and was not there before, is touched.
 
-Left is what `iptables` has no command for: a table it made, empty, with the default policies.
+What stays is an empty table with default policies: `iptables` has no command that removes it.
 """
 
 import os
@@ -35,13 +35,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Traces:
-    """What there is now of an engine, or may be changed by one."""
+    """What an engine has made on this machine, and what an engine may change."""
 
     links: frozenset[str]
     rules: frozenset[tuple[str, str, str]]
     """(command, table, rule or chain), with the names of an engine."""
     policies: dict[tuple[str, str, str], str]
-    """Of (command, table, chain): of what is forwarded, where it is not ACCEPT."""
+    """By (command, table, chain): the policy for forwarded packets, where it is not ACCEPT."""
     switches: dict[Path, str]
     files: frozenset[Path]
     cgroups: frozenset[Path]
@@ -87,7 +87,7 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 
 
 def take_away(before: Traces, cgroup_parent: str) -> list[str]:
-    """Bring back how it was; return what could not be, a sentence each."""
+    """Restore the state of before; return a sentence for each thing that could not be restored."""
     now = Traces.look(cgroup_parent)
     for link in now.links - before.links:
         _run("ip", "link", "delete", link)

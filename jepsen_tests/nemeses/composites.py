@@ -1,4 +1,4 @@
-"""Several things at once, aimed by role: each is how some system of this kind lost data before."""
+"""Several faults at once, aimed by role: each has made some system of this kind lose data."""
 
 import asyncio
 from typing import Final
@@ -9,11 +9,11 @@ from jepsen_tests.nemeses.network import cut, cut_off, join
 from jepsen_tests.nemeses.processes import bring_back
 
 SLOW_SECONDS: Final = (0.1, 0.5)
-"""Of each sync: so that acknowledgements of the slow one are under way when the leader is lost."""
+"""The slow member's acknowledgements are still on the way when the leader is lost."""
 GOING_ON_SECONDS: Final = 2.0
-"""So long the others acknowledge without the member that is to be late."""
+"""So long the others acknowledge without the late member."""
 CANDIDATES_SECONDS: Final = 1.6
-"""Longer than the longest election timeout: whoever is cut off wants an election by then."""
+"""Longer than the longest election timeout: a member that is cut off wants an election by then."""
 
 
 async def _slow(scene: Scene, node: str) -> None:
@@ -47,7 +47,7 @@ async def cut_while_slow(scene: Scene) -> str:
 
 
 async def cut_while_slow_itself(scene: Scene) -> str:
-    """The leader is cut off before it synced what the others have: it cannot know its fate."""
+    """The leader is cut off before it synced entries that the others have."""
     leader = await scene.leader()
     await _slow(scene, leader)
     await cut_off(scene, leader)
@@ -55,7 +55,7 @@ async def cut_while_slow_itself(scene: Scene) -> str:
 
 
 async def power_cut_but_one(scene: Scene) -> str:
-    """All but one lose their power at once: it alone has what nobody had synced."""
+    """All but one lose their power at once: only that one still has what nobody had synced."""
     spared = await scene.one()
     return await cut_power(scene, [node for node in scene.running() if node != spared])
 
@@ -74,7 +74,7 @@ async def split_vote(scene: Scene) -> str:
 
 
 async def late_first(scene: Scene) -> str:
-    """Who was down while the others went on comes up first, alone with just enough of them."""
+    """A member that was down while the others went on starts first, with a bare majority."""
     processes = scene.handle("processes", scene.backend.processes)
     nodes = scene.some(len(scene.backend.nodes))
     late, others = nodes[0], nodes[1:]

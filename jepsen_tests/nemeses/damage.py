@@ -1,7 +1,7 @@
 """Damage to the files of a stopped member: flipped bits, lost ends, old blocks, missing files.
 
-A member that finds damage must refuse to go on (it ends, or never starts): what the harness wants
-of it is never to serve what is wrong. Healing sets such a folder aside, as an operator would.
+A member that finds damage must end, or not start: it must never serve wrong data. Healing sets
+such a folder aside, as an operator would.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ CHANGING_SECONDS: Final = 2.0
 CHANGING: Final = (".log", ".mdb")
 """Files that a member writes to all the time: the newest segment, the state."""
 LOCK: Final = "lock.mdb"
-"""LMDB's readers, who are gone with the process."""
+"""LMDB's table of readers. It means nothing after the process has ended."""
 RESERVE: Final = "reserve"
 """A file that only takes up room: nothing is ever read from it."""
 
@@ -62,7 +62,7 @@ def flip(path: Path, random: Random) -> str:
 
 
 def truncate(path: Path, random: Random) -> str:
-    """Lose the end."""
+    """Cut off the end of a file."""
     size = random.randrange(_used_size(path))
     with path.open("r+b") as file:
         file.truncate(size)
@@ -70,7 +70,7 @@ def truncate(path: Path, random: Random) -> str:
 
 
 def delete(path: Path, random: Random) -> str:
-    """Lose the file."""
+    """Delete a file."""
     del random
     path.unlink()
     return "deleted"
@@ -97,17 +97,17 @@ async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
 
 
 async def bit_flips(scene: Scene) -> str:
-    """See `flip`."""
+    """Flip bits in a file of a stopped member."""
     return await _damage(scene, flip)
 
 
 async def truncation(scene: Scene) -> str:
-    """See `truncate`."""
+    """Cut off the end of a file of a stopped member."""
     return await _damage(scene, truncate)
 
 
 async def deletion(scene: Scene) -> str:
-    """See `delete`."""
+    """Delete a file of a stopped member."""
     return await _damage(scene, delete)
 
 
@@ -152,7 +152,7 @@ def _contents(folder: Path) -> dict[Path, bytes]:
 
 
 def _changed(before: bytes, now: bytes) -> list[int]:
-    """Return where the blocks begin that are others than before."""
+    """Return where the blocks begin that have changed."""
     starts = range(0, min(len(before), len(now)), BLOCK_SIZE)
     return [s for s in starts if before[s : s + BLOCK_SIZE] != now[s : s + BLOCK_SIZE]]
 

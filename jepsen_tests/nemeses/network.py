@@ -10,7 +10,7 @@ from jepsen_tests.nemeses.fault import CANNOT, Fault, Scene, Skipped
 Link = tuple[str, str]
 FLAPS: Final = 6
 RING_MIN: Final = 5
-"""Of three each would hear both others: nothing would be cut."""
+"""In a ring of three, each member would hear both others."""
 CUT: Final = Trouble(TroubleKind.CUT)
 
 
@@ -185,7 +185,7 @@ async def slices(scene: Scene) -> str:
 
 
 async def leader_unheard(scene: Scene) -> str:
-    """The leader hears its clients, and its answers are lost: they know nothing, it has done it."""
+    """The leader hears its clients and does what they ask, but its answers are lost."""
     network, node = _to_clients(scene, TroubleKind.MUTE), await scene.leader()
     await _put(scene, network, [(CLIENTS, node)], Trouble(TroubleKind.MUTE))
     return node

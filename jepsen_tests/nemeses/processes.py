@@ -1,4 +1,4 @@
-"""Processes that end, restart, stand still."""
+"""Processes that end, restart or stand still."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def _processes(scene: Scene) -> Processes:
 async def bring_back(scene: Scene, node: str) -> None:
     """Start a member that does not run; one that found its data damaged is repaired first.
 
-    Whom `dledger repair` does not help stays away: in the end somebody is missing (C18).
+    A member that `dledger repair` cannot mend stays down. C18 then finds that it is missing.
     """
     processes = _processes(scene)
     if processes.is_running(node):
@@ -44,27 +44,27 @@ async def _kill(scene: Scene, nodes: Sequence[str]) -> str:
 
 
 async def kill(scene: Scene) -> str:
-    """One member."""
+    """Kill one member, often the leader."""
     return await _kill(scene, [await scene.one()])
 
 
 async def kill_leader(scene: Scene) -> str:
-    """The leader."""
+    """Kill the leader."""
     return await _kill(scene, [await scene.leader()])
 
 
 async def kill_majority(scene: Scene) -> str:
-    """As many as leave no majority."""
+    """Kill so many members that no majority is left."""
     return await _kill(scene, scene.some(scene.majority))
 
 
 async def kill_all(scene: Scene) -> str:
-    """All at once, and all back at once."""
+    """Kill all members at once; all come back at once."""
     return await _kill(scene, scene.running())
 
 
 async def crash_loop(scene: Scene) -> str:
-    """One member again and again, also while it recovers."""
+    """Kill one member again and again, also while it recovers."""
     processes = _processes(scene)
     node = await scene.one()
     scene.undo.push_async_callback(bring_back, scene, node)
@@ -76,7 +76,7 @@ async def crash_loop(scene: Scene) -> str:
 
 
 async def restart_rolling(scene: Scene) -> str:
-    """Everyone in turn, as an upgrade does: asked to end, then started again."""
+    """Ask each member in turn to end, and start it again, as an upgrade does."""
     processes = _processes(scene)
     order = scene.running()
     scene.random.shuffle(order)
@@ -107,7 +107,7 @@ async def pause_majority(scene: Scene) -> str:
 
 
 async def pauses(scene: Scene) -> str:
-    """The leader of the moment, for a little longer than it takes to be deposed, several times."""
+    """Several times the leader stands still, a little longer than an election takes."""
     processes = _processes(scene)
     hit: list[str] = []
     for _ in range(CRASHES):

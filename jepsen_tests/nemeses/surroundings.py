@@ -1,4 +1,4 @@
-"""Clocks that are wrong, slow machines, leadership that is handed round, and older composites."""
+"""Wrong clocks, slow machines, leadership that moves, and faults that choose the next quorum."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ TIMEOUTS: Final = 5
 """So often the leader is cut off and back."""
 TRANSFERS: Final = 10
 TRANSFER_SECONDS_MAX: Final = 10.0
-"""Of one: longer than an election, also on a machine that is busy."""
+"""Limit of one transfer: longer than an election on a busy machine."""
 
 
 async def clock(scene: Scene) -> str:

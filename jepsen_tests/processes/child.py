@@ -1,7 +1,6 @@
-"""Child processes: runs of the harness, and tools, that end with whoever started them.
+"""Child processes: runs of the harness, and tools. They end with the process that started them.
 
-Owns that none is left running, and that a signal which is meant for us reaches them through us
-alone: each is a process group of its own.
+Each child is a process group of its own: it gets the signals of a terminal only through us.
 """
 
 import asyncio
@@ -24,21 +23,21 @@ HARNESS: Final = (sys.executable, "-m", "jepsen_tests")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended: its exit code (negative: the signal that ended it), and what it said."""
+    """How a child ended: its exit code (negative: the signal that ended it), and its output."""
 
     code: int
     said: str
 
 
 class Children:
-    """Runs of the harness that end in order when we are asked to: `run` may be called by threads.
+    """Runs of the harness that end in order when a signal asks us to. Threads may call `run`.
 
-    Each signal is passed on, so that the second one ends them at once, as it would end a run.
+    Each signal is passed on: the second one ends the children at once, as it would end a run.
     """
 
     def __init__(self) -> None:
         self.asked = 0
-        """Signals that came. After the first no child is started."""
+        """How many signals came. After the first no child starts."""
         self._running: set[subprocess.Popen[str]] = set()
         self._turn = threading.RLock()  # a handler may interrupt who holds it
 
@@ -51,7 +50,7 @@ class Children:
                 process.send_signal(signal.SIGTERM)
 
     def run(self, arguments: Sequence[str], command: Sequence[str] = HARNESS) -> Ended | None:
-        """Run one to its end; None when we were asked to end before it began."""
+        """Run a child to its end; None when a signal came before it began."""
         with self._turn:
             if self.asked:
                 return None
@@ -68,14 +67,14 @@ class Children:
             with self._turn:
                 self._running.discard(process)
         if self.asked and process.returncode == -signal.SIGTERM:
-            return None  # before it was so far that it hears
+            return None  # the signal came before the child could handle it
         return Ended(process.returncode, said)
 
 
 def leashed(*command: str) -> list[str]:
     """Return a command that ends another one when its standard input, a pipe of ours, ends.
 
-    With us, then, however we end.
+    So the other command ends with us, however we end.
     """
     return ["sh", "-c", _LEASH, "leash", *command]
 
@@ -83,7 +82,7 @@ def leashed(*command: str) -> list[str]:
 async def tool(
     *command: str, seconds: float, environment: Mapping[str, str] | None = None, text: str = ""
 ) -> Ended:
-    """Run a tool; TimeoutError when it takes longer. Killed with all it started if we break off."""
+    """Run a tool; TimeoutError when it takes longer. Breaking off kills it and all it started."""
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

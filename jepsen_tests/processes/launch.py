@@ -1,8 +1,8 @@
-"""Starts an ordinary process of the product whose disk and clock can be troubled, or with a bug.
+"""Starts a process of the product whose disk and clock the harness can trouble, or with a bug.
 
 `python -m jepsen_tests.processes.launch PARENT [--control FILE] [--mutant NAME] MODULE
 ARGUMENTS...` runs MODULE as `python -m` would, and ends with the process PARENT that started it.
-Outside the wheel: the product itself has no switch. What it changes, from outside, are
+The wheel does not hold this module, and the product has no switch for it. This module replaces
 `os.fdatasync` and the wall clock, and for a mutant the text of one function.
 
 The control file is one JSON object, read again when it changes (written beside and renamed):
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a member's surroundings do to it."""
+    """What a member's disk and clock do to it."""
 
     sync_seconds: float = 0.0
     sync_fails: bool = False
@@ -39,14 +39,14 @@ class Control:
     clock_rate: float = 1.0
 
     def write(self, path: Path) -> None:
-        """Make it so, for the process that was started with this file."""
+        """Let the process that was started with this file follow these values."""
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps(asdict(self)))
         beside.replace(path)
 
 
 class Surroundings:
-    """Follows a control file; its functions stand in for the system's."""
+    """Follows a control file. Its functions replace those of the system."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class Surroundings:
         self._shifted_since = 0
 
     def install(self) -> None:
-        """Take the place of the system's calls, and follow the file from now on."""
+        """Replace the calls of the system, and follow the file from now on."""
         self._look()
         os.fdatasync = self.fdatasync  # type: ignore[assignment]
         time.time_ns = self.time_ns
@@ -98,11 +98,11 @@ def end_with(parent: int) -> None:
     """Let the kernel kill this process when its parent ends, however it ends (Linux)."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(0)  # it ended before the call above
+        sys.exit(0)  # the parent ended before the call above
 
 
 def main(arguments: list[str]) -> None:
-    """Change what is asked for, then be the module."""
+    """Change what the arguments ask for, then run the module."""
     end_with(int(arguments.pop(0)))
     with ExitStack() as changes:
         if arguments[0] == "--control":

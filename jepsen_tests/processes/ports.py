@@ -1,11 +1,10 @@
-"""Ports of this machine that members listen on, and will again after a restart.
+"""Ports of this machine on which members listen, also again after a restart.
 
-Those that the kernel gives to outgoing connections are left alone: any program's connection could
-take one while its member is down, and the member could not come back. Where there are too few
-others, those are taken too, and a socket of ours that is bound there and does not listen keeps the
-kernel from giving them away (Linux: `connect` passes over ports that anybody bound by number). What
-was given out here is not given out again, to nobody's runs, as long as this process lives: a name
-in the abstract namespace of Unix sockets stands for it, which ends with the process.
+The kernel gives some ports to outgoing connections. Such a port is the last choice: while a member
+is down, any program's connection could take its port, and the member could not come back. A socket
+of ours that is bound there and does not listen reserves the port (Linux: `connect` passes over
+ports that anybody bound by number). No other run gets a port from here while this process lives: a
+name in the abstract namespace of Unix sockets stands for the port and ends with the process.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 LOWEST: Final = 10_240
-"""Below are the ports that services are known by."""
+"""The ports of well-known services lie below."""
 HIGHEST: Final = 65_535
 OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_DEFAULT: Final = (32_768, 60_999)
@@ -34,7 +33,7 @@ def outgoing_range() -> tuple[int, int]:
 
 
 def candidates(first: int, last: int, start: int) -> list[int]:
-    """Return the ports outside a range, in turn from some `start` on; then those inside."""
+    """Return the ports outside a range, beginning with the `start`-th; then those inside."""
     every = range(LOWEST, HIGHEST + 1)
     outside = [port for port in every if not first <= port <= last]
     inside = [port for port in every if first <= port <= last]
@@ -71,7 +70,7 @@ def _take(port: int, *, is_kept: bool) -> bool:
             return False
         undo.pop_all()
     if is_kept:
-        # From now on: who listens with this option, as all servers do, may have it beside us.
+        # A server that sets this option, as all servers do, can now listen beside our socket.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _held.append(bound)
     else:

@@ -1,4 +1,4 @@
-"""Threads that work for an event loop: cancelling who waits for one does not end it."""
+"""Threads that work for an event loop. They go on when the task that waits is cancelled."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,13 +8,13 @@ T = TypeVar("T")
 
 
 class Threads:
-    """What was begun in threads, so that somebody can wait for what was left to itself."""
+    """Work that began in threads. `over` waits for work that no task waits for any more."""
 
     def __init__(self) -> None:
         self._begun: set[asyncio.Future[Any]] = set()
 
     async def do(self, act: Callable[..., T], *arguments: object) -> T:
-        """Do it in a thread, and wait; who is cancelled meanwhile leaves it to itself."""
+        """Do something in a thread, and wait. A cancelled caller leaves the thread at work."""
         doing = asyncio.ensure_future(asyncio.to_thread(act, *arguments))
         self._begun.add(doing)
         done = await asyncio.shield(doing)
@@ -22,9 +22,9 @@ class Threads:
         return done
 
     async def over(self) -> None:
-        """Wait until nothing goes on that was left to itself; how it ended nobody asks.
+        """Wait until no thread is at work, however it ends.
 
-        Who is cancelled meanwhile has to wait again.
+        A caller that is cancelled meanwhile must wait again.
         """
         begun = set(self._begun)
         if begun:

@@ -22,7 +22,7 @@ def said_by_engine() -> str:
 
 def test_who_is_not_root_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert said_by_engine() == "no engine answers, and who is not root cannot start one"
+    assert said_by_engine() == "no engine answers, and only root can start one"
 
 
 def test_packages_that_cannot_be_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

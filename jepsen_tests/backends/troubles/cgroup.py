@@ -41,14 +41,14 @@ class MemberCgroups:
         pid = self._pid_of(node)
         if cpu_percent == 0 and memory_bytes == 0:
             if pid is not None:
-                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                with contextlib.suppress(ProcessLookupError):  # the process has ended
                     self._move(pid, "")
             return
         if pid is None:
             raise CannotLimit(f"{node} does not run")
         try:
             self._limit(node, pid, cpu_percent, memory_bytes)
-        except OSError as error:  # it has ended meanwhile, or what it held before is busy
+        except OSError as error:  # the process has ended, or its memory is in use
             raise CannotLimit(f"{node}: {error}") from error
 
     def _limit(self, node: str, pid: int, cpu_percent: int, memory_bytes: int) -> None:

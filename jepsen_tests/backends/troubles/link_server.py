@@ -4,9 +4,9 @@
 host, target port], ...], prints `ready`, then obeys JSON lines [name, kind, trouble or null],
 answering each with `ok`, until its standard input ends.
 
-A cut link carries nothing and closes nothing: what was sent waits; new connections are taken and
-hear nothing, as when a cable is pulled, apart from retransmission timers. On a mute one answers
-wait, and when it ends they are lost with the connections that they were on.
+A cut link carries nothing and closes nothing. Sent bytes wait, and a new connection is accepted and
+hears nothing, as with a pulled cable but for retransmission timers. On a mute link answers wait;
+when the trouble ends they are lost with their connections.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Link:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event
     ) -> None:
-        """Carry bytes one way: a delay holds each piece up, not those behind it once more."""
+        """Carry bytes one way. A delay holds each piece up once, not the pieces behind it again."""
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_ON_THE_WAY_MAX)
         arriving = asyncio.create_task(self._deliver(on_the_way, writer, way))
         now = asyncio.get_running_loop().time
@@ -110,7 +110,7 @@ class Link:
             if not data:
                 writer.close()
                 return
-            with contextlib.suppress(OSError):  # whoever sent it hears of it by the other half
+            with contextlib.suppress(OSError):  # the sender notices on its own connection
                 if not writer.is_closing():
                     writer.write(data)
                     await writer.drain()
@@ -139,7 +139,7 @@ async def _lines() -> asyncio.StreamReader:
 
 
 async def serve() -> None:
-    """Serve until standard input ends; Ctrl-C is for the harness, which needs the links to heal."""
+    """Serve until standard input ends. Ctrl-C is ignored: the harness still needs the links."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reader = await _lines()
     links: dict[str, Link] = {}

@@ -29,7 +29,7 @@ DROP_JOURNAL: Final = 2
 MEMBER_DISK_BYTES: Final = 1 << 30
 LEFT_WHEN_FULL_BYTES: Final = 8 << 10
 UNMOUNT_SECONDS_MAX: Final = 15.0
-"""For the users of a mount to have ended: a process that was killed may still be in a call."""
+"""Limit for the users of a mount to end: a killed process may still be in a call."""
 AGAIN_SECONDS: Final = 0.05
 
 
@@ -47,7 +47,7 @@ def why_not() -> str:
 
 
 def _run(*command: str) -> str:
-    """Run a tool; return what it complains of, empty when it did what it was told."""
+    """Run a tool; return its complaint, empty when it succeeded."""
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if not done.returncode:
         return ""
@@ -81,10 +81,10 @@ class LoopDisk:
     def cut_power(self, flag: int) -> None:
         """From now on every access fails with EIO; what was not synced never reaches the image.
 
-        A call of fdatasync that is under way meanwhile may still return without an error although
-        its data are lost: the file system does not tell that it could no longer note where they
-        are (seen with plain writers, with both flags, in a third of the cuts on a busy machine; an
-        fdatasync that had returned before never lost anything). No power cut does that.
+        An fdatasync that runs meanwhile may return without an error although its data are lost: the
+        file system does not report that it could no longer note where they are. Plain writers saw
+        this with both flags, in a third of the cuts on a busy machine. An fdatasync that returned
+        before the cut never lost anything. A real power cut does not do that.
         """
         folder = os.open(self.mount, os.O_RDONLY)
         try:
@@ -95,7 +95,7 @@ class LoopDisk:
     def power_on(self) -> None:
         """Mount again, replaying the journal, when all users of the old mount have ended.
 
-        HarnessFailure when it has no power then: a dead disk is no fault of who runs on it.
+        HarnessFailure when the disk is dead then: the product is not to blame for that.
         """
         until = time.monotonic() + UNMOUNT_SECONDS_MAX
         while problem := _run("umount", str(self.mount)):
@@ -106,17 +106,17 @@ class LoopDisk:
         try:
             self._try_out()
         except OSError as error:
-            self._must(f"it is mounted again, and dead: {error}; does somebody keep the old mount?")
+            self._must(f"mounted again, but dead: {error}; does a process keep the old mount?")
 
     def fill(self) -> None:
-        """Leave room for next to nothing."""
+        """Fill the disk but for a few KiB."""
         free = os.statvfs(self.mount)
         size = free.f_bavail * free.f_frsize - LEFT_WHEN_FULL_BYTES
         with self._ballast.open("ab") as file:
             os.posix_fallocate(file.fileno(), 0, max(1, size))
 
     def give_back(self) -> None:
-        """Undo `fill`, for good: a power cut must not bring it back."""
+        """Undo `fill` durably: a power cut must not bring the file back."""
         self._ballast.unlink(missing_ok=True)
         folder = os.open(self.mount, os.O_RDONLY)
         try:
@@ -151,8 +151,8 @@ class LoopDisk:
 class LoopDisks:
     """One for each member's data folder. Implements `surface.Disks`.
 
-    Whoever is cancelled leaves what a thread has begun to itself: `detach` waits for it, so that
-    nothing is mounted behind its back.
+    A cancelled caller leaves its thread at work. `detach` waits for such threads, so that none
+    mounts a disk afterwards.
     """
 
     def __init__(self, folder: Path, nodes: Sequence[str], processes: Processes) -> None:
@@ -169,7 +169,7 @@ class LoopDisks:
             await self._threads.do(disk.__enter__)
 
     async def detach(self) -> None:
-        """Unmount all, and keep the images: they hold the members' data. The members have ended."""
+        """Unmount all and keep the images, which hold the data of the ended members."""
         await self._threads.over()
         for disk in self._disks.values():
             await asyncio.to_thread(disk.detach)
@@ -181,15 +181,15 @@ class LoopDisks:
         await self._threads.do(self._disks[node].give_back)
 
     async def cut_power(self, node: str) -> None:
-        # No client may hear of an fdatasync that was under way (LoopDisk.cut_power): the member
-        # stands still first, so that whatever it acknowledged had returned before.
+        # No client may hear of an fdatasync that runs during the cut (LoopDisk.cut_power). So the
+        # member is stopped first: each fdatasync that it acknowledged returned before the cut.
         await self._processes.pause(node)
         await self._threads.do(self._disks[node].cut_power, DROP_JOURNAL)
         await self._processes.kill(node)
 
     async def power_on(self, node: str) -> None:
-        # A cut that was broken off may have left the member standing still on the old mount, and
-        # its thread at work.
+        # A cut that was broken off may have left the member stopped on the old mount, and a thread
+        # at work.
         await self._threads.over()
         await self._processes.kill(node)
         await self._threads.do(self._disks[node].power_on)

@@ -1,9 +1,9 @@
-"""A run's own namespaces: nobody else sees what it mounts, or has its network.
+"""A run's own namespaces: no other process sees its mounts or uses its network.
 
 A new mount namespace begins with a copy of every mount that its maker sees. Such a copy keeps the
-file system of a disk alive: when the disk's power is cut and it is mounted again, that is the same
-file system, which gives EIO for ever. So whoever mounts disks does it where nobody else, such as
-another run, makes copies from; and enters other namespaces without making one for its mounts.
+file system of a disk alive. When the disk's power is cut and it is mounted again, the mount shows
+the same file system, which gives EIO for ever. So a run mounts disks in a namespace that no other
+run copies, and it enters other namespaces without making a copy of its mounts.
 """
 
 import functools
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 INSIDE_VARIABLE: Final = "DLEDGER_CHAOS_NAMESPACES"
-"""Set in the process that runs inside: its own id, and what is its own. Children are not inside by
-this: they may be runs themselves."""
+"""The process inside sets it to its own id and the kinds of its namespaces. A child has another id:
+it is not inside, because it may be a run itself."""
 
 
 def is_inside(*kinds: str) -> bool:
@@ -26,9 +26,9 @@ def is_inside(*kinds: str) -> bool:
 
 @functools.cache
 def why_not(*kinds: str) -> str:
-    """Return why there can be no such namespaces here, or an empty string when there can.
+    """Return why such namespaces cannot be made here; empty when they can.
 
-    Root may lack the right to make any, in a container.
+    In a container, root may lack the right to make any.
     """
     if shutil.which("unshare") is None:
         return "namespaces of its own need unshare"
@@ -43,10 +43,10 @@ def _unshare(kinds: Sequence[str]) -> list[str]:
 
 
 def become(kinds: Sequence[str], arguments: Sequence[str]) -> None:
-    """Become a command within new namespaces; return only when none is wanted that is not there.
+    """Become a command within new namespaces; return if this process is inside already.
 
-    `kinds` as `unshare` names them. The process keeps its id; its mounts stay its own, and others'
-    later ones do not appear.
+    `kinds` are as `unshare` names them. The process keeps its id. No other process sees its
+    mounts, and it does not see later mounts of others.
     """
     if not kinds or is_inside(*kinds):
         return

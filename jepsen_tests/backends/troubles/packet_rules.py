@@ -14,7 +14,7 @@ from jepsen_tests.backends.surface import CannotRun, Trouble, TroubleKind
 
 TOOLS: Final = ("nft", "tc", "ss")
 Inside = Callable[[str], Sequence[str]]
-"""The command that runs another one in a member's namespace; empty: it has none at this moment."""
+"""Returns the command that runs another one in a member's namespace; empty: there is none now."""
 
 
 def why_not(*tools: str) -> str:
@@ -61,7 +61,7 @@ class PacketRules:
         await self.apply({node for link in links for node in link})
 
     async def apply(self, nodes: Iterable[str]) -> None:
-        """Make it so in these members' namespaces; who has none now gets it with its next one."""
+        """Install the rules in these members' namespaces. A member without one gets them later."""
         for node in sorted(nodes):
             if inside := self._inside(node):
                 await run(*inside, "nft", "-f", "-", text=self._rules(node))
@@ -84,7 +84,7 @@ class PacketRules:
         return "\n".join(lines) + "\n"
 
     async def _shape(self, node: str, inside: Sequence[str]) -> None:
-        """Limit what the member sends, to all: the narrowest of its links decides."""
+        """Limit what the member sends to everybody, by the narrowest of its links."""
         rates = [
             trouble.bytes_per_second
             for (source, _, kind), trouble in self._troubles.items()

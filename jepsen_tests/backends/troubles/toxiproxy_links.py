@@ -171,5 +171,5 @@ class ToxiproxyBackend(ProcessBackend):
         await self._starting.do(self._toxic.start, self._binary, port, rows)
 
     async def _stop_network(self) -> None:
-        await self._starting.over()  # broken off, it may have started the server since
+        await self._starting.over()  # a thread may still be starting the server
         await asyncio.to_thread(self._toxic.stop)

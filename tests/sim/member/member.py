@@ -66,7 +66,7 @@ class SimMember:
         """A fault that waits for a write to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._only_if_due = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
-        """Inputs after which it drains only if that is due, as a host does. Others drain at once."""
+        """After these inputs it drains only if that is due, as a host; after others at once."""
 
     # What network and clients see.
 

@@ -85,7 +85,7 @@ def test_one_whose_mount_somebody_copied_is_named_and_lives_when_the_copy_is_gon
     with child(copy_of_mounts()) as other:
         assert line(other) == "copied"
         disk.cut_power(DROP_JOURNAL)
-        with pytest.raises(HarnessFailure, match=r"n1\.img: it is mounted again, and dead"):
+        with pytest.raises(HarnessFailure, match=r"n1\.img: mounted again, but dead"):
             disk.power_on()
     disk.power_on()
 

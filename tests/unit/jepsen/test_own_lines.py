@@ -128,7 +128,7 @@ def test_what_cannot_be_undone_keeps_nothing_else_and_is_named(said: Path) -> No
     asyncio.run(story())
     said.with_name("said.refused").touch()
     said.write_text("")
-    with pytest.raises(HarnessFailure, match=r"left hurt, do by hand: resume n1 .*; start n2 "):
+    with pytest.raises(HarnessFailure, match=r"still hurt; do by hand: resume n1 .*; start n2 "):
         asyncio.run(shell.undo_all())
     assert said.read_text().splitlines() == ["resume n1", "start n2"]
 
