@@ -2,15 +2,12 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 
-import structlog
-
+from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
 from dledger_proto.exit_codes import Exit, exit_codes_help
-from dledger_proto.names import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,35 +44,6 @@ def run(settings: NameServerSettings) -> int:
         print(f"error: {error}; {remedy}", file=sys.stderr)  # noqa: T201
         return Exit.PORT_TAKEN
     return Exit.OK
-
-
-def _printable_values(
-    _logger: object, _name: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
-    """Keep what strangers send from moving a terminal's cursor or beginning a line of its own."""
-    return {
-        key: printable(value) if isinstance(value, str) else value for key, value in event.items()
-    }
-
-
-def set_up_logs(*, json: bool) -> None:
-    """Log to standard error. A name server does not import the broker and its `process/logs.py`."""
-    renderers: list[structlog.typing.Processor] = (
-        [structlog.processors.JSONRenderer()]
-        if json
-        else [_printable_values, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            *renderers,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 if __name__ == "__main__":

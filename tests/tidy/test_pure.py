@@ -17,7 +17,7 @@ PURE = {
     "broker/dledger_broker/config/": (),
     "broker/dledger_broker/group/": ("group_view.py", "commands.py"),
     "broker/dledger_broker/rpc/admission.py": (),
-    "broker/dledger_namesrv/": ("__main__.py", "service.py"),
+    "broker/dledger_namesrv/": ("__main__.py", "logs.py", "service.py"),
     "client/dledger_client/_core/": (),
     "client/dledger_client/arrow/": (),
     "dledger/raft/": ("driver/", "engine/_pysyncobj.py"),

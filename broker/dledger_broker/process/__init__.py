@@ -3,7 +3,7 @@
 group_runtime  One group of a member, opened: folder, log, state, Raft group, links
 health         Whether one process answers, in a sentence: for the health checks of containers
 log_trace      A group's trace events as log lines: every line with group, member and term
-logs           Log lines of a process: structlog to standard error, for people or as JSON
+logs           Log lines of a member: as its configuration wants them, and never a flood
 member         The member process: opens its groups, serves them on one port, ends in order
 tasks          Background tasks that run as long as the process
 upkeep         The upkeep of one group in a member: the disk, and the duties of a leader

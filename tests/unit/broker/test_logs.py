@@ -8,7 +8,7 @@ import structlog
 from dledger_broker.cli.output import print_error
 from dledger_broker.config.model import LogConfig, LogFormat
 from dledger_broker.process.logs import set_up_logs
-from dledger_namesrv.__main__ import set_up_logs as set_up_name_server_logs
+from dledger_namesrv.logs import set_up_logs as set_up_name_server_logs
 
 
 @pytest.mark.parametrize("form", list(LogFormat))

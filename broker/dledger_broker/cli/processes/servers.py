@@ -12,8 +12,7 @@ from dledger_broker.cli.output import bad_input
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (broker, namesrv):
-        name = command.__name__
-        app.command(name)(command)
+        app.command()(command)
 
 
 def broker(
@@ -26,12 +25,9 @@ def broker(
     _silence_grpc()
     # Imported here: the server's machinery is not worth loading for any other command.
     from dledger_broker.config.load import load_config
-    from dledger_broker.process.logs import set_up_logs
     from dledger_broker.process.member import run_member
 
-    loaded = load_config(config, os.environ).config
-    set_up_logs(loaded.log, cluster=loaded.cluster, member=loaded.member)
-    raise typer.Exit(run_member(loaded))
+    raise typer.Exit(run_member(load_config(config, os.environ).config))
 
 
 def namesrv(
@@ -47,7 +43,8 @@ def namesrv(
 ) -> None:
     """Run a name server until SIGTERM. It stores nothing: run as many as you like."""
     _silence_grpc()
-    from dledger_namesrv.__main__ import run, set_up_logs
+    from dledger_namesrv.__main__ import run
+    from dledger_namesrv.logs import set_up_logs
     from dledger_namesrv.service import NameServerSettings
     from dledger_proto.addresses import check_address
 

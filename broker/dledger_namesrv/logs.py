@@ -1,0 +1,62 @@
+"""Log lines of a process: structlog to standard error, for people or as JSON.
+
+Owns the processors and the level. Log lines never go to standard output, which carries the answer
+of a command.
+"""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from dledger_proto.names import printable
+
+
+def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Escape what strangers send, so that it moves no cursor and begins no line in a terminal."""
+    return {
+        key: printable(value) if isinstance(value, str) and key != "exception" else value
+        for key, value in event.items()
+    }
+
+
+def set_up_logs(
+    *, json: bool, level: str = "info", stream: TextIO | None = None, **bound: str
+) -> None:
+    """Send all log lines of this process to `stream` (standard error); `bound` goes on each."""
+    target = sys.stderr if stream is None else stream
+
+    def add_bound(_logger: object, _name: str, event: EventDict) -> EventDict:
+        return {**event, **{key: event.get(key, value) for key, value in bound.items()}}
+
+    processors: list[Processor] = [
+        add_bound,  # not contextvars: worker threads do not see them
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if json:
+        processors += [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(sort_keys=False),
+        ]
+    else:
+        processors += [
+            _printable_values,
+            structlog.dev.ConsoleRenderer(
+                colors=target.isatty(),
+                # Not the default: it prints hundreds of lines with the values of all variables,
+                # message bodies among them, and holds the loop for most of a second.
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
+        cache_logger_on_first_use=True,
+    )
