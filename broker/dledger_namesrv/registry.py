@@ -73,18 +73,6 @@ class _Stream:
     needs_full: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryStatus:
-    """How much the table holds."""
-
-    cluster: str
-    groups: int
-    members_alive: int
-    members_listed: int
-    topics: int
-    version: int
-
-
 class Registry:
     """Registrations in, routes out."""
 
@@ -261,18 +249,6 @@ class Registry:
         route = group.route()
         route.control_group = group.name == self._topics.control
         return route
-
-    def status(self) -> RegistryStatus:
-        """Return the table's size."""
-        members = [member for group in self._groups.values() for member in group.members.values()]
-        return RegistryStatus(
-            cluster=self._cluster,
-            groups=len(self._groups),
-            members_alive=sum(member.alive for member in members),
-            members_listed=len(members),
-            topics=len(self._topics),
-            version=self.version,
-        )
 
     # The steps of a registration
 

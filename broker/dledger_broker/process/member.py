@@ -33,7 +33,7 @@ from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
 from dledger_broker.read.batches import DamagedBatch
-from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
+from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls, HostedGroup
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
@@ -100,7 +100,7 @@ class Member:
         self._config = config
         self._clock = SystemClock()
         self._random = SystemRandom()
-        self._admission = AdmissionControl(AdmissionLimits(**config.admission.model_dump()))
+        self._admission = AdmissionControl(config.admission)
         self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._channels = Channels()
         self._groups: dict[str, GroupRuntime] = {}

@@ -15,11 +15,11 @@ take what writers need. A caller that waits for room registers a callback (`Boun
 
 import enum
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Final
 
+from dledger_broker.config.model import AdmissionConfig
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 
@@ -39,33 +39,15 @@ class Work(enum.Enum):
     ADMIN = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
-    """The bounds; the names are those of the configuration's section `admission`."""
-
-    append_bytes_max: int
-    append_batches_max: int
-    stream_bytes_max: int
-    append_streams_max: int
-    fetch_streams_max: int
-    fetch_bytes_max: int
-    queries_max: int
-    lookups_max: int
-    admin_calls_max: int
-    log_streams_max: int
-    route_watchers_max: int
-
-
 class Bound:
     """A counted resource: how much is used, the limit, and the callbacks that wait for room."""
 
-    __slots__ = ("_waiting", "limit", "name", "refused", "used")
+    __slots__ = ("_waiting", "limit", "name", "used")
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
         self.limit = limit
         self.used = 0
-        self.refused = 0
         self._waiting: deque[Callable[[], None]] = deque()
 
     @property
@@ -107,8 +89,7 @@ class Bound:
         self._waiting.append(wake)
 
     def busy(self) -> DledgerError:
-        """Return the refusal, with the numbers, and count it."""
-        self.refused += 1
+        """Return the refusal, with the numbers."""
         return DledgerError(
             Code.BUSY,
             f"{self.name} is at its limit: {self.used} of {self.limit} in use, "
@@ -128,7 +109,7 @@ class Bound:
 class AdmissionControl:
     """The bounds of one process, and whether it takes new work at all."""
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionConfig) -> None:
         self.limits = limits
         self.append_bytes = Bound("admission.append_bytes_max", limits.append_bytes_max)
         self.append_batches = Bound("admission.append_batches_max", limits.append_batches_max)
@@ -194,19 +175,3 @@ class AdmissionControl:
         """Return how large the next fetch frame may be: at most `wanted`, less under pressure."""
         share = max(FETCH_FRAME_MIN, self.fetch_bytes.free // FETCH_FRAME_SHARE)
         return min(wanted, share)
-
-    def status(self) -> Mapping[str, tuple[int, int, int]]:
-        """Return used, limit and refusals of every bound by name."""
-        bounds = (
-            self.append_bytes,
-            self.append_batches,
-            self.append_streams,
-            self.fetch_streams,
-            self.fetch_bytes,
-            self.queries,
-            self.lookups,
-            self.admin_calls,
-            self.log_streams,
-            self.route_watchers,
-        )
-        return {bound.name: (bound.used, bound.limit, bound.refused) for bound in bounds}

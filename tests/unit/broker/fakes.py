@@ -11,8 +11,9 @@ from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.append.write_rule import WriteRule
+from dledger_broker.config.model import AdmissionConfig
 from dledger_broker.group.group_view import GroupNames
-from dledger_broker.rpc.admission import AdmissionControl, AdmissionLimits
+from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
@@ -159,7 +160,7 @@ def admission(**changes: int) -> AdmissionControl:
         "log_streams_max": 10,
         "route_watchers_max": 10,
     }
-    return AdmissionControl(AdmissionLimits(**{**values, **changes}))
+    return AdmissionControl(AdmissionConfig(**{**values, **changes}))
 
 
 def batch(body: bytes, topic_id: bytes = TOPIC, queue: int = 0) -> bytes:
@@ -188,3 +189,9 @@ class FakeMachine(StateMachine):
         self.queries = queries
         self._index = applied_index
         self._time_ms = time_ms
+
+
+def in_use(admission: AdmissionControl) -> dict[str, int]:
+    """Return what is taken of each bound that is not wholly free."""
+    bounds = (each for each in vars(admission).values() if isinstance(each, Bound))
+    return {bound.name: bound.used for bound in bounds if bound.used}

@@ -39,7 +39,7 @@ def test_either_must_be_an_address(field: str, text: str) -> None:
     with pytest.raises(DledgerError, match=rf" {field}: .* must be ") as caught:
         registry.register(member.session, message, 0)
     assert repr(text[:80]) in caught.value.detail
-    assert registry.status().groups == 0
+    assert not registry.snapshot()[0].groups
 
 
 def test_only_that_of_the_peers_may_be_missing() -> None:
