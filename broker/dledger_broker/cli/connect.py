@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from threading import Event
-from types import TracebackType
 from typing import Annotated, Final, NoReturn, Self, TypeVar
 
 import grpc
@@ -99,12 +98,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
@@ -159,9 +153,7 @@ class Cluster:
         """Return the route of a group; without a name the control group's, or the only one."""
         groups = list(self.routes().groups)
         if not groups:
-            raise CommandFailed(
-                "no broker group is registered", "start the members", code=Exit.UNREACHABLE
-            )
+            no_group()
         if name:
             for group in groups:
                 if group.group == name:
@@ -267,6 +259,11 @@ def is_reachable(address: str, timeout: float) -> bool:
             return True
     except (OSError, ValueError):  # what a name server says may be no address at all
         return False
+
+
+def no_group() -> NoReturn:
+    """End the command: nobody is registered."""
+    raise CommandFailed("no broker group is registered", "start the members", code=Exit.UNREACHABLE)
 
 
 def unknown_group(name: str, known: Iterable[str]) -> NoReturn:

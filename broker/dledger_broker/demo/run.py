@@ -8,7 +8,7 @@ import asyncio
 import gc
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,7 +167,6 @@ class _Demo:
         return outcome, stream.acknowledgements
 
     async def _write(self) -> None:
-        stream = self._stream
         config = ProducerConfig(name="demo", timeout_ms=120_000, buffer_bytes=BUFFER_BYTES)
         async with AsyncProducer(self._cluster.name_server, config) as producer:
             for first in range(0, len(self._rows), BURST):
@@ -185,9 +184,32 @@ class _Demo:
                             break
                         except BufferFull:
                             await producer.wait_for_room()
-                _Burst(stream, futures, sent_s, self._now).watch()
+                self._note_when_settled(futures, sent_s)
                 await asyncio.sleep(0)
             await producer.flush()
+
+    def _note_when_settled(self, futures: Sequence[AsyncSendFuture], sent_s: float) -> None:
+        """Note rows handed over together as acknowledged when the last of them is."""
+        stream, left = self._stream, len(futures)
+
+        def settled(future: AsyncSendFuture) -> None:
+            nonlocal left
+            error = future.exception()
+            if error is None:
+                stream.acknowledged += 1
+                if stream.acknowledged == stream.wanted:
+                    stream.reached.set()
+            else:
+                stream.failures.append(str(error))
+            left -= 1
+            if left == 0:
+                now = self._now()
+                stream.acknowledgements.append(
+                    Acknowledgement(now - stream.start_s, len(futures), now - sent_s)
+                )
+
+        for future in futures:
+            future.add_done_callback(settled)
 
     async def _follow(self, done: asyncio.Event) -> None:
         """Read everything while it is written, checking the order of each aircraft."""
@@ -245,11 +267,15 @@ class _Demo:
         self._faults.append(Fault(at_s, name, member))
 
     async def _leader(self, admin: AsyncAdmin) -> str:
-        async def ask() -> str:
-            groups = await admin.groups()
-            return next((each.leader for each in groups if each.name == self._cluster.group), "")
-
-        return await _eventually(ask, "a leader", self._now)
+        """Return the group's leader once there is one; NotServing when none comes in time."""
+        end = self._now() + SETTLE_S
+        while self._now() < end:
+            with suppress(ClientError):
+                for group in await admin.groups():
+                    if group.name == self._cluster.group and group.leader:
+                        return group.leader
+            await asyncio.sleep(0.02)
+        raise NotServing(f"no leader within {SETTLE_S:.0f} s")
 
     async def _prove(self, admin: AsyncAdmin, outcome: Outcome) -> None:
         self._console.print("reading every row back from every member")
@@ -281,56 +307,3 @@ class _Demo:
             TimeElapsedColumn(),
             console=self._console,
         )
-
-
-class _Burst:
-    """Rows handed over together: noted as acknowledged when the last of them is."""
-
-    def __init__(
-        self,
-        stream: _Stream,
-        futures: Sequence[AsyncSendFuture],
-        sent_s: float,
-        now: Callable[[], float],
-    ) -> None:
-        self._stream = stream
-        self._futures = futures
-        self._sent_s = sent_s
-        self._now = now
-        self._open = len(futures)
-
-    def watch(self) -> None:
-        """Begin to wait, with one callback for each row."""
-        for future in self._futures:
-            future.add_done_callback(self._settled)
-
-    def _settled(self, future: AsyncSendFuture) -> None:
-        stream = self._stream
-        error = future.exception()
-        if error is None:
-            stream.acknowledged += 1
-            if stream.acknowledged == stream.wanted:
-                stream.reached.set()
-        else:
-            stream.failures.append(str(error))
-        self._open -= 1
-        if self._open == 0:
-            now = self._now()
-            stream.acknowledgements.append(
-                Acknowledgement(now - stream.start_s, len(self._futures), now - self._sent_s)
-            )
-
-
-async def _eventually(
-    ask: Callable[[], Awaitable[str]], what: str, now: Callable[[], float]
-) -> str:
-    end = now() + SETTLE_S
-    while now() < end:
-        try:
-            answer = await ask()
-        except ClientError:
-            answer = ""
-        if answer:
-            return answer
-        await asyncio.sleep(0.02)
-    raise NotServing(f"no {what} within {SETTLE_S:.0f} s")

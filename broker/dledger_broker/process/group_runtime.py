@@ -133,7 +133,8 @@ class GroupRuntime:
 
     def _tell_topics(self) -> None:
         self._telling_topics = False
-        _call_all(self.on_topics_changed)
+        for tell in self.on_topics_changed:
+            tell()
 
     def _serve(self, host: GroupHost, machine: StateMachine, watch: TopicWatch) -> None:
         config, group = self._config, self._group_config
@@ -246,8 +247,3 @@ class _Links:
 
 def _by_member(addresses: Mapping[str, str]) -> dict[MemberId, str]:
     return {MemberId(name): address for name, address in addresses.items()}
-
-
-def _call_all(callbacks: list[Callable[[], None]]) -> None:
-    for callback in callbacks:
-        callback()

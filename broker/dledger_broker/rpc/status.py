@@ -49,35 +49,24 @@ def _members(view: GroupView, status: GroupStatus) -> list[pb.MemberProgress]:
     peers = {peer.member: peer for peer in status.peers}
     members: list[pb.MemberProgress] = []
     for member, address in names.clients.items():
-        peer = peers.get(MemberId(member))
-        if peer is None:
-            own = member == names.member
-            silence = 0.0 if own else silences.of(MemberId(member), now)
-            members.append(
-                pb.MemberProgress(
-                    member=member,
-                    address=address,
-                    connected=own,
-                    match_index=status.durable_index if own else 0,
-                    next_index=status.last_index + 1 if own else 0,
-                    incarnation=status.incarnation if own else "",
-                    silent_ms=round(silence * 1_000),
-                )
-            )
+        progress = pb.MemberProgress(member=member, address=address)
+        members.append(progress)
+        if member == names.member:
+            progress.connected = True
+            progress.match_index = status.durable_index
+            progress.next_index = status.last_index + 1
+            progress.incarnation = status.incarnation
             continue
-        members.append(
-            pb.MemberProgress(
-                member=member,
-                address=address,
-                connected=peer.connected,
-                match_index=peer.match_index,
-                next_index=peer.next_index,
-                inflight_bytes=peer.inflight_bytes,
-                incarnation=peer.incarnation,
-                quarantined=peer.quarantined,
-                refused=peer.refused,
-                silent_ms=round(silences.of(MemberId(member), now) * 1_000),
-                clock_offset_ms=peer.clock_offset_ms,
-            )
-        )
+        progress.silent_ms = round(silences.of(MemberId(member), now) * 1_000)
+        peer = peers.get(MemberId(member))
+        if peer is not None:
+            progress.connected = peer.connected
+            progress.match_index = peer.match_index
+            progress.next_index = peer.next_index
+            progress.inflight_bytes = peer.inflight_bytes
+            progress.incarnation = peer.incarnation
+            progress.quarantined = peer.quarantined
+            progress.refused = peer.refused
+            if peer.clock_offset_ms is not None:
+                progress.clock_offset_ms = peer.clock_offset_ms
     return members

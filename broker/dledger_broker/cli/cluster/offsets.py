@@ -1,6 +1,6 @@
 """`dledger offsets`, `trim`, `transfer`: offsets of consumers, trimming, leadership."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import Event
 from typing import Annotated
 
@@ -145,11 +145,8 @@ def transfer(
     with Cluster(name_servers, timeout) as cluster:
         route = cluster.group(group)
         known = [each.member for each in route.members] + [each.member for each in route.silent]
-        if target and target not in known:
-            bad_input(
-                f"group {route.group} has no member {target!r}",
-                f"known members: {', '.join(known)}",
-            )
+        if target:
+            _check_member(target, known, route.group)
         reply = cluster.call(
             lambda channel: AdminStub(channel).TransferLeadership,
             TransferLeadershipRequest(target=target),
@@ -161,6 +158,11 @@ def transfer(
             leader, term = _leader_of_term(cluster, route.group, term)
     row = {"group": route.group, "leader": leader, "term": term}
     print_rows([row], ("group", "leader", "term"), as_json=as_json)
+
+
+def _check_member(member: str, known: Collection[str], group: str) -> None:
+    if member not in known:
+        bad_input(f"group {group} has no member {member!r}", f"known members: {', '.join(known)}")
 
 
 def _leader_of_term(cluster: Cluster, group: str, term: int) -> tuple[str, int]:
@@ -209,11 +211,7 @@ def lift_quarantine(
     with Cluster(name_servers, timeout) as cluster:
         route = cluster.group(group)
         addresses = {known.member: known.address for known in route.members}
-        if member not in addresses:
-            bad_input(
-                f"group {route.group} has no member {member!r}",
-                f"known members: {', '.join(addresses)}",
-            )
+        _check_member(member, addresses, route.group)
         request = LiftQuarantineRequest(member=member, i_accept_possible_loss=accept)
         cluster.ask(  # only the quarantined member itself can be told
             addresses[member],

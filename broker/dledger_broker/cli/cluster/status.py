@@ -22,10 +22,10 @@ from dledger_broker.cli.connect import (
     Cluster,
     NameServers,
     Timeout,
+    no_group,
     unknown_group,
 )
 from dledger_broker.cli.output import (
-    CommandFailed,
     JsonFlag,
     answering,
     console,
@@ -115,9 +115,7 @@ def look(cluster: Cluster, only: str = "") -> list[dict[str, object]]:
     routes = cluster.routes()
     groups = {route.group: route for route in (*routes.silent_groups, *routes.groups)}
     if not groups:
-        raise CommandFailed(
-            "no broker group is registered", "start the members", code=Exit.UNREACHABLE
-        )
+        no_group()
     if only and only not in groups:
         unknown_group(only, groups)
     asked = [groups[only]] if only else [groups[name] for name in sorted(groups)]

@@ -72,8 +72,10 @@ def group_rows(
             row |= _answered(member, answer, answers, leader)
         else:
             row |= _silent(member, answer, answers, now_ms)
-            row |= _progress(_match_index(name, leader), leader)
-            row["clock_offset_ms"] = _clock_offset_ms(name, leader)
+            seen = _seen_by(leader, name)
+            row |= _progress(seen.match_index if seen is not None else None, leader)
+            if seen is not None and seen.HasField("clock_offset_ms"):
+                row["clock_offset_ms"] = seen.clock_offset_ms  # as the leader heard it last
         rows.append(row)
     return rows
 
@@ -116,8 +118,12 @@ def _answered(
 ) -> dict[str, object]:
     named = answers.get(reply.leader)
     confirmed = isinstance(named, StatusReply) and named.role == "leader"
-    own = reply.durable_index if reply.role == "leader" else _match_index(member.name, leader)
-    reasons = [reply.reason or _refused_by(leader, member.name)]
+    own, reasons = (reply.durable_index if reply.role == "leader" else None), [reply.reason]
+    seen = _seen_by(leader, member.name)
+    if leader is not None and seen is not None:
+        own = seen.match_index if own is None else own
+        if seen.refused and not reply.reason:
+            reasons.append(f"{leader.member} refused: {seen.refused}")
     if reply.topics_problem:
         reasons.append(f"topics are not followed: {reply.topics_problem}")
     if reply.leader and not confirmed:
@@ -180,27 +186,10 @@ def _told_of(name: str, answers: Mapping[str, Answer]) -> Iterator[MemberProgres
         yield from (progress for progress in reply.members if progress.member == name)
 
 
-def _refused_by(leader: StatusReply | None, member: str) -> str:
-    if leader is None:
-        return ""
-    refusals = {progress.member: progress.refused for progress in leader.members}
-    why = refusals.get(member, "")
-    return f"{leader.member} refused: {why}" if why else ""
-
-
-def _match_index(member: str, leader: StatusReply | None) -> int | None:
-    for progress in leader.members if leader is not None else ():
-        if progress.member == member:
-            return progress.match_index
-    return None
-
-
-def _clock_offset_ms(member: str, leader: StatusReply | None) -> int | None:
-    """Return a silent member's clock, as the leader heard it last and carried it on."""
-    for progress in leader.members if leader is not None else ():
-        if progress.member == member and progress.HasField("clock_offset_ms"):
-            return progress.clock_offset_ms
-    return None
+def _seen_by(leader: StatusReply | None, member: str) -> MemberProgress | None:
+    """Return what the leader knows of a member."""
+    members = leader.members if leader is not None else ()
+    return next((progress for progress in members if progress.member == member), None)
 
 
 def _progress(match_index: int | None, leader: StatusReply | None) -> dict[str, object]:

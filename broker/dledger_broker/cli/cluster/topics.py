@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -54,23 +54,16 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="topic")
 
 
+def _queues(meaning: str) -> Any:
+    """Return the option for a number of queues."""
+    return typer.Option(min=0, max=QUEUES_PER_TOPIC_MAX, help=meaning)
+
+
 def create(
     name: TopicName,
-    queues: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=QUEUES_PER_TOPIC_MAX,
-            help="Write queues in each group; 0: the cluster's default.",
-        ),
-    ] = 0,
+    queues: Annotated[int, _queues("Write queues in each group; 0: the cluster's default.")] = 0,
     read_queues: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=QUEUES_PER_TOPIC_MAX,
-            help="Read queues over all groups; 0: as many as write queues.",
-        ),
+        int, _queues("Read queues over all groups; 0: as many as write queues.")
     ] = 0,
     permission: Permission = "rw",
     kind: Annotated[
@@ -147,20 +140,8 @@ def describe(
 
 def update(
     name: TopicName,
-    queues: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=QUEUES_PER_TOPIC_MAX,
-            help="Write queues in each of its groups; 0: unchanged.",
-        ),
-    ] = 0,
-    read_queues: Annotated[
-        int,
-        typer.Option(
-            min=0, max=QUEUES_PER_TOPIC_MAX, help="Read queues over all groups; 0: unchanged."
-        ),
-    ] = 0,
+    queues: Annotated[int, _queues("Write queues in each of its groups; 0: unchanged.")] = 0,
+    read_queues: Annotated[int, _queues("Read queues over all groups; 0: unchanged.")] = 0,
     permission: Annotated[str, typer.Option(help="rw, r or w; default: unchanged.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,

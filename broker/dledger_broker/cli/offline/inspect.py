@@ -5,7 +5,7 @@ A running member can be inspected, too; then the newest bytes may be half writte
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
 
@@ -29,6 +29,7 @@ from dledger_broker.cli.output import (
 from dledger_offline.folder import (
     Damage,
     EntryFound,
+    Found,
     Piece,
     SegmentStart,
     is_refusal,
@@ -52,6 +53,8 @@ from dledger_proto.entry import (
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
 
+T = TypeVar("T")
+
 _KINDS: Final = ("no-op", "batches", "commands", "genesis")
 
 
@@ -71,12 +74,10 @@ def add_to(app: typer.Typer) -> None:
 def identity(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """Show whose data this is: cluster, group, member, incarnation."""
     found = read_identity(_open(folder))
-    if found.value is None:
-        _broken(found.path, found.problem, refused=found.refused)
-    value = found.value
+    value = _value(found)
     _print_fields(
+        found.path,
         {
-            "file": str(found.path),
             "cluster": value.cluster,
             "group": value.group,
             "member": value.member,
@@ -90,12 +91,10 @@ def identity(folder: FolderArgument, as_json: JsonFlag = False) -> None:
 def hard_state(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """Show what a member must never forget: term, vote, incarnations, quarantine."""
     found = read_hard_state(_open(folder))
-    if found.value is None:
-        _broken(found.path, found.problem, refused=found.refused)
-    value = found.value
+    value = _value(found)
     _print_fields(
+        found.path,
         {
-            "file": str(found.path),
             "term": value.term,
             "vote": value.vote,
             "quarantined": value.quarantined,
@@ -111,12 +110,10 @@ def hard_state(folder: FolderArgument, as_json: JsonFlag = False) -> None:
 def checkpoint(folder: FolderArgument, as_json: JsonFlag = False) -> None:
     """Show up to where the log is certainly on disk, and where a restart begins to read."""
     found = read_checkpoint(_open(folder))
-    if found.value is None:
-        _broken(found.path, found.problem, refused=found.refused)
-    value = found.value
+    value = _value(found)
     _print_fields(
+        found.path,
         {
-            "file": str(found.path),
             "group_id": value.group_id.hex(),
             "first_index": value.first_index,
             "first_position": value.first_position,
@@ -264,13 +261,21 @@ def _open(folder: Path) -> Path:
     return found
 
 
+def _value(found: Found[T]) -> T:
+    """Return what a small file holds; end the command when it cannot be read."""
+    if found.value is None:
+        _broken(found.path, found.problem, refused=found.refused)
+    return found.value
+
+
 def _broken(path: Path, problem: str, *, refused: bool = False) -> NoReturn:
     remedy = "dledger repair sets a damaged folder aside"
     print_error(f"{path}: {problem}", "" if refused else remedy)
     raise typer.Exit(Exit.FAILED)
 
 
-def _print_fields(fields: Mapping[str, object], as_json: bool) -> None:
+def _print_fields(path: Path, values: Mapping[str, object], as_json: bool) -> None:
+    fields = {"file": str(path), **values}
     if as_json:
         print_json(fields)
         return
