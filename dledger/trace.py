@@ -1,8 +1,8 @@
 """Structured events of a group: what an operator greps for and what the simulation checks.
 
-Owns: the `Trace` protocol, and one that keeps a list. Does not own where events go:
-the member server writes them as log lines bound to group, member and term. An event's fields are
-plain numbers and strings. The raft package emits, with the fields in brackets:
+Owns: the `Trace` protocol. Does not own where events go: the member server writes them as log lines
+bound to group, member and term. An event's fields are plain numbers and strings. The raft package
+emits, with the fields in brackets:
 
 role [role term leader]          vote [candidate term]           campaign [term why]
 commit [index term]              truncated [first last term]     head_trimmed [segments]
@@ -25,21 +25,3 @@ class Trace(Protocol):
     def event(self, name: str, **fields: object) -> None:
         """Record that `name` happened, with its fields."""
         ...
-
-
-class ListTrace:
-    """Keeps the newest events in memory, for tests and for an error report."""
-
-    def __init__(self, kept_max: int = 100_000) -> None:
-        self.events: list[tuple[str, dict[str, object]]] = []
-        self._kept_max = kept_max
-
-    def event(self, name: str, **fields: object) -> None:
-        """See `Trace.event`."""
-        if len(self.events) >= self._kept_max:
-            del self.events[: self._kept_max // 2]
-        self.events.append((name, fields))
-
-    def named(self, name: str) -> list[dict[str, object]]:
-        """Return the fields of every kept event of one name, oldest first."""
-        return [fields for other, fields in self.events if other == name]

@@ -52,14 +52,6 @@ class Checkpoint:
             writer.pairs(pairs)
         return frame(_MAGIC, _VERSION, writer.body())
 
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        return (
-            f"checkpoint first={self.first_index}@{self.first_position} "
-            f"last={self.end.index}@{self.end.position} crc={self.end.crc:08x} "
-            f"segments={len(self.segments)} terms={len(self.term_starts)}"
-        )
-
 
 def parse_checkpoint(content: bytes) -> Checkpoint:
     """Return what a checkpoint file says; CorruptFile when it is none."""

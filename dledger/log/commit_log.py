@@ -41,10 +41,7 @@ from dledger.types import (
     Span,
     Term,
 )
-from dledger_proto.entry import (
-    EntryHeader,
-    parse_genesis,
-)
+from dledger_proto.entry import EntryHeader, parse_genesis
 
 
 class CommitLog:
@@ -53,7 +50,11 @@ class CommitLog:
     def __init__(
         self, fs: FileSystem, folder: DataFolder, settings: LogSettings, random: Random
     ) -> None:
-        """Use `CommitLog.open`."""
+        """Recover the log of a folder.
+
+        `DamagedLog`, `DamagedHardState`: acknowledged data or the vote may be lost; nothing was
+        changed. OSError: the disk refused.
+        """
         self._folder = folder
         self._pool = FilePool(fs)
         self.space = DiskSpace(
@@ -69,8 +70,6 @@ class CommitLog:
         except BaseException:
             self._pool.close()
             raise
-        self.recovery_notes: Sequence[str] = tuple(found.notes)
-        """What recovery changed on disk, a line each, with the label of the table's row."""
         self._state = LogState(
             tail=Tail(settings.tail_cache_bytes),
             random=random,
@@ -89,17 +88,6 @@ class CommitLog:
         self._rounds = WriteRounds(
             self._state, folder, self._lookup, self._reader, self._disk, settings.checkpoint_bytes
         )
-
-    @classmethod
-    def open(
-        cls, fs: FileSystem, folder: DataFolder, settings: LogSettings, random: Random
-    ) -> "CommitLog":
-        """Recover the log of a folder.
-
-        `DamagedLog`, `DamagedHardState`: acknowledged data or the vote may be lost; nothing was
-        changed. OSError: the disk refused.
-        """
-        return cls(fs, folder, settings, random)
 
     # What the log holds.
 
@@ -350,12 +338,3 @@ class CommitLog:
         self._rounds.close()
         self._disk.close()
         self._pool.close()
-
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        state = self._state
-        return (
-            f"log {state.first_index}..{state.end.index} durable={state.durable.index} "
-            f"term={state.end.term} positions={state.first_position}..{state.end.position} "
-            f"crc={state.end.crc:08x} segments={len(state.segments)}"
-        )

@@ -61,12 +61,6 @@ class HardState:
             writer.blob(bytes(incarnation))
         return frame(_MAGIC, _VERSION, writer.body())
 
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        lives = " ".join(f"{m}={i.hex()[:8]}" for m, i in sorted(self.incarnations.items()))
-        notes = " quarantined" * self.quarantined + " lifted" * self.lifted
-        return f"term={self.term} vote={self.vote or '-'}{notes} incarnations: {lives or '-'}"
-
 
 def parse_hard_state(content: bytes) -> HardState:
     """Return what a hard state file says; CorruptFile when it is none."""

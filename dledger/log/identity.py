@@ -41,13 +41,6 @@ class Identity:
         writer.blob(self.group_id)
         return frame(_MAGIC, _VERSION, writer.body())
 
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        return (
-            f"member {self.member} of group {self.group} in cluster {self.cluster}, "
-            f"incarnation {self.incarnation.hex()}, group id {self.group_id.hex() or 'none'}"
-        )
-
 
 def parse_identity(content: bytes) -> Identity:
     """Return what an identity file says; CorruptFile when it is none."""

@@ -116,16 +116,6 @@ class StateMachine:
         """A leader proposes no command above this level."""
         return self._state.format_level.level
 
-    @property
-    def producers_cached(self) -> tuple[int, int]:
-        """Rows in memory: of producers, and of their queues."""
-        return self._state.producers.cached
-
-    @property
-    def producers_swept(self) -> bool:
-        """True: no producer holds a row of a deleted topic."""
-        return self._state.sweep.is_done
-
     def head_needed(self) -> int:
         """Return the lowest log position that the last saved state refers to."""
         return self._saved_head

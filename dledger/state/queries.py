@@ -16,7 +16,6 @@ from dledger.state.values import (
     KeptFrom,
     KeyHit,
     KeyHits,
-    ProducerInfo,
     QueueSpan,
     StoredOffset,
     Topic,
@@ -168,7 +167,7 @@ class Queries:
         span = self._state.queues.row_at(queue, place.offset)
         return IdHit(place.topic_id, place.queue, place.offset, place.record, span)
 
-    # Groups and producers.
+    # Consumer groups.
 
     def read_group_offset(
         self, consumer_group: str, topic_id: bytes, queue: int
@@ -176,7 +175,3 @@ class Queries:
         """Return what a consumer group committed, or None. Raises as `State.queue`."""
         self._state.queue(topic_id, queue)
         return self._state.offsets.read(check_consumer_group(consumer_group), topic_id, queue)
-
-    def producer(self, producer_id: bytes) -> ProducerInfo | None:
-        """Return a registered producer, or None."""
-        return self._state.producers.info(producer_id)

@@ -121,11 +121,3 @@ class StoredOffset(NamedTuple):
     offset: int
     metadata: str
     time_ms: int
-
-
-class ProducerInfo(NamedTuple):
-    """A registered producer."""
-
-    epoch: int
-    active_ms: int
-    """Counted time at its last write (`producers/table.py`), rounded down to ACTIVITY_STEP_MS."""

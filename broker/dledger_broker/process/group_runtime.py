@@ -95,7 +95,7 @@ class GroupRuntime:
             reserve_bytes=storage.disk_reserve_bytes,
             low_water_bytes=storage.disk_low_water_bytes,
         )
-        self._log = CommitLog.open(fs, self._folder, log_settings, self._random)
+        self._log = CommitLog(fs, self._folder, log_settings, self._random)
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, StateSettings(group=group.name))
         first_index, last_index = self._log.first_index, self._log.last_index

@@ -32,11 +32,6 @@ class FilePool:
         self._forgotten = 0
         """How often files were forgotten: what was opened before may be one of them."""
 
-    @property
-    def open_count(self) -> int:
-        """How many files are open."""
-        return len(self._handles)
-
     def pread(self, path: str, size: int, offset: int) -> bytes:
         """Return up to `size` bytes; FileNotFoundError when the file is gone."""
         handle = self._take(path)

@@ -128,11 +128,6 @@ class GroupHost:
         return self.group.time_ms
 
     @property
-    def failure(self) -> BaseException | None:
-        """Why the host stopped by itself; None while it works."""
-        return self._failure
-
-    @property
     def applied_index(self) -> LogIndex:
         """The newest entry whose effects are visible here."""
         return self._machine.applied_index

@@ -148,11 +148,6 @@ class PeerLink:
         self._last_reason = ""
         self._trace = trace
 
-    @property
-    def is_up(self) -> bool:
-        """True between `link_up` and `link_down`."""
-        return self._up
-
     def start(self) -> None:
         """Begin to dial."""
         self._task = asyncio.get_running_loop().create_task(

@@ -174,10 +174,3 @@ class Progress:
         """The follower came back without its data (D18): forget what it acknowledged."""
         self.match = 0
         self._probe()
-
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        return (
-            f"{self.member} {self.pace.value} match={self.match} next={self.next} "
-            f"inflight={len(self.inflight)}/{self.inflight_bytes} number={self.number}"
-        )

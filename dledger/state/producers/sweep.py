@@ -40,11 +40,6 @@ class ProducerSweep:
         """Where the round goes on; empty: there is no round."""
         self._again = value is not None and value[0] == 1
 
-    @property
-    def is_done(self) -> bool:
-        """True: no producer holds anything of a deleted topic."""
-        return not self._key
-
     def start(self) -> None:
         """Begin a round: a topic was deleted."""
         if not self._key:

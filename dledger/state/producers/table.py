@@ -34,7 +34,6 @@ from typing import Final
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
 from dledger.state.results import Appended, LastSequence, Refused, Registered
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after
-from dledger.state.values import ProducerInfo
 from dledger_proto.batch.codec import NO_ID, BatchHeader
 from dledger_proto.errors import Code
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, PRODUCER_BATCHES_IN_FLIGHT_MAX
@@ -145,18 +144,6 @@ class ProducerTable:
         if len(self._producers) >= CACHED_PRODUCERS_MAX and producer_id not in self._producers:
             self._producers.clear()
         self._producers[producer_id] = producer
-
-    @property
-    def cached(self) -> tuple[int, int]:
-        """How many rows of tables 50 and 52 are in memory."""
-        return len(self._producers), len(self._queues)
-
-    def info(self, producer_id: bytes) -> ProducerInfo | None:
-        """Return what is known of a producer, or None."""
-        producer = self.find(producer_id)
-        if producer is None:
-            return None
-        return ProducerInfo(producer.epoch, producer.active_step * ACTIVITY_STEP_MS)
 
     # Batches.
 

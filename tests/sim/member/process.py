@@ -33,7 +33,7 @@ class Process:
         self.view = member.view
         random = Random(f"{world.plan.seed}/{member.name}/{boot}")
         self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
-        self.log = CommitLog.open(member.fs, self.folder, world.plan.log, random)
+        self.log = CommitLog(member.fs, self.folder, world.plan.log, random)
         self.machine: StateMachine = StateMachine(member.store, StateSettings(group="g"))
         self.machine.events.subscribe(self._show)  # the invariants hear of it before any client
         self.group = RaftGroup(

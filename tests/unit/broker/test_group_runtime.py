@@ -17,7 +17,6 @@ from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
 from dledger.raft.driver.peer_listener import PeerListener
-from dledger.trace import ListTrace
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.config.load import load_config
@@ -25,6 +24,7 @@ from dledger_broker.process import upkeep
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.member import exit_code_of
 from dledger_proto.entry import encode_genesis
+from tests.list_trace import ListTrace
 from tests.waiting import until
 
 
@@ -125,7 +125,7 @@ def write_log(folder: Path, *, trimmed: bool) -> LogIndex:
     """Write a log of several segments, with no state beside it; return its first index."""
     data = reopen(folder)
     settings = LogSettings(segment_size=4096, reserve_bytes=0, low_water_bytes=0)
-    log = CommitLog.open(OsFileSystem(), data, settings, Random(3))
+    log = CommitLog(OsFileSystem(), data, settings, Random(3))
     group_id = bytes(range(16))
     genesis = encode_genesis("c", "g", group_id, [("a", data.identity.incarnation)])
     log.write_genesis(genesis, group_id)

@@ -56,7 +56,7 @@ class Member:
         self.settings = settings
         self.random = Random(seed)
         self.folder = open_folder(fs, path, self.random.randrange(1 << 30))
-        self.log = CommitLog.open(fs, self.folder, settings, self.random)
+        self.log = CommitLog(fs, self.folder, settings, self.random)
 
     def reopen(self, *, close: bool) -> None:
         """Open again after a clean end, or as after a kill: then only the lock is given up."""
@@ -64,7 +64,7 @@ class Member:
             self.log.close()
         self.folder.close()
         self.folder = open_folder(self.fs, self.path, self.random.randrange(1 << 30))
-        self.log = CommitLog.open(self.fs, self.folder, self.settings, self.random)
+        self.log = CommitLog(self.fs, self.folder, self.settings, self.random)
 
     def close(self) -> None:
         self.log.close()

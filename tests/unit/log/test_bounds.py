@@ -7,6 +7,7 @@ import pytest
 
 from dledger.log import CommitLog, SpanGone
 from dledger.log.reading.file_pool import FilePool
+from dledger.log.recovery.recover import examine
 from dledger.types import EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.rpc.views import kept_bytes
 from tests.sim.disk.disk import SimFileSystem
@@ -20,6 +21,7 @@ from tests.unit.log.support import (
     filled,
     frames_of,
     headers_in,
+    open_folder,
 )
 
 
@@ -159,8 +161,9 @@ def test_a_cut_leaves_no_stale_bytes_behind_the_new_end(sim: SimFileSystem) -> N
     path = "/disk/data/log/00000000000000000000.log"
     end = 128 + member.log.last_position
     assert not sim.content(path)[end:].strip(b"\0")
+    member.folder.close()
+    assert not examine(open_folder(sim, "/disk/data"), FilePool(sim)).notes
     member.reopen(close=False)
-    assert member.log.recovery_notes == ()
     check_holds(member.log, model.entries)
 
 

@@ -86,7 +86,7 @@ def test_the_pool_keeps_few_files_open_and_none_is_closed_under_a_reader() -> No
         fs.open(f"/{name}", create=True).pwritev([b"%d" % name], 0)
     for name in range(2 * OPEN_FILES_MAX):
         assert pool.pread(f"/{name}", 9, 0) == b"%d" % name
-    assert pool.open_count == OPEN_FILES_MAX
+    assert len(pool._handles) == OPEN_FILES_MAX
     pool.forget("/100")
     fs.unlink("/100")
     with pytest.raises(FileNotFoundError):
@@ -94,7 +94,7 @@ def test_the_pool_keeps_few_files_open_and_none_is_closed_under_a_reader() -> No
     fs.open("/100", create=True).pwritev([b"another"], 0)
     assert pool.pread("/100", 9, 0) == b"another"
     pool.close()
-    assert pool.open_count == 0
+    assert len(pool._handles) == 0
 
 
 class SlowFiles(SimFileSystem):
@@ -146,7 +146,7 @@ def test_one_slow_opening_holds_up_nobody_else() -> None:
         assert not stuck.done()
         fs.go_on.set()
         assert stuck.result(WAIT_SECONDS) == b"/slow"
-    assert pool.open_count == 0, "its reader closes what it opened"
+    assert len(pool._handles) == 0, "its reader closes what it opened"
 
 
 def test_two_that_open_one_file_at_a_time_share_it() -> None:
@@ -154,7 +154,7 @@ def test_two_that_open_one_file_at_a_time_share_it() -> None:
         assert pool.pread("/slow", 99, 0) == b"/slow"
         fs.go_on.set()
         assert stuck.result(WAIT_SECONDS) == b"/slow"
-        assert pool.open_count == 1
+        assert len(pool._handles) == 1
 
 
 def test_a_file_that_goes_while_it_is_opened_is_not_kept() -> None:

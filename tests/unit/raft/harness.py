@@ -18,9 +18,9 @@ from dledger.raft.api import GroupSettings, Role
 from dledger.raft.group import RaftGroup
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.messages import Message
-from dledger.trace import ListTrace
 from dledger.types import Entry, EntryKind, LogIndex, MemberId, Settled
 from dledger_proto.errors import Outcome
+from tests.list_trace import ListTrace
 from tests.sim.disk.disk import SimFileSystem
 
 LOG_SETTINGS = LogSettings(
@@ -124,7 +124,7 @@ class Member:
         self.boots += 1
         random = Random(f"{self.world.seed}/{self.name}/{self.boots}")
         folder = DataFolder.open(self.fs, FOLDER, "c", "g", self.name, random)
-        self.log = CommitLog.open(self.fs, folder, LOG_SETTINGS, random)
+        self.log = CommitLog(self.fs, folder, LOG_SETTINGS, random)
         self.group = RaftGroup(
             self.world.settings_of(self.name), folder.identity, self.log,
             folder.load_hard_state(), self.machine, self.clock, random, self.trace,

@@ -9,8 +9,8 @@ from dledger.raft.leadership.clocks import (
     ODD_SECONDS,
     GroupClock,
 )
-from dledger.trace import ListTrace
 from dledger.types import MemberId
+from tests.list_trace import ListTrace
 
 B, C, D, E = (MemberId(name) for name in "bcde")
 BEGAN_MS = 1_800_000_000_000

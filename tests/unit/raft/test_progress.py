@@ -143,12 +143,6 @@ def test_the_invariants_hold_whatever_comes(steps: list[tuple[str, int, int]]) -
         assert all(each.last > progress.match for each in progress.inflight)
 
 
-def test_it_describes_itself() -> None:
-    progress = replicating()
-    progress.sent(12, 70)
-    assert progress.describe() == "b replicate match=10 next=13 inflight=1/70 number=2"
-
-
 def test_window_is_a_bound_not_a_goal() -> None:
     progress = replicating()
     progress.sent(11, 10 * WINDOW)

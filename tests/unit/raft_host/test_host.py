@@ -28,12 +28,12 @@ from dledger.state.producers.registration import RegisterProducer
 from dledger.state.results import Registered
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
-from dledger.trace import ListTrace
 from dledger.types import EntryKind, LogIndex, MemberId, Settled
 from dledger_broker.local.cluster import free_ports
 from dledger_broker.process.member import server_options
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
+from tests.list_trace import ListTrace
 from tests.waiting import until
 
 SCENARIO_SECONDS = 60
@@ -55,7 +55,7 @@ class Node:
         self.life += 1
         fs, random = OsFileSystem(), Random(f"{self.member} {self.life}")
         self.folder = DataFolder.open(fs, str(self.path), "c", "g", self.member, random)
-        self.log = CommitLog.open(fs, self.folder, LOG_SETTINGS, random)
+        self.log = CommitLog(fs, self.folder, LOG_SETTINGS, random)
         self.store = LmdbStore(self.folder.state_path, 64 * MIB)
         self.machine = StateMachine(self.store, StateSettings(group="g"))
         self.trace = ListTrace()
@@ -266,7 +266,7 @@ def test_an_error_met_in_any_input_ends_the_member(tmp_path: Path, call: str) ->
         await until(lambda: follower.host.group.role is Role.STOPPED, "its group stops")
         await until(lambda: bool(follower.failures), "the process is told")
         assert [type(error) for error in follower.failures] == [OSError]
-        assert follower.host.failure is follower.failures[0]
+        assert follower.host._failure is follower.failures[0]
 
     run(tmp_path, scenario)
 

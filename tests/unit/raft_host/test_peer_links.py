@@ -17,10 +17,10 @@ from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
 from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
-from dledger.trace import ListTrace
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_proto.entry import frame_entry
 from dledger_proto.rpc import raw
+from tests.list_trace import ListTrace
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -160,7 +160,7 @@ def test_messages_arrive_in_order() -> None:
 def test_a_broken_link_is_told_redialled_and_up_again() -> None:
     async def run() -> None:
         async with pair() as (dialler, listener, link):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             await listener.stop()
             await until(lambda: "failed b" in dialler.events.seen, "the redial failed")
             assert dialler.events.seen == ["up b", "down b", "failed b"]
@@ -183,7 +183,7 @@ def test_an_answered_redial_is_no_failure() -> None:
             _,
             link,
         ):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             for term in range(200):  # over the bound: the link is reset
                 link.send(notice(term))
             await until(lambda: dialler.events.seen == ["up b", "down b", "up b"], "a reset")
@@ -203,7 +203,7 @@ def test_hearing_the_peer_ends_the_back_off() -> None:
         listener = Side(B, A, port)
         await listener.listen()
         link.peer_heard()
-        await until(lambda: link.is_up, "the link is up")
+        await until(lambda: link._up, "the link is up")
         await link.stop()
         await listener.stop()
 
@@ -228,7 +228,7 @@ def test_another_cluster_is_refused_and_told_once() -> None:
 def test_entries_on_disk_are_read_just_before_sending() -> None:
     async def run() -> None:
         async with pair() as (dialler, listener, link):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             data = entry(5, 2, b"x" * 100)
             dialler.log.data = data
             span = Span(Position(0), len(data))
@@ -250,7 +250,7 @@ def test_entries_on_disk_are_read_just_before_sending() -> None:
 def test_a_trimmed_span_is_dropped_and_a_failing_disk_is_told() -> None:
     async def run() -> None:
         async with pair() as (dialler, listener, link):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             dialler.log.error = SpanGone("trimmed")
             link.send(append(5, 5, 2, Span(Position(0), 10)))
             link.send(notice(1))
@@ -268,7 +268,7 @@ def test_damaged_entries_are_told_and_not_sent() -> None:
 
     async def run() -> None:
         async with pair() as (dialler, listener, link):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             data = bytearray(entry(5, 2, b"x" * 100))
             data[-1] ^= 1
             dialler.log.data = bytes(data)
@@ -284,7 +284,7 @@ def test_damaged_entries_are_told_and_not_sent() -> None:
 def test_a_garbled_frame_closes_the_link_and_is_told() -> None:
     async def run() -> None:
         async with pair() as (_, listener, link):
-            await until(lambda: link.is_up, "the link is up")
+            await until(lambda: link._up, "the link is up")
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{listener.port}")
             metadata = (
                 ("dledger-cluster", "c"),

@@ -50,7 +50,7 @@ class WrittenFolder:
         self.folder = DataFolder.open(
             fs, str(self.path), self.cluster, self.group, MemberId(self.member), random
         )
-        self.log = CommitLog.open(fs, self.folder, SMALL, random)
+        self.log = CommitLog(fs, self.folder, SMALL, random)
         self.store = LmdbStore(str(self.path / "state"), MAP_SIZE)
         self.machine = StateMachine(self.store, StateSettings(self.group))
         group_id = self.group.encode().ljust(16, b"-")

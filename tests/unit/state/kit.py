@@ -8,7 +8,7 @@ from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine, StateSettings
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
-from dledger.state.producers.table import ACTIVITY_STEP_MS
+from dledger.state.producers.table import ACTIVITY_STEP_MS, ProducerTable
 from dledger.state.results import (
     Appended,
     ProducersExpired,
@@ -175,3 +175,8 @@ def offset_of(result: Result) -> int:
     assert isinstance(result, Appended), result
     assert not result.duplicate, result
     return result.base_offset
+
+
+def producers_of(driven: Driven) -> ProducerTable:
+    """Return the table of a machine's producers."""
+    return driven.machine._state.producers

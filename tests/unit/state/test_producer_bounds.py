@@ -43,6 +43,7 @@ from tests.unit.state.kit import (
     code_of,
     create,
     offset_of,
+    producers_of,
     started,
 )
 from tests.unit.state.test_restarts import Load
@@ -78,7 +79,8 @@ def forget(driven: Driven) -> Result:
 
 def cached(driven: Driven) -> tuple[int, int]:
     """Return how many rows of producers, and of their queues, are in memory."""
-    return driven.machine.producers_cached
+    producers = producers_of(driven)
+    return len(producers._producers), len(producers._queues)
 
 
 def test_as_many_producers_are_cached_as_the_bound_says() -> None:
@@ -134,9 +136,8 @@ def test_what_is_cached_does_not_show(seed: int, monkeypatch: pytest.MonkeyPatch
     for entry, (results, digest) in zip(log.entries, expected, strict=True):
         assert bounded.apply(entry) == results
         assert bounded.digest == digest
-        producers_cached, queues_cached = bounded.producers_cached
-        assert producers_cached <= 1
-        assert queues_cached <= 6, "what an entry changes"
+        assert len(bounded._state.producers._producers) <= 1
+        assert len(bounded._state.producers._queues) <= 6, "what an entry changes"
 
 
 def large_producer(topics: int) -> Driven:
@@ -164,7 +165,7 @@ def test_a_large_producer_is_forgotten_in_bounded_steps(written: Counter[int]) -
         written.clear()
         result = driven.one(FORGET)
         assert sum(written.values()) <= EXPIRED_ROWS_MAX
-        assert driven.machine.queries.producer(PRODUCER) is None, "from the first step on"
+        assert producers_of(driven).find(PRODUCER) is None, "from the first step on"
         steps += 1
         if result == ProducersExpired(1, more=False):
             break
@@ -232,7 +233,7 @@ def test_producers_keep_nothing_of_a_deleted_topic(written: Counter[int]) -> Non
     driven.append(batch(2, sequence=0))
     driven.run(*(DeleteTopic(b"%016d" % at) for at in range(2)))
     entries = 0
-    while not driven.machine.producers_swept:
+    while driven.machine._state.sweep._key:
         written.clear()
         driven.idle()
         entries += 1
@@ -255,6 +256,6 @@ def test_a_deletion_during_a_sweep_is_swept(monkeypatch: pytest.MonkeyPatch) -> 
     driven.idle(2)
     driven.one(DeleteTopic(TOPIC))
     driven.idle(60)
-    assert driven.machine.producers_swept
+    assert not driven.machine._state.sweep._key
     assert not [key for key in driven.rows() if key[0] in PRODUCER_TABLES[2:]]
     assert isinstance(driven.one(RegisterProducer(PRODUCER, LIFE)), Registered)

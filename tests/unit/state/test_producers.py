@@ -12,7 +12,7 @@ from dledger.state.producers.table import ACTIVITY_STEP_MS, PRODUCER_VALUE, WIND
 from dledger.state.results import Appended, LastSequence, ProducersExpired, Refused, Result, Taken
 from dledger.state.tables import PREFIX, Table
 from dledger.state.topics.commands import UpdateTopic
-from dledger.state.values import LayoutPart, ProducerInfo
+from dledger.state.values import LayoutPart
 from dledger_proto.errors import Code
 from tests.unit.state.kit import (
     LIFE,
@@ -26,6 +26,7 @@ from tests.unit.state.kit import (
     code_of,
     create,
     offset_of,
+    producers_of,
     started,
 )
 
@@ -262,11 +263,13 @@ def test_expiry() -> None:
     driven.append(batch(producer=old, sequence=0), batch(producer=young, sequence=0))
     driven.count_time(4 * ACTIVITY_STEP_MS + 6)
     driven.append(batch(producer=young, sequence=1))
-    assert driven.machine.queries.producer(young) == ProducerInfo(1, 5 * ACTIVITY_STEP_MS)
+    found = producers_of(driven).find(young)
+    assert found is not None
+    assert (found.epoch, found.active_step) == (1, 5)
     # The last write of `old` came when one to two steps were counted, or during the next command.
     assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 8) == ProducersExpired(0, False)
     assert driven.count_time(0, 2 * ACTIVITY_STEP_MS + 7) == ProducersExpired(1, False)
-    assert driven.machine.queries.producer(old) is None
+    assert producers_of(driven).find(old) is None
     result = driven.append(batch(producer=old, sequence=0))[0]
     assert code_of(result) is Code.UNKNOWN_PRODUCER
     assert offset_of(driven.append(batch(producer=young, sequence=2))[0]) == 3
@@ -307,9 +310,9 @@ def test_counted_time_is_read_back() -> None:
     driven.save()
     again = Driven(driven.store, driven.log)
     again.register()
-    info = again.machine.queries.producer(PRODUCER)
-    assert info is not None
-    assert info.active_ms == 3 * ACTIVITY_STEP_MS
+    found = producers_of(again).find(PRODUCER)
+    assert found is not None
+    assert found.active_step == 3
 
 
 def test_an_id_that_is_forgotten_while_stamps_stand_still_begins_above_its_past() -> None:
@@ -340,7 +343,7 @@ def test_expiry_is_bounded() -> None:
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(EXPIRED_AT_ONCE_MAX, True)
     assert driven.one(late) == ProducersExpired(3, False)
-    assert driven.machine.queries.producer(b"%016d" % 1) is None
+    assert producers_of(driven).find(b"%016d" % 1) is None
 
 
 @dataclass

@@ -125,7 +125,7 @@ class Load:
         )
         keys = [random.choice(KEYS)] if random.random() < 0.5 else []
         producer = random.choice(PRODUCERS)
-        known = self._machine.queries.producer(producer)
+        known = self._machine._state.producers.find(producer)
         epoch = 0 if known is None else known.epoch
         sender = producer, epoch, topic, queue
         self._sent.append((sender, count))
@@ -201,7 +201,7 @@ class Load:
         """Return a registration: a first one, or one that asks for what is next."""
         random = self._random
         producer_id, life_id = random.choice(PRODUCERS), random.choice(LIVES)
-        known = self._machine.queries.producer(producer_id)
+        known = self._machine._state.producers.find(producer_id)
         wanted = 0 if known is None or random.random() < 0.5 else known.epoch + 1
         return RegisterProducer(producer_id, life_id, wanted)
 
